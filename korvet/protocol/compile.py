@@ -1,0 +1,89 @@
+"""Declarations -> straight-line encoders and decoders, one pair per message and version.
+
+Knows the rows of `schema` and the primitives of `wire`; nothing of any particular message. For a (message, version)
+it writes Python source without a branch on the version in it: fields of fixed width that stand together share one
+struct call, nested structs and arrays are unrolled in place, compact forms are chosen here and not at run time.
+
+    decode(buffer, position) -> message      ProtocolError on anything that is not the message
+    encode(message) -> list of chunks        struct.error, AttributeError: a mistake of ours
+
+Chunks are joined, or sent with one sendmsg, by the caller: record batches are never copied here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from korvet.errors import ProtocolError
+from korvet.protocol.decoding import Buffer, DecoderSource
+from korvet.protocol.encoding import EncoderSource
+from korvet.protocol.schema import Message
+
+Encode = Callable[[Message], list[Buffer]]
+M = TypeVar("M", bound=Message)
+
+
+def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+    """Decode a `cls` of `version` that begins at `position`; bytes behind it are ignored, as Kafka does.
+
+    Raises ProtocolError for short, negative or impossible lengths, text that is not UTF-8, and null where the
+    version allows none.
+    """
+    try:
+        message: M = decoder(cls, version)(buffer, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        msg = f"{cls.__name__} v{version}: {error}"
+        raise ProtocolError(msg) from error
+    return message
+
+
+def encode(message: Message, version: int) -> list[Buffer]:
+    """Encode `message` in `version` to chunks.
+
+    Raises ValueError where a field that `version` lacks, and that is not ignorable, holds more than its default.
+    """
+    return encoder(type(message), version)(message)
+
+
+@cache
+def decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], Any]:
+    """Compile (once) the decoder of `cls` in `version`."""
+    writer = DecoderSource(version, flexible=cls.api.is_flexible(version))
+    writer.line("def decode(buf, pos):")
+    writer.depth += 1
+    writer.line("end = len(buf)")
+    result = writer.part(cls)
+    writer.line(f"return {result}")
+    built: Callable[[Buffer, int], Any] = writer.build(f"<{cls.__name__} v{version} decode>", "decode")
+    return built
+
+
+@cache
+def encoder(cls: type[Message], version: int) -> Encode:
+    """Compile (once) the encoder of `cls` in `version`."""
+    writer = EncoderSource(version, flexible=cls.api.is_flexible(version))
+    writer.line("def encode(m0):")
+    writer.depth += 1
+    writer.line("out = []")
+    writer.line("w = out.append")
+    writer.part(cls, "m0")
+    writer.line("return out")
+    built: Encode = writer.build(f"<{cls.__name__} v{version} encode>", "encode")
+    return built
+
+
+def compile_served(messages: list[type[Message]]) -> int:
+    """Compile what a broker uses of `messages`: decoders of requests, encoders of responses; returns how many.
+
+    Called before the fork: a mistake in a declaration ends the start, and the workers share the memory.
+    """
+    made = 0
+    for cls in messages:
+        first, last = cls.api.versions
+        for version in range(first, last + 1):
+            (decoder if cls.is_request() else encoder)(cls, version)
+            made += 1
+    return made

@@ -1,0 +1,172 @@
+"""Writes decoders: straight-line functions from the bytes of one version to a message.
+
+Knows how each wire type is read and what of a hostile frame must be refused: lengths below zero or behind the end,
+counts that no frame could hold. Nothing of any particular message.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from korvet.protocol import wire
+from korvet.protocol.schema import Kind, ListOf, Part, PartOf, Row
+from korvet.protocol.source import Source, codes_of
+from korvet.protocol.wire import Fixed, Sized
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DecoderSource(Source):
+    """Writes decoders. `buf`, `pos` and `end` are the locals of every function built."""
+
+    def part(self, cls: type[Part]) -> str:
+        """Write the decoding of a `cls`; returns the expression that makes it."""
+        plain, tagged, absent = self.split(cls)
+        for row in absent:
+            if row.required:
+                msg = f"{cls.__name__}.{row.name} has no default but is absent in v{self.version}"
+                raise TypeError(msg)
+        values: dict[str, str] = {}
+        for run in self.runs(plain):
+            if isinstance(run[0].kind, Fixed):
+                self._fixed(run, values)
+            else:
+                values[run[0].name] = self._field(run[0])
+        if self.flexible:
+            self._tagged_fields(tagged, values)
+        arguments = ", ".join(f"{name}={value}" for name, value in values.items())
+        return f"{self.constant('T', cls)}({arguments})"
+
+    def _fixed(self, run: list[Row], values: dict[str, str]) -> None:
+        layout, size = self.layout(codes_of(run))
+        names = [self.name("v") for _ in run]
+        self.line(f"{', '.join(names)}, = {layout}.unpack_from(buf, pos)")
+        self.line(f"pos += {size}")
+        values.update(zip((row.name for row in run), names, strict=True))
+
+    def _tagged_fields(self, tagged: list[Row], values: dict[str, str]) -> None:
+        if not tagged:
+            # Nearly always a single zero byte.
+            self.line("if buf[pos]: pos = skip_tagged(buf, pos)")
+            self.line("else: pos += 1")
+            return
+        for row in tagged:
+            values[row.name] = self.name("v")
+            self.line(f"{values[row.name]} = {self.constant('D', row.default)}")
+        count, tag, size, stop = (self.name(each) for each in ("n", "tag", "size", "stop"))
+        self.line(f"{count}, pos = read_varint(buf, pos)")
+        self.line(f"for _ in range({count}):")
+        self.depth += 1
+        self.line(f"{tag}, pos = read_varint(buf, pos)")
+        self.line(f"{size}, pos = read_varint(buf, pos)")
+        self.line(f"{stop} = pos + {size}")
+        self.line(f"if {stop} > end: short({stop}, buf)")
+        for index, row in enumerate(tagged):
+            self.line(f"{'el' if index else ''}if {tag} == {row.validity.tag}:")
+            self.depth += 1
+            self.line(f"{values[row.name]} = {self._field(row)}")
+            self.depth -= 1
+        # Whatever the field held, the next one begins where its size says (KIP-482).
+        self.line(f"pos = {stop}")
+        self.depth -= 1
+
+    def _field(self, row: Row) -> str:
+        """Write the decoding of one field; returns the expression that holds it."""
+        return self._value(row.kind, row.name, nullable=row.nullable(self.version))
+
+    def _value(self, kind: Kind, name: str, *, nullable: bool) -> str:
+        value = self.name("v")
+        if isinstance(kind, Fixed):
+            layout, size = self.layout(kind.code)
+            self.line(f"{value}, = {layout}.unpack_from(buf, pos)")
+            self.line(f"pos += {size}")
+        elif isinstance(kind, Sized):
+            self._sized(kind, name, value, nullable=nullable)
+        elif isinstance(kind, ListOf):
+            self._list(kind, name, value, nullable=nullable)
+        elif nullable:
+            self._nullable_part(kind, value)
+        else:
+            self.line(f"{value} = {self.part(kind.cls)}")
+        return value
+
+    def _length(self, name: str, code: str, *, nullable: bool) -> str:
+        """Write the reading of a length or count; what is left is never below -1, and -1 only if `nullable`."""
+        length = self.name("n")
+        if self.flexible:
+            self.line(f"{length} = buf[pos]")
+            self.line(f"if {length} < 128: pos += 1")
+            self.line(f"else: {length}, pos = read_varint(buf, pos)")
+            self.line(f"{length} -= 1")
+        else:
+            layout, size = self.layout(code)
+            self.line(f"{length}, = {layout}.unpack_from(buf, pos)")
+            self.line(f"pos += {size}")
+        self.line(f"if {length} < {-1 if nullable else 0}: bad_length({name!r}, {length})")
+        return length
+
+    def _sized(self, kind: Sized, name: str, value: str, *, nullable: bool) -> None:
+        length = self._length(name, "h" if kind.kind == "string" else "i", nullable=nullable)
+        stop = self.name("stop")
+        taken = {
+            "string": f"buf[pos:{stop}].decode()",
+            "bytes": f"bytes(buf[pos:{stop}])",
+            "records": f"memoryview(buf)[pos:{stop}]",
+        }[kind.kind]
+        if nullable:
+            self.line(f"if {length} < 0: {value} = None")
+            self.line("else:")
+            self.depth += 1
+        self.line(f"{stop} = pos + {length}")
+        self.line(f"if {stop} > end: short({stop}, buf)")
+        self.line(f"{value} = {taken}")
+        self.line(f"pos = {stop}")
+        self.depth -= nullable
+
+    def _list(self, kind: ListOf, name: str, value: str, *, nullable: bool) -> None:
+        count = self._length(name, "i", nullable=nullable)
+        if nullable:
+            self.line(f"if {count} < 0: {value} = None")
+            self.line("else:")
+            self.depth += 1
+        # Every element takes a byte at least, so a count beyond what is left of the frame is a lie.
+        self.line(f"if {count} > end - pos or {count} > {wire.ARRAY_LENGTH_MAX}: bad_length({name!r}, {count})")
+        if isinstance(kind.element, Fixed):
+            layout = self.constant("array_of", ArrayOf(kind.element.code))
+            self.line(f"{value}, pos = {layout}(buf, pos, {count})")
+        else:
+            self.line(f"{value} = []")
+            self.line(f"for _ in range({count}):")
+            self.depth += 1
+            element = self._value(kind.element, name, nullable=False)
+            self.line(f"{value}.append({element})")
+            self.depth -= 1
+        self.depth -= nullable
+
+    def _nullable_part(self, kind: PartOf, value: str) -> None:
+        present = self.name("n")
+        self.line(f"{present}, = {self.layout('b')[0]}.unpack_from(buf, pos)")
+        self.line("pos += 1")
+        self.line(f"if {present} < 0: {value} = None")
+        self.line("else:")
+        self.depth += 1
+        self.line(f"{value} = {self.part(kind.cls)}")
+        self.depth -= 1
+
+
+class ArrayOf(msgspec.Struct, frozen=True):
+    """Decodes an array of one fixed-width type in one call."""
+
+    code: str
+
+    def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[list[Any], int]:
+        if not count:
+            return [], position
+        size = struct.calcsize(">" + self.code)
+        stop = position + count * size
+        if stop > len(buffer):
+            wire.raise_short(stop, buffer)
+        return [each for (each,) in struct.iter_unpack(">" + self.code, buffer[position:stop])], stop

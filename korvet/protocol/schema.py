@@ -1,0 +1,152 @@
+"""How a message is declared: one struct for all its versions, the validity of each field beside its type.
+
+Knows declarations; the bytes are made by `compile`. A request opens with its `Api`, which its response shares:
+
+    class HeartbeatRequest(Message, kw_only=True):
+        api = Api(key=12, versions=(0, 4), flexible=4)
+
+        group_id: string
+        group_instance_id: Annotated[string | None, since(3)] = None
+
+All validity is said in one vocabulary, `since(...)`; `| None` makes a field nullable and the default is Kafka's.
+Source of every declaration: the message schemas of Apache Kafka, by the field names there.
+"""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from korvet.protocol.wire import Fixed, Sized
+
+VERSION_MAX = 32767
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """Which API a message belongs to: its key, the versions served, and the first flexible one (None: none is)."""
+
+    key: int
+    versions: tuple[int, int]
+    flexible: int | None = None
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` uses compact types and tagged fields (KIP-482)."""
+        return self.flexible is not None and version >= self.flexible
+
+
+class Validity(msgspec.Struct, frozen=True):
+    """What `since` says of a field; versions are inclusive."""
+
+    first: int = 0
+    last: int = VERSION_MAX
+    tag: int | None = None
+    nullable: int | None = None
+    ignorable: bool = False
+
+
+def since(
+    first: int, *, until: int = VERSION_MAX, tag: int | None = None, nullable: int | None = None, ignorable: bool = False
+) -> Validity:
+    """Say in which versions a field exists: from `first` up to and including `until`.
+
+    `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version in
+    which null is allowed, where that is later than the field itself. `ignorable` fields are dropped without an
+    error from versions that lack them; others raise there when they hold anything but their default.
+    """
+    return Validity(first, until, tag, nullable, ignorable)
+
+
+class Part(msgspec.Struct, kw_only=True, gc=False):
+    """A struct inside a message."""
+
+
+class Message(Part, kw_only=True, gc=False):
+    """A request or response. Its class attribute `api` says which, and in which versions it exists."""
+
+    api: ClassVar[Api]
+
+    @classmethod
+    def is_request(cls) -> bool:
+        """Whether this is the request of its API (and not the response)."""
+        return cls.__name__.endswith("Request")
+
+
+class ListOf(msgspec.Struct, frozen=True):
+    """The wire type of an array."""
+
+    element: Any
+
+
+class PartOf(msgspec.Struct, frozen=True):
+    """The wire type of a nested struct."""
+
+    cls: type[Part]
+
+
+Kind = Fixed | Sized | ListOf | PartOf
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One field of a message as the compiler needs it."""
+
+    name: str
+    kind: Kind
+    validity: Validity
+    optional: bool
+    required: bool
+    default: Any
+
+    def present(self, version: int) -> bool:
+        """Whether the field exists in `version`."""
+        return self.validity.first <= version <= self.validity.last
+
+    def nullable(self, version: int) -> bool:
+        """Whether null is allowed in `version`."""
+        if not self.optional or (self.validity.tag is not None and isinstance(self.kind, PartOf)):
+            return False
+        return version >= (self.validity.nullable or 0)
+
+
+def rows(cls: type[Part]) -> list[Row]:
+    """Return the fields of `cls` in wire order.
+
+    Raises TypeError for a field whose annotation is no wire type: a mistake in a declaration, found at start.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    found = []
+    for field in msgspec.structs.fields(cls):
+        kind, validity, optional = _read(hints[field.name], f"{cls.__name__}.{field.name}")
+        default: Any = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        found.append(Row(field.name, kind, validity, optional, field.required, default))
+    return found
+
+
+def _read(hint: Any, name: str) -> tuple[Kind, Validity, bool]:
+    """Split an annotation into its wire type, its validity and whether it may be None."""
+    validity = Validity()
+    optional = False
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        validity = next((note for note in notes if isinstance(note, Validity)), validity)
+        wire = next((note for note in notes if isinstance(note, Fixed | Sized)), None)
+        if wire is not None:
+            return wire, validity, False
+        hint = inner
+    if get_origin(hint) in (Union, UnionType):
+        others = [each for each in get_args(hint) if each is not type(None)]
+        optional = len(others) < len(get_args(hint))
+        hint = others[0]
+    if get_origin(hint) is Annotated:
+        kind, _, _ = _read(hint, name)
+    elif get_origin(hint) is list:
+        kind = ListOf(_read(get_args(hint)[0], name)[0])
+    elif isinstance(hint, type) and issubclass(hint, Part):
+        kind = PartOf(hint)
+    else:
+        msg = f"{name} has no wire type: {hint!r}"
+        raise TypeError(msg)
+    return kind, validity, optional

@@ -1,0 +1,93 @@
+"""Lines of a codec under construction: what the writers of encoders and decoders share.
+
+Knows how a function is put together and run; nothing of what it does. `build` holds the only `exec` in the tree;
+what it runs is made of the declarations in this package, never of input.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+
+from korvet.protocol import wire
+from korvet.protocol.schema import Part, Row, rows
+from korvet.protocol.wire import Fixed
+
+
+class Source:
+    """Lines of a function under construction, and the constants they name."""
+
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.depth = 0
+        self._lines: list[str] = []
+        self._names = 0
+        self.constants: dict[str, Any] = {
+            "varint": wire.encode_varint,
+            "read_varint": wire.decode_varint,
+            "skip_tagged": wire.skip_tagged_fields,
+            "short": wire.raise_short,
+            "bad_length": wire.raise_length,
+        }
+
+    def line(self, text: str) -> None:
+        """Add one line at the present depth."""
+        self._lines.append("    " * self.depth + text)
+
+    def name(self, prefix: str) -> str:
+        """Return a local name not used yet."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """Bind `value` to a global of the built function; equal values of one prefix share a name."""
+        for name, known in self.constants.items():
+            if name.startswith(prefix) and known is value:
+                return name
+        name = self.name(prefix)
+        self.constants[name] = value
+        return name
+
+    def layout(self, codes: str) -> tuple[str, int]:
+        """Return the name of the struct for `codes`, without the method, and its size in bytes."""
+        packed = _layout(codes)
+        return self.constant("S", packed), packed.size
+
+    def build(self, filename: str, function: str) -> Any:
+        """Run the source and return the function it defines."""
+        exec(compile("\n".join(self._lines), filename, "exec"), self.constants)  # noqa: S102 - see the module's head
+        return self.constants[function]
+
+    def runs(self, fields: list[Row]) -> list[list[Row]]:
+        """Group neighbours of fixed width; every other field stands alone."""
+        groups: list[list[Row]] = []
+        for row in fields:
+            if isinstance(row.kind, Fixed) and groups and isinstance(groups[-1][-1].kind, Fixed):
+                groups[-1].append(row)
+            else:
+                groups.append([row])
+        return groups
+
+    def split(self, cls: type[Part]) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return the fields of `cls` in this version, untagged and tagged (by tag), and the absent ones."""
+        plain, tagged, absent = [], [], []
+        for row in rows(cls):
+            if not row.present(self.version):
+                absent.append(row)
+            elif row.validity.tag is None:
+                plain.append(row)
+            else:
+                tagged.append(row)
+        tagged.sort(key=lambda row: row.validity.tag or 0)
+        return plain, tagged, absent
+
+
+@cache
+def _layout(codes: str) -> struct.Struct:
+    return struct.Struct(">" + codes)
+
+
+def codes_of(run: list[Row]) -> str:
+    return "".join(row.kind.code for row in run if isinstance(row.kind, Fixed))

@@ -1,0 +1,114 @@
+"""Kafka's primitive types as annotations that the codec compiler understands, one row each.
+
+Knows how each type lies on the wire; nothing of messages or versions. A field is annotated with one of the names
+below, which a type checker reads as plain Python (`int32` is an int, `string` a str). Source: the Kafka protocol
+guide, "Protocol Primitive Types", and KIP-482 for the compact forms that flexible versions use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from korvet.errors import ProtocolError
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """A type of fixed width: `code` is its letter for the struct module, always big-endian."""
+
+    code: str
+
+
+class Sized(msgspec.Struct, frozen=True):
+    """A length and that many bytes. `kind` is string, bytes or records.
+
+    The length is int16 for strings and int32 for the others; in flexible versions all are an unsigned varint of
+    the length plus one, where zero is null. `records` decode to a memoryview of the frame, so that record
+    batches pass through the broker without a copy; and they encode from any bytes-like object.
+    """
+
+    kind: str
+
+
+int8: TypeAlias = Annotated[int, Fixed("b")]
+int16: TypeAlias = Annotated[int, Fixed("h")]
+uint16: TypeAlias = Annotated[int, Fixed("H")]
+int32: TypeAlias = Annotated[int, Fixed("i")]
+uint32: TypeAlias = Annotated[int, Fixed("I")]
+int64: TypeAlias = Annotated[int, Fixed("q")]
+float64: TypeAlias = Annotated[float, Fixed("d")]
+boolean: TypeAlias = Annotated[bool, Fixed("?")]
+uuid: TypeAlias = Annotated[bytes, Fixed("16s")]
+"""A topic id: 16 bytes, all zero where there is none."""
+
+string: TypeAlias = Annotated[str, Sized("string")]
+bytestring: TypeAlias = Annotated[bytes, Sized("bytes")]
+records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
+
+ZERO_UUID = bytes(16)
+
+ARRAY_LENGTH_MAX = 1_000_000
+"""Elements of one array in a request. A peer's number never sizes an allocation: an array can hold no more elements
+than its frame has bytes left, and this bounds what a large frame of tiny elements can grow to in memory."""
+
+VARINT_BYTES_MAX = 5
+"""An unsigned varint holds 32 bits, seven a byte (KIP-482)."""
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Encode `value` (0 to 2^32 - 1) as an unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SMALL_VARINTS = tuple(unsigned_varint(value) for value in range(4096))
+"""The encodings that nearly every length and count needs, made once."""
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode `value` as an unsigned varint, from the table where it is small."""
+    return SMALL_VARINTS[value] if value < len(SMALL_VARINTS) else unsigned_varint(value)
+
+
+def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Decode an unsigned varint at `position`; returns the value and the position behind it.
+
+    Raises ProtocolError where it is longer than 32 bits, IndexError where the buffer ends first.
+    """
+    value = 0
+    for index in range(VARINT_BYTES_MAX):
+        byte = buffer[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, position + index + 1
+    msg = "varint longer than 5 bytes"
+    raise ProtocolError(msg)
+
+
+def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
+    """Skip a block of tagged fields none of which this side knows; returns the position behind it (KIP-482)."""
+    count, position = decode_varint(buffer, position)
+    for _ in range(count):
+        _, position = decode_varint(buffer, position)
+        size, position = decode_varint(buffer, position)
+        position += size
+        if position > len(buffer):
+            raise_short(position, buffer)
+    return position
+
+
+def raise_short(position: int, buffer: bytes | bytearray | memoryview) -> None:
+    """Raise the ProtocolError of a field that reaches behind the end of its frame."""
+    msg = f"a field ends at byte {position} of a frame of {len(buffer)} bytes"
+    raise ProtocolError(msg)
+
+
+def raise_length(name: str, length: int) -> None:
+    """Raise the ProtocolError of a length or count that cannot be."""
+    msg = f"{name} has length {length}"
+    raise ProtocolError(msg)
