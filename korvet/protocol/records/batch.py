@@ -1,0 +1,162 @@
+"""The header of a record batch (magic 2), what a producer's batch must satisfy, and its records.
+
+Knows the 61 bytes before the records and the rules of Kafka's LogValidator; nothing of topics or storage. Views are
+memoryviews into the request frame: nothing is copied before the records are decompressed. Source: the Kafka
+documentation, "Record Batch"; KIP-98 for the producer fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, Protocol
+
+import google_crc32c
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.compression import Codec, decompress
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LENGTH_FROM = 12
+"""Where `batch_length` begins to count: behind the base offset and the length itself."""
+
+MAGIC_AT = 16
+CRC_FROM = 21
+"""Where the bytes that the CRC covers begin: behind the CRC, at the attributes."""
+
+ATTRIBUTES_AT = 21
+MAGIC = 2
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+NO_PRODUCER_ID = -1
+
+
+class BatchHeader(NamedTuple):
+    """The header fields by their names in Kafka's documentation; timestamps in milliseconds since the epoch."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """The compression codec's number."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the whole batch, header included."""
+        return self.batch_length + LENGTH_FROM
+
+
+class Record(Protocol):
+    """A record of a batch, as the compiled reader yields it."""
+
+    @property
+    def offset(self) -> int:
+        """The batch's base offset plus the record's delta."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch, -1 where the producer gave none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key; None is not the same as empty."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is a tombstone on a compacted topic."""
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Names and values in the producer's order; a name may repeat."""
+
+
+class ProducedBatch(NamedTuple):
+    """A producer's batch that passed the checks of its header, with its bytes."""
+
+    header: BatchHeader
+    view: memoryview
+
+    def records(self, bytes_max: int) -> list[Record]:
+        """Decode the records, `bytes_max` bytes of them uncompressed at the most.
+
+        Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD where an offset delta does not match
+        its position.
+        """
+        header, view = self
+        payload = decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max)
+        plain = bytearray(view[:HEADER_BYTES])
+        # The reader would undo the compression itself, without a bound; base offset 0 makes its offsets the deltas.
+        struct.pack_into(">h", plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
+        struct.pack_into(">q", plain, 0, 0)
+        try:
+            records: list[Record] = list(DefaultRecordBatch(bytes(plain) + payload))
+        except CorruptRecordException as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}") from error
+        except UnicodeDecodeError as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
+        if [record.offset for record in records] != list(range(header.record_count)):
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ...")
+        return records
+
+
+def produced_batch(records: memoryview | None, message_bytes_max: int) -> ProducedBatch:
+    """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.
+
+    `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT (magic 0 and 1), CORRUPT_MESSAGE (sizes, CRC), INVALID_RECORD (counts, control
+    batches, sequences, more batches than one; KIP-98 allows a produce request from version 3 on just one).
+    """
+    if records is None or not len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no record batch")
+    if len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
+        raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[MAGIC_AT]} is too old")
+    if len(records) < HEADER_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
+    header = BatchHeader._make(HEADER.unpack_from(records))
+    if header.magic != MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"message format {header.magic} is unknown")
+    if header.size_bytes < HEADER_BYTES or header.size_bytes > len(records):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of length {header.batch_length} in {len(records)} bytes")
+    if header.size_bytes > message_bytes_max:
+        message = f"a batch of {header.size_bytes} bytes exceeds max.message.bytes = {message_bytes_max}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+    if header.size_bytes < len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition may carry just one record batch")
+    if google_crc32c.value(bytes(records[CRC_FROM:])) != header.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
+    _check_fields(header)
+    return ProducedBatch(header, records)
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        message = f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    if header.attributes & CONTROL_BIT:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a client may not write control records")
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only a broker may set the timestamp type LogAppendTime")
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
+        message = f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    if header.codec not in Codec._value2member_map_:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")

@@ -1,0 +1,132 @@
+"""Kafka's four compression codecs, decompressing never more than a limit.
+
+Knows codecs; nothing of batches. A few bytes of a hostile peer can stand for gigabytes, so every codec stops at
+`limit` and says MESSAGE_TOO_LARGE. Sources: the numbers are the attribute bits of a record batch; snappy comes raw
+or in the blocks of snappy-java ("xerial"), as Java's producer writes it; lz4 and gzip are their standard frames.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from korvet.errors import ErrorCode, KafkaError
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES = 16
+GZIP_WINDOW = zlib.MAX_WBITS | 16
+
+
+class Codec(IntEnum):
+    """The three lowest attribute bits of a batch; the names are the values of `compression.type`."""
+
+    none = 0
+    gzip = 1
+    snappy = 2
+    lz4 = 3
+    zstd = 4
+
+
+class _TooLargeError(Exception):
+    """More than the limit came out."""
+
+
+def decompress(codec: int, data: bytes, limit: int) -> bytes:
+    """Undo `codec` on `data`, to `limit` bytes at the most.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE beyond the limit, CORRUPT_MESSAGE where the data is not what the codec
+    writes, UNSUPPORTED_COMPRESSION_TYPE for a number that is no codec.
+    """
+    function = _DECOMPRESSORS.get(codec)
+    if function is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec} is unknown")
+    try:
+        return function(data, limit)
+    except _TooLargeError:
+        message = f"the records exceed {limit} bytes uncompressed"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message) from None
+    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, ValueError, EOFError) as error:
+        # lz4 reports damage as RuntimeError, and an end that came too soon as EOFError.
+        message = f"the records are not valid {Codec(codec).name}: {error}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
+
+
+def _none(data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise _TooLargeError
+    return data
+
+
+def _gzip(data: bytes, limit: int) -> bytes:
+    out = bytearray()
+    while data:  # a gzip file may have several members, one behind the other
+        member = zlib.decompressobj(GZIP_WINDOW)
+        out += member.decompress(data, limit - len(out) + 1)
+        if len(out) > limit:
+            raise _TooLargeError
+        if not member.eof:
+            message = "truncated"
+            raise ValueError(message)
+        data = member.unused_data
+    return bytes(out)
+
+
+def _lz4(data: bytes, limit: int) -> bytes:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    out: bytes = frame.decompress(data, max_length=limit + 1)
+    if len(out) > limit:
+        raise _TooLargeError
+    if not frame.eof:
+        message = "truncated"
+        raise ValueError(message)
+    return out
+
+
+def _zstd(data: bytes, limit: int) -> bytes:
+    # A stream, since a frame may not say its size and what it says is not to be allocated.
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
+        out: bytes = stream.read(limit + 1)
+    if len(out) > limit:
+        raise _TooLargeError
+    return out
+
+
+def _snappy(data: bytes, limit: int) -> bytes:
+    if not data.startswith(XERIAL_MAGIC):
+        return _snappy_block(data, limit)
+    out = bytearray()
+    position = XERIAL_HEADER_BYTES
+    while position < len(data):
+        if position + 4 > len(data):
+            message = "truncated"
+            raise ValueError(message)
+        (size,) = struct.unpack_from(">I", data, position)
+        block = data[position + 4 : position + 4 + size]
+        if len(block) != size:
+            message = "truncated"
+            raise ValueError(message)
+        out += _snappy_block(block, limit - len(out))
+        position += 4 + size
+    return bytes(out)
+
+
+def _snappy_block(block: bytes, limit: int) -> bytes:
+    # A block opens with its uncompressed size as a varint, so the bound can be checked before anything is made.
+    if cramjam.snappy.decompress_raw_len(block) > limit:
+        raise _TooLargeError
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+_DECOMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+    Codec.none: _none,
+    Codec.gzip: _gzip,
+    Codec.snappy: _snappy,
+    Codec.lz4: _lz4,
+    Codec.zstd: _zstd,
+}
