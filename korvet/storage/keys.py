@@ -1,0 +1,62 @@
+"""Every name Korvet uses in Redis: keys and pub/sub channels, as functions of the namespace.
+
+Knows names; nothing of what is stored under them, of Redis or of connections. `lua/README.md` is the same list with
+types and writers, and a test compares the two. No script builds a name of its own: they get them in KEYS.
+
+The stream keeps the documented name, `korvet:orders:0`. Its side keys carry that whole name in braces,
+`{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share the slot
+of the stream, which has no braces and is hashed as it is ("Redis cluster specification", hash tags).
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ConfigError
+
+
+class Keys:
+    """The names in one namespace; two brokers with the same Redis and namespace are one cluster."""
+
+    __slots__ = (
+        "cluster_id",
+        "keeper_fence",
+        "keeper_lease",
+        "namespace",
+        "producer_ids",
+        "topic_changes",
+        "topics",
+        "topics_channel",
+    )
+
+    def __init__(self, namespace: str) -> None:
+        """Raise ConfigError for an empty namespace, and for braces: they would move the hash tag."""
+        if not namespace or "{" in namespace or "}" in namespace:
+            msg = f"namespace {namespace!r} cannot be used: it must not be empty and must not contain braces"
+            raise ConfigError(msg)
+        self.namespace = namespace
+        self.topics = f"{namespace}:topics"
+        self.topic_changes = f"{{{namespace}:topics}}:changes"
+        self.topics_channel = f"{namespace}:topics"
+        self.producer_ids = f"{namespace}:producer-ids"
+        self.cluster_id = f"{namespace}:cluster-id"
+        self.keeper_lease = f"{namespace}:keeper"
+        self.keeper_fence = f"{{{namespace}:keeper}}:fence"
+
+    def stream(self, topic: str, partition: int) -> str:
+        """Return the stream that is the log of one partition."""
+        return f"{self.namespace}:{topic}:{partition}"
+
+    def state(self, topic: str, partition: int) -> str:
+        """Return the hash with the partition's topic id, next offset, log start and counters."""
+        return f"{{{self.namespace}:{topic}:{partition}}}:state"
+
+    def producers(self, topic: str, partition: int) -> str:
+        """Return the hash of the partition's idempotent producers."""
+        return f"{{{self.namespace}:{topic}:{partition}}}:producers"
+
+    def index(self, topic: str, partition: int) -> str:
+        """Return the sorted set that is the partition's sparse index."""
+        return f"{{{self.namespace}:{topic}:{partition}}}:index"
+
+    def append_channel(self, topic: str, partition: int) -> str:
+        """Return the channel on which every append to the partition is announced: named as its stream."""
+        return f"{self.namespace}:{topic}:{partition}"

@@ -1,0 +1,75 @@
+"""The Lua scripts, read once at import: `get("log/append")` is lua/log/append.lua with its SHA-1.
+
+Knows files and digests; nothing of Redis. Sources are passed on byte for byte, comments too, so that line numbers in
+Redis' error messages are those of the file; only a line `-- @include shared/<name>` is replaced by that file.
+Files under lua/shared are parts, no scripts. An include inside an include is refused: what a script costs Redis
+at every call must be readable from its own lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import msgspec
+
+_INCLUDE = re.compile(r"^-- @include (\S+)[ \t]*$", re.MULTILINE)
+_PART = re.compile(r"^shared/[a-z0-9_-]+$")
+
+
+class Script(msgspec.Struct, frozen=True):
+    """One script: `name` as "log/append", `source` with its includes expanded, `sha` as EVALSHA takes it."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def folder() -> Path:
+    """Return the directory of the scripts: inside the package where it was installed, else the repository's."""
+    packaged = Path(__file__).parent.parent / "lua"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
+
+
+def load(directory: Path) -> dict[str, Script]:
+    """Read every script under `directory`; raises ValueError for an include that is unknown or nested."""
+    loaded = {}
+    for path in sorted(directory.rglob("*.lua")):
+        name = path.relative_to(directory).with_suffix("").as_posix()
+        if name.startswith("shared/"):
+            continue
+        source = _expand(directory, name, path.read_text(encoding="utf-8"))
+        # A digest that names the content, as EVALSHA defines it; nothing secret hangs on it.
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        loaded[name] = Script(name, source, sha)
+    return loaded
+
+
+def _expand(directory: Path, name: str, source: str) -> str:
+    def part(match: re.Match[str]) -> str:
+        included = match[1]
+        path = directory / f"{included}.lua"
+        if not _PART.match(included) or not path.is_file():
+            msg = f"lua/{name}.lua includes {included!r}: there is no such file under lua/shared"
+            raise ValueError(msg)
+        text = path.read_text(encoding="utf-8")
+        if _INCLUDE.search(text):
+            msg = f"lua/{included}.lua, included by lua/{name}.lua, has an include of its own"
+            raise ValueError(msg)
+        return text.rstrip("\n")
+
+    return _INCLUDE.sub(part, source)
+
+
+_SCRIPTS = load(folder())
+
+
+def get(name: str) -> Script:
+    """Return a script by its name, such as "log/append"; KeyError names the script that is missing."""
+    return _SCRIPTS[name]
+
+
+def every() -> tuple[Script, ...]:
+    """Return all scripts in the order of their names, for SCRIPT LOAD at start."""
+    return tuple(_SCRIPTS.values())

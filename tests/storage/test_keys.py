@@ -1,0 +1,63 @@
+"""Names in Redis: the documented ones, and the same ones as lua/README.md lists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from redis.cluster import key_slot
+
+from korvet.errors import ConfigError
+from korvet.storage.keys import Keys
+
+README = Path(__file__).parents[2] / "lua" / "README.md"
+KEYS = Keys("korvet")
+PER_PARTITION = (KEYS.stream, KEYS.state, KEYS.producers, KEYS.index)
+CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel}
+
+
+def section(title: str) -> set[str]:
+    text = README.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+
+
+def single_keys() -> set[str]:
+    names = {name for name in Keys.__slots__ if name not in {"namespace", "topics_channel"}}
+    return {getattr(KEYS, name) for name in names}
+
+
+def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
+    partitioned = {key("orders", 0) for key in PER_PARTITION}
+    methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
+    assert methods == {key.__name__ for key in PER_PARTITION} | {"append_channel"}
+    assert section("Keys") == partitioned | single_keys()
+
+
+def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
+    assert section("Channels") == CHANNELS
+
+
+def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
+    for partition in range(50):
+        slots = {key_slot(key("orders.v2", partition).encode()) for key in PER_PARTITION}
+        assert len(slots) == 1
+
+
+def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
+    assert key_slot(KEYS.topics.encode()) == key_slot(KEYS.topic_changes.encode())
+    assert key_slot(KEYS.keeper_lease.encode()) == key_slot(KEYS.keeper_fence.encode())
+
+
+def test_two_namespaces_share_no_name() -> None:
+    other = Keys("other")
+    ours = {key("orders", 0) for key in PER_PARTITION} | single_keys() | CHANNELS
+    theirs = {getattr(other, key.__name__)("orders", 0) for key in PER_PARTITION}
+    theirs |= {getattr(other, name) for name in Keys.__slots__}
+    assert not ours & theirs
+
+
+@pytest.mark.parametrize("namespace", ["", "{korvet}", "a}b", "a{b"])
+def test_a_namespace_that_would_move_the_hash_tag_is_refused(namespace: str) -> None:
+    with pytest.raises(ConfigError, match="namespace"):
+        Keys(namespace)
