@@ -1,0 +1,127 @@
+"""The broker's port: refused when taken, resolved when 0, and held for as long as the supervisor lives.
+
+Knows sockets and names of hosts; nothing of who listens. Workers bind sockets of their own with SO_REUSEPORT, so the
+kernel would let two brokers share a port without a word: a first bind without that option is what tells them apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Self
+
+from korvet.errors import ConfigError
+from korvet.server.slot import Address
+
+_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
+
+
+class Reservation:
+    """A bound port on which nothing listens: it takes no connection, and nobody else gets the port."""
+
+    def __init__(self, held: socket.socket) -> None:
+        self._held = held
+        host, port = held.getsockname()[:2]
+        self.address: Address = (host, port)
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def reserve(setting: str, address: Address) -> Reservation:
+    """Reserve `address` for sockets with SO_REUSEPORT; `setting` names it in the ConfigError when it is taken."""
+    family, numeric = _resolve(setting, address)
+    with socket.socket(family, socket.SOCK_STREAM) as alone:
+        # Without this, connections of an earlier broker in TIME_WAIT would keep the port for a minute.
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(alone, setting, numeric)
+        # Port 0 is resolved by the exclusive bind: the kernel may give a REUSEPORT socket a port of another broker.
+        bound: Address = alone.getsockname()[:2]
+    held = socket.socket(family, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _bind(held, setting, bound)
+    return Reservation(held)
+
+
+def listener(setting: str, address: Address, backlog: int) -> socket.socket:
+    """Return a non-blocking socket that listens on `address` alone, for a process that is not a worker."""
+    family, numeric = _resolve(setting, address)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bind(listening, setting, numeric)
+    listening.listen(backlog)
+    listening.setblocking(False)
+    return listening
+
+
+def prepare_shared(sock: socket.socket) -> None:
+    """Set on a worker's socket, before its bind, the options that go with a `Reservation`."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    # For the next broker's exclusive bind: connections in TIME_WAIT remember the option of their listener.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def family(address: Address) -> socket.AddressFamily:
+    """Return the family of a resolved address."""
+    return socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+
+
+def advertised(configured: Address | None, bound: Address) -> Address:
+    """Return the address that clients are told: `configured`, where its port 0 means the bound one, else `bound`.
+
+    Raises ConfigError where that is a wildcard: a client cannot connect to 0.0.0.0.
+    """
+    if configured is not None:
+        return configured[0], configured[1] or bound[1]
+    if bound[0] in _WILDCARDS:
+        message = f"listen {show(bound)} is no address that clients can connect to: also set advertised"
+        raise ConfigError(f"{message} (--advertised HOST:PORT)")
+    return bound
+
+
+def show(address: Address) -> str:
+    """Return `address` as HOST:PORT, an IPv6 host in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _resolve(setting: str, address: Address) -> tuple[socket.AddressFamily, Address]:
+    host, port = address
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise ConfigError(f"{setting} {show(address)}: {reason}") from None
+    # IPv4 first: a client given "localhost" may know only one of the two, and then it is this one.
+    found.sort(key=lambda info: info[0] != socket.AF_INET)
+    chosen, numeric = found[0][0], found[0][4]
+    return chosen, (str(numeric[0]), int(numeric[1]))
+
+
+def _bind(sock: socket.socket, setting: str, address: Address) -> None:
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"{setting} {show(address)}: {_bind_reason(error)}") from None
+
+
+def _bind_reason(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is in use by another process"
+        case errno.EADDRNOTAVAIL:
+            return "no interface of this machine has that address"
+        case errno.EACCES:
+            return "this user may not bind that port"
+        case _:
+            return error.strerror or str(error)

@@ -1,0 +1,91 @@
+"""Signals as events: a handler only writes one byte to a pipe, and the supervisor's loop reads it.
+
+Knows `signal.set_wakeup_fd` and select; nothing of what a signal means here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Iterable
+from types import FrameType
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+class StoppedError(Exception):
+    """A signal asked the process to end while it was still starting; carries that signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """The signals of HANDLED, queued from `install` on, and one wait for them and for file descriptors."""
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._pending: deque[int] = deque()
+
+    def install(self) -> None:
+        """Start to queue signals in place of their default actions."""
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in HANDLED:
+            signal.signal(number, _ignore)
+
+    def uninstall(self) -> None:
+        """Give signals their default actions again and close the pipe."""
+        signal.set_wakeup_fd(-1)
+        for number in HANDLED:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+    def wait(self, timeout_s: float | None, fds: Iterable[int] = ()) -> tuple[list[int], list[int]]:
+        """Wait for a signal or a readable descriptor of `fds`; None waits without end. Returns both lists."""
+        readable = self._poll(0.0 if self._pending else timeout_s, fds)
+        signals = list(self._pending)
+        self._pending.clear()
+        return signals, readable
+
+    def pause(self, seconds: float) -> None:
+        """Sleep while the process starts; raises StoppedError at once when a signal asks it to end.
+
+        What else comes (a child that ended, a reload) stays queued for the loop that runs later.
+        """
+        deadline = time.monotonic() + seconds
+        while (remaining := deadline - time.monotonic()) > 0:
+            self._poll(remaining, ())
+            for number in self._pending:
+                if number in STOPPING:
+                    raise StoppedError(number)
+
+    def _poll(self, timeout_s: float | None, fds: Iterable[int]) -> list[int]:
+        poll = select.poll()
+        poll.register(self._read_fd, select.POLLIN)
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        # Rounded up: rounding down would turn the last millisecond before a deadline into a busy loop.
+        events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
+        self._drain()
+        return [fd for fd, _ in events if fd != self._read_fd]
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                block = os.read(self._read_fd, 4096)
+            except BlockingIOError:
+                return
+            self._pending.extend(block)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has already written the number to the pipe."""

@@ -1,0 +1,49 @@
+"""What the supervisor hands to a child it forked: its place, its addresses, and how to say what it is doing.
+
+Knows the scoreboard and two pipes; imports no gevent, so that the supervisor may build one before the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from korvet.server.scoreboard import Scoreboard, State
+
+READY_NOTE = struct.Struct("=q")
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSlot:
+    """The place of one child among its siblings; no two living children hold the same.
+
+    `life_fd` is a pipe that nobody writes to: it reads end-of-file once the supervisor is gone, however it went,
+    and then the child must end. `note_fd` is the pipe on which a child tells the supervisor that it is ready.
+    """
+
+    index: int
+    name: str
+    scoreboard: Scoreboard
+    life_fd: int
+    note_fd: int
+
+    def ready(self) -> None:
+        """Tell supervisor and ops that this child does its work from now on; to be called once."""
+        self.scoreboard.set(self.index, State.ACCEPTING)
+        # Less than PIPE_BUF, so notes of several children never mix.
+        os.write(self.note_fd, READY_NOTE.pack(os.getpid()))
+
+    def draining(self) -> None:
+        """Tell ops that this child takes no new work."""
+        self.scoreboard.set(self.index, State.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSlot(ChildSlot):
+    """A worker's place: `listen` is where it binds a socket of its own, `advertised` what clients are told."""
+
+    listen: Address
+    advertised: Address
