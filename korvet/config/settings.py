@@ -1,0 +1,259 @@
+"""The table of settings: one row each, with type, default, limits and what it is for.
+
+Knows which settings there are; not where their values come from (sources.py) nor who uses them. A setting's
+name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (Apache Kafka
+documentation, "Broker Configs"); what is Korvet's own says its unit at the end of its name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from korvet.config import values
+
+Value = str | int | bool
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+_DAY_MS = 86_400_000
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a row says besides type and default: `least` and `most` are for numbers, `form` for texts."""
+
+    doc: str
+    least: int = 0
+    most: int = INT32_MAX
+    form: values.Form | None = None
+    reload: bool = True
+    """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
+    secret: bool = False
+
+
+def _fixed(doc: str, form: values.Form | None = None, *, least: int = 0, most: int = INT32_MAX) -> About:
+    """Describe a setting that is read once, when the supervisor starts."""
+    return About(doc, least, most, form, reload=False)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting, read once and passed down."""
+
+    listen: Annotated[
+        str,
+        _fixed(
+            "Address and port that Kafka clients connect to; port 0 takes a free one.", values.listen_address
+        ),
+    ] = "127.0.0.1:9092"
+    advertised: Annotated[
+        str,
+        About(
+            "Address and port told to clients; empty is the address of `listen`.",
+            form=values.advertised_address_or_none,
+        ),
+    ] = ""
+    ops_listen: Annotated[
+        str,
+        _fixed(
+            "Address and port of /healthz, /readyz and /metrics; empty switches them off.",
+            values.listen_address_or_none,
+        ),
+    ] = "127.0.0.1:9093"
+    redis_url: Annotated[
+        str,
+        About(
+            "Redis >= 7.0 or Valkey >= 7.2 that holds the log; empty starts the embedded server.",
+            form=values.redis_url_or_none,
+            reload=False,
+            secret=True,
+        ),
+    ] = ""
+    data_dir: Annotated[str, _fixed("Directory of the embedded server's data.", values.path)] = (
+        "./korvet-data"
+    )
+    workers: Annotated[int, _fixed("Worker processes; 0 is one per core.", most=1024)] = 0
+    broker_id: Annotated[int, _fixed("Number of this broker, its own among all on one Redis.")] = 0
+    cluster_id: Annotated[
+        str,
+        _fixed(
+            "Name of the cluster; empty is the one that Redis holds, made at the first start.",
+            values.name_or_none,
+        ),
+    ] = ""
+    namespace: Annotated[str, _fixed("First part of every key in Redis.", values.name)] = "korvet"
+
+    log_format: Annotated[Literal["text", "json"], About("Form of the log lines on stderr.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], About("Least important log lines to write.")
+    ] = "info"
+    drain_timeout_ms: Annotated[int, About("How long a stopping worker may finish what it has begun.")] = (
+        10_000
+    )
+
+    redis_timeout_ms: Annotated[int, About("How long a command may take in Redis.", least=1)] = 5_000
+    redis_connect_timeout_ms: Annotated[int, About("How long a connection to Redis may take.", least=1)] = (
+        2_000
+    )
+    replicas: Annotated[
+        int,
+        About(
+            "Redis replicas that must hold a batch before a produce request with acks=all is answered.",
+            most=64,
+        ),
+    ] = 0
+    embedded_maxmemory_bytes: Annotated[
+        int,
+        _fixed(
+            "Memory limit of the embedded server; 0 is none. At the limit it refuses writes.", most=INT64_MAX
+        ),
+    ] = 0
+
+    auto_create_topics_enable: Annotated[
+        bool, About("Create a topic when a client asks for its metadata.")
+    ] = True
+    num_partitions: Annotated[
+        int, About("Partitions of a topic created without a count.", least=1, most=100_000)
+    ] = 1
+    default_replication_factor: Annotated[
+        int,
+        About(
+            "Replication factor of a topic created without one; any is accepted and reported as 1.", 1, 32_767
+        ),
+    ] = 1
+    delete_topic_enable: Annotated[bool, About("Let clients delete topics.")] = True
+    topic_reserved_prefix: Annotated[
+        str,
+        About("Topics whose names begin so are not created; empty reserves none.", form=values.topic_prefix),
+    ] = "__"
+
+    message_max_bytes: Annotated[int, About("Largest record batch, as the producer compressed it.")] = (
+        1_048_588
+    )
+    socket_request_max_bytes: Annotated[int, About("Largest produce request.", least=1024)] = 104_857_600
+    request_control_max_bytes: Annotated[int, About("Largest request of every other kind.", least=1024)] = (
+        16_777_216
+    )
+    queued_max_request_bytes: Annotated[
+        int, About("Bytes of requests being read or served in one worker; more wait unread.", 1024, INT64_MAX)
+    ] = 268_435_456
+    record_decompressed_max_bytes: Annotated[
+        int, About("Largest size of a record batch once decompressed.", least=1024)
+    ] = 67_108_864
+    fetch_max_bytes: Annotated[
+        int, About("Largest fetch response, except for a single batch that is larger.", 1024)
+    ] = 57_671_680
+    connections_max_idle_ms: Annotated[
+        int, About("Close a connection without a request for so long; -1 never does.", -1, INT64_MAX)
+    ] = 600_000
+    max_connections: Annotated[int, About("Connections of one worker.", least=1)] = INT32_MAX
+    connection_receive_timeout_ms: Annotated[
+        int, About("Close a connection on which a begun request does not go on for so long.", least=1)
+    ] = 30_000
+
+    log_retention_ms: Annotated[int, About("How long records are kept; -1 is for ever.", -1, INT64_MAX)] = (
+        7 * _DAY_MS
+    )
+    log_retention_bytes: Annotated[
+        int, About("Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX)
+    ] = -1
+    log_retention_check_interval_ms: Annotated[
+        int, About("Pause between two rounds of the keeper.", 1, INT64_MAX)
+    ] = 300_000
+    log_message_timestamp_type: Annotated[
+        Literal["CreateTime", "LogAppendTime"],
+        About("Whose time a record carries: the producer's or the broker's."),
+    ] = "CreateTime"
+    compression_type: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], About("Codec of the batches that consumers get.")
+    ] = "none"
+    storage_format: Annotated[
+        Literal["record"], About("How a new topic lies in Redis: one stream entry per record.")
+    ] = "record"
+    storage_compression: Annotated[
+        Literal["none", "lz4", "zstd"], About("Codec of large record values in Redis.")
+    ] = "lz4"
+    storage_compression_min_bytes: Annotated[
+        int, About("Smallest record value that is compressed in Redis.")
+    ] = 1024
+    offset_sequence_bits: Annotated[
+        int, About("Low bits of an offset in a new topic; the rest of it are milliseconds.", least=8, most=12)
+    ] = 10
+
+    producer_id_expiration_ms: Annotated[
+        int, About("Forget a producer that was silent for so long.", least=1)
+    ] = _DAY_MS
+    group_initial_rebalance_delay_ms: Annotated[
+        int, About("How long the first rebalance of a group waits for more members.")
+    ] = 3_000
+    group_min_session_timeout_ms: Annotated[int, About("Shortest session time-out of a group member.", 1)] = (
+        6_000
+    )
+    group_max_session_timeout_ms: Annotated[int, About("Longest session time-out of a group member.", 1)] = (
+        1_800_000
+    )
+    offsets_retention_minutes: Annotated[
+        int, About("How long an empty group's committed offsets are kept.", least=1)
+    ] = 10_080
+    keeper_lease_ms: Annotated[
+        int, About("How long a keeper that went silent keeps others from acting.", least=100)
+    ] = 10_000
+    subscription_linger_ms: Annotated[
+        int, About("How long a worker listens for appends to a partition that nobody waits on any more.")
+    ] = 30_000
+
+    def __repr__(self) -> str:
+        """Name what differs from its default, without secrets: a settings object may end up in a log line."""
+        changed = [row for row in rows() if row.of(self) != row.default]
+        return f"Settings({', '.join(f'{row.attribute}={row.shown(row.of(self))!r}' for row in changed)})"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One setting of the table, as those read it who load, print or document it."""
+
+    name: str
+    attribute: str
+    kind: type[str | int | bool]
+    default: Value
+    choices: tuple[str, ...]
+    about: About
+
+    @property
+    def environment(self) -> str:
+        """Name of its environment variable."""
+        return f"KORVET_{self.attribute.upper()}"
+
+    @property
+    def allowed(self) -> str:
+        """What values it may have, in words; forms of text tell it themselves."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}" if len(self.choices) > 1 else self.choices[0]
+        if self.kind is bool:
+            return "true or false"
+        return f"a whole number from {self.about.least} to {self.about.most}"
+
+    def of(self, settings: Settings) -> Value:
+        """Return its value in `settings`."""
+        value: Value = getattr(settings, self.attribute)
+        return value
+
+    def shown(self, value: Value) -> str:
+        """Write a value of it as text, as it would be given again, without its secret part."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return values.without_secrets(str(value)) if self.about.secret else str(value)
+
+
+def _row(attribute: str, hint: object, default: Value) -> Row:
+    of, about = get_args(hint)
+    choices = get_args(of) if get_origin(of) is Literal else ()
+    return Row(attribute.replace("_", "."), attribute, str if choices else of, default, choices, about)
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Return the table, in the order of its declaration."""
+    hints = get_type_hints(Settings, include_extras=True)
+    fields = msgspec.structs.fields(Settings)
+    return tuple(_row(field.name, hints[field.name], field.default) for field in fields)

@@ -1,0 +1,179 @@
+"""Where values come from: the file, the environment, the command line; later wins.
+
+Knows how each source writes a setting, and says what is wrong in one line with name, value, origin and what is
+allowed. Not what a setting is for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from korvet.config.settings import Row, Settings, Value, rows
+from korvet.config.values import without_secrets
+from korvet.errors import ConfigError
+
+DEFAULT = "default"
+ENVIRONMENT = "environment"
+COMMAND_LINE = "command line"
+
+_VALUE_CHARS_MAX = 80  # of a wrong value in an error line: enough to recognise it
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_BOOLEANS = {"true": True, "false": False}
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The settings, and for each name where its value came from.
+
+    An origin is "default", "environment", "command line" or the path of the configuration file as it was given.
+    """
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Configuration:
+    """Read all sources: the file if there is one, every KORVET_ variable, and what the command line gave by name.
+
+    Raises ConfigError, one line, for the first thing wrong.
+    """
+    by_name = {row.name: row for row in rows()}
+    found: dict[str, tuple[Value, str]] = {}
+    if config_file is not None:
+        found |= {name: (value, str(config_file)) for name, value in _from_file(config_file, by_name)}
+    found |= {name: (value, ENVIRONMENT) for name, value in _from_environment(environ)}
+    found |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides, by_name)}
+    given = {by_name[name].attribute: value for name, (value, _) in found.items()}
+    origins = {name: found[name][1] if name in found else DEFAULT for name in by_name}
+    # The rows' checks have held for every value, so that the types are those of the attributes.
+    configuration = Configuration(Settings(**given), origins)  # type: ignore[arg-type] -- checked by name above
+    _check_together(configuration)
+    return configuration
+
+
+def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[str, Value]]:
+    origin = str(config_file)
+    try:
+        document = tomllib.loads(config_file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {origin}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read the configuration file {origin}: it is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"cannot read the configuration file {origin}: {error}") from error
+    for name, value in document.items():
+        if isinstance(value, dict):
+            path = _first_leaf(name, value)
+            raise ConfigError(
+                f'{origin}: quote the whole name of a setting: write "{path}" = ..., not {path} = ...'
+            )
+        if name not in by_name:
+            raise ConfigError(f"unknown setting {_quoted(name)} ({origin}){_nearest(name, by_name)}")
+        yield name, _typed(by_name[name], value, origin)
+
+
+def _first_leaf(name: str, value: object) -> str:
+    """Name the setting that a TOML table stands for: unquoted `redis.url` is the table `redis` with the key `url`."""
+    while isinstance(value, dict) and value:
+        key, value = next(iter(value.items()))
+        name = f"{name}.{key}"
+    return without_secrets(name)
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    by_variable = {row.environment: row for row in rows()}
+    for variable, text in environ.items():
+        if not variable.startswith("KORVET_"):
+            continue
+        if variable not in by_variable:
+            raise ConfigError(f"unknown setting {variable} ({ENVIRONMENT}){_nearest(variable, by_variable)}")
+        row = by_variable[variable]
+        yield row.name, _parsed(row, text, ENVIRONMENT)
+
+
+def _from_command_line(
+    overrides: Mapping[str, str], by_name: Mapping[str, Row]
+) -> Iterator[tuple[str, Value]]:
+    for name, text in overrides.items():
+        if name not in by_name:
+            raise ConfigError(f"unknown setting {_quoted(name)} ({COMMAND_LINE}){_nearest(name, by_name)}")
+        yield name, _parsed(by_name[name], text, COMMAND_LINE)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else "; `korvet config` lists all settings"
+
+
+def _parsed(row: Row, text: str, origin: str) -> Value:
+    """Read a value that was given as text, and check it."""
+    value: Value = text
+    if row.kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise _refused(row, text, origin, row.allowed)
+        value = _BOOLEANS[text.lower()]
+    elif row.kind is int:
+        if not _WHOLE_NUMBER.fullmatch(text.strip()):
+            raise _refused(row, text, origin, row.allowed)
+        value = int(text)
+    return _checked(row, value, origin)
+
+
+def _typed(row: Row, value: object, origin: str) -> Value:
+    """Take a value that has a type already, and check it."""
+    if isinstance(value, bool if row.kind is bool else row.kind) and (
+        row.kind is bool or not isinstance(value, bool)
+    ):
+        assert isinstance(value, str | int)  # noqa: S101 -- what `kind` is, told to the type checker
+        return _checked(row, value, origin)
+    raise _refused(row, value, origin, "a text in quotes" if row.kind is str else row.allowed)
+
+
+def _checked(row: Row, value: Value, origin: str) -> Value:
+    allowed = ""
+    if isinstance(value, str):
+        # What the system cannot decode arrives from the environment as lone surrogates.
+        if not value.isprintable():
+            allowed = "a text without control characters"
+        elif row.choices:
+            allowed = "" if value in row.choices else row.allowed
+        elif row.about.form is not None:
+            allowed = row.about.form(value)
+    elif not isinstance(value, bool) and not row.about.least <= value <= row.about.most:
+        allowed = row.allowed
+    if allowed:
+        raise _refused(row, value, origin, allowed)
+    return value
+
+
+def _refused(row: Row, value: object, origin: str, allowed: str) -> ConfigError:
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    if row.about.secret:
+        shown = without_secrets(shown)
+    return ConfigError(f"{row.name} = {_quoted(shown)} ({origin}) is not allowed: it has to be {allowed}")
+
+
+def _quoted(text: str) -> str:
+    """Write a text so that it stays one short line whatever is in it."""
+    return ascii(text if len(text) <= _VALUE_CHARS_MAX else text[:_VALUE_CHARS_MAX] + "...")
+
+
+def _check_together(configuration: Configuration) -> None:
+    """Refuse what no single setting shows."""
+    pairs = (
+        ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        # A request that is larger than all memory for requests could never be read.
+        ("socket.request.max.bytes", "queued.max.request.bytes"),
+        ("request.control.max.bytes", "queued.max.request.bytes"),
+    )
+    by_name = {row.name: row for row in rows()}
+    for smaller, larger in pairs:
+        low, high = (by_name[name].of(configuration.settings) for name in (smaller, larger))
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            origins = f"{configuration.origins[smaller]}, {configuration.origins[larger]}"
+            raise ConfigError(f"{smaller} = {low} is more than {larger} = {high} ({origins})")

@@ -1,0 +1,106 @@
+"""The forms that a setting's text may have: addresses, URLs and names; and texts without their secrets.
+
+Knows text; not which settings there are, nor where their values come from.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+# A form tells what it allows where a text does not have it, and nothing ("") where it has.
+Form = Callable[[str], str]
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_PORT = re.compile(r"[0-9]{1,5}")
+_PORT_MAX = 65535
+_REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+_USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
+_SECRET_PARAMETER = re.compile(r"([?&](?:password|ssl_password)=)[^&\s]*", re.IGNORECASE)
+
+
+class Address(NamedTuple):
+    """Where to listen or to connect: a host name or IP address, and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Write it as HOST:PORT, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read `host:port` or `[ipv6]:port`; raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not _PORT.fullmatch(port) or int(port) > _PORT_MAX:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        ipaddress.IPv6Address(host)
+    elif not _HOST.fullmatch(host):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return Address(host, int(port))
+
+
+def listen_address(text: str) -> str:
+    """Allow HOST:PORT; port 0 lets the kernel choose."""
+    try:
+        parse_address(text)
+    except ValueError:
+        return "HOST:PORT, for instance 127.0.0.1:9092 or [::1]:9092"
+    return ""
+
+
+def listen_address_or_none(text: str) -> str:
+    """Allow HOST:PORT, or nothing."""
+    return (allowed := text and listen_address(text)) and f"{allowed}, or nothing"
+
+
+def advertised_address_or_none(text: str) -> str:
+    """Allow HOST:PORT that a client can connect to, or nothing."""
+    allowed = "HOST:PORT that clients can connect to, or nothing"
+    if not text:
+        return ""
+    try:
+        address = parse_address(text)
+    except ValueError:
+        return allowed
+    return "" if address.port and address.host not in {"0.0.0.0", "::"} else allowed  # noqa: S104 -- refused here
+
+
+def redis_url_or_none(text: str) -> str:
+    """Allow a URL by its scheme, or nothing; the rest of it is read by who connects."""
+    if not text or (text.startswith(_REDIS_SCHEMES) and not re.search(r"\s", text)):
+        return ""
+    return "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH, or nothing for the embedded server"
+
+
+def path(text: str) -> str:
+    """Allow a path."""
+    return "" if text and "\0" not in text else "a path"
+
+
+def name(text: str) -> str:
+    """Allow what can stand in a key name beside `:`, `{` and `}`."""
+    return "" if re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text) else "1 to 64 letters, digits, '.', '_' and '-'"
+
+
+def name_or_none(text: str) -> str:
+    """Allow a name, or nothing."""
+    return (allowed := text and name(text)) and f"{allowed}, or nothing"
+
+
+def topic_prefix(text: str) -> str:
+    """Allow the beginning of a topic name, which may be empty."""
+    if re.fullmatch(r"[A-Za-z0-9._-]{0,249}", text):
+        return ""
+    return "at most 249 letters, digits, '.', '_' and '-', or nothing"
+
+
+def without_secrets(text: str) -> str:
+    """Mask the passwords of URLs in a text: what is printed or logged passes here."""
+    text = _USER_AND_PASSWORD.sub(r"://\1:***@", text)
+    return _SECRET_PARAMETER.sub(r"\1***", text)
