@@ -1,7 +1,7 @@
 """The table of settings: one row each, with type, default, limits and what it is for.
 
 Knows which settings there are; not where their values come from (sources.py) nor who uses them. A setting's
-name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (Apache Kafka
+name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (its
 documentation, "Broker Configs"); what is Korvet's own says its unit at the end of its name.
 """
 

@@ -1,7 +1,7 @@
 """Where values come from: the file, the environment, the command line; later wins.
 
-Knows how each source writes a setting, and says what is wrong in one line with name, value, origin and what is
-allowed. Not what a setting is for.
+Knows how each source writes a setting, and says what is wrong in one line with name, value, origin and what
+is allowed. Not what a setting is for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOOLEANS = {"true": True, "false": False}
 class Configuration(msgspec.Struct, frozen=True):
     """The settings, and for each name where its value came from.
 
-    An origin is "default", "environment", "command line" or the path of the configuration file as it was given.
+    An origin is "default", "environment", "command line" or the configuration file's path as it was given.
     """
 
     settings: Settings
@@ -38,7 +38,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Configuration:
-    """Read all sources: the file if there is one, every KORVET_ variable, and what the command line gave by name.
+    """Read all sources: the file if there is one, every KORVET_ variable, and the command line's values by name.
 
     Raises ConfigError, one line, for the first thing wrong.
     """
@@ -50,8 +50,7 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     found |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides, by_name)}
     given = {by_name[name].attribute: value for name, (value, _) in found.items()}
     origins = {name: found[name][1] if name in found else DEFAULT for name in by_name}
-    # The rows' checks have held for every value, so that the types are those of the attributes.
-    configuration = Configuration(Settings(**given), origins)  # type: ignore[arg-type] -- checked by name above
+    configuration = Configuration(msgspec.convert(given, Settings), origins)
     _check_together(configuration)
     return configuration
 
@@ -78,7 +77,7 @@ def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[
 
 
 def _first_leaf(name: str, value: object) -> str:
-    """Name the setting that a TOML table stands for: unquoted `redis.url` is the table `redis` with the key `url`."""
+    """Name the setting that a TOML table stands for: unquoted `redis.url` is a table `redis` with a key `url`."""
     while isinstance(value, dict) and value:
         key, value = next(iter(value.items()))
         name = f"{name}.{key}"
@@ -126,10 +125,8 @@ def _parsed(row: Row, text: str, origin: str) -> Value:
 
 def _typed(row: Row, value: object, origin: str) -> Value:
     """Take a value that has a type already, and check it."""
-    if isinstance(value, bool if row.kind is bool else row.kind) and (
-        row.kind is bool or not isinstance(value, bool)
-    ):
-        assert isinstance(value, str | int)  # noqa: S101 -- what `kind` is, told to the type checker
+    # bool is a subclass of int in Python, but `true` is no number.
+    if isinstance(value, str | int) and type(value) is row.kind:
         return _checked(row, value, origin)
     raise _refused(row, value, origin, "a text in quotes" if row.kind is str else row.allowed)
 
