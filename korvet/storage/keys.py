@@ -1,11 +1,12 @@
 """Every name Korvet uses in Redis: keys and pub/sub channels, as functions of the namespace.
 
-Knows names; nothing of what is stored under them, of Redis or of connections. `lua/README.md` is the same list with
-types and writers, and a test compares the two. No script builds a name of its own: they get them in KEYS.
+Knows names; nothing of what is stored under them, of Redis or of connections. `lua/README.md` is the same
+list with types and writers, and a test compares the two. No script builds a name of its own: they get them in
+KEYS.
 
 The stream keeps the documented name, `korvet:orders:0`. Its side keys carry that whole name in braces,
-`{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share the slot
-of the stream, which has no braces and is hashed as it is ("Redis cluster specification", hash tags).
+`{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share
+the slot of the stream, which has no braces and is hashed as it is ("Redis cluster specification", hash tags).
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class Keys:
     def index(self, topic: str, partition: int) -> str:
         """Return the sorted set that is the partition's sparse index."""
         return f"{{{self.namespace}:{topic}:{partition}}}:index"
+
+    def moving(self, topic: str, partition: int) -> str:
+        """Return the stream of foreign entries that are on their way to free offsets; absent at rest."""
+        return f"{{{self.namespace}:{topic}:{partition}}}:moving"
 
     def append_channel(self, topic: str, partition: int) -> str:
         """Return the channel on which every append to the partition is announced: named as its stream."""

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from redis.cluster import key_slot
+from redis.crc import key_slot
 
 from korvet.errors import ConfigError
 from korvet.storage.keys import Keys
 
 README = Path(__file__).parents[2] / "lua" / "README.md"
 KEYS = Keys("korvet")
-PER_PARTITION = (KEYS.stream, KEYS.state, KEYS.producers, KEYS.index)
+PER_PARTITION = (KEYS.stream, KEYS.state, KEYS.producers, KEYS.index, KEYS.moving)
 CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel}
 
 

@@ -1,0 +1,224 @@
+-- Takes foreign entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
+-- and moves the others, with all behind them, to free offsets in their order. One bounded step.
+-- KEYS     stream, state, moving
+-- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes to move, channel
+-- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state, offsets used up, an entry of more fields
+--          than a script can pass on)
+--
+-- A stream takes no entry below its last id, so everything behind the first entry without an offset must leave before
+-- anything can come back. Where that is more than one step may do, the entries wait in `moving`:
+--   1. while the stream has entries behind `next`: append them to `moving` with their ids, XDEL them;
+--   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
+-- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. A foreign
+-- entry that arrives between two steps lands behind `next`, where 1. finds it and puts it behind all others. Every
+-- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
+
+local stream, state, moving = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, width = ARGV[1], 2 ^ tonumber(ARGV[2])
+local limit, bytes_left, channel = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+
+local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
+local chunk = 50 -- entries copied into Lua at once
+local arguments_max = 7900 -- Lua's stack holds 8000 values, and XADD has some of its own
+
+local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
+end
+local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
+if not (next_offset and next_offset >= 0 and next_offset <= offsets_end) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+local known_next = next_offset
+
+local function id_of(offset)
+  local ms = math.floor(offset / width)
+  return string.format('%d-%d', ms, offset - ms * width)
+end
+
+-- The offset of an id; nil and its milliseconds for an id that is none. Ids may exceed 2^53: compared, never computed.
+local function offset_of(id)
+  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
+  ms, sequence = tonumber(ms), tonumber(sequence)
+  if sequence < width and ms < offsets_end / width then
+    return ms * width + sequence, ms
+  end
+  return nil, ms
+end
+
+local function behind_next(count)
+  local from = next_offset > 0 and '(' .. id_of(next_offset - 1) or '-'
+  return redis.call('XRANGE', stream, from, '+', 'COUNT', count)
+end
+
+-- Advances `next` over entries with offsets, a look per millisecond; returns what is left: nothing, more, unreadable.
+local function take_in()
+  local left, bound, steps = 'nothing', '+', 0
+  local found = behind_next(1)[1]
+  while found do
+    local offset, ms = offset_of(found[1])
+    if not offset or steps == limit then
+      left, bound = offset and 'more' or 'unreadable', '(' .. found[1]
+      break
+    end
+    first = first or offset
+    steps = steps + 1
+    found = redis.call('XRANGE', stream, string.format('%d-%d', ms, width), '+', 'COUNT', 1)[1]
+  end
+  if steps > 0 then
+    local last = redis.call('XREVRANGE', stream, bound, '-', 'COUNT', 1)[1]
+    next_offset = offset_of(last[1]) + 1
+  end
+  return left
+end
+
+local function stream_ids()
+  if redis.call('EXISTS', stream) == 0 then
+    return '0-0', 0, '0-0'
+  end
+  local info, named = redis.call('XINFO', 'STREAM', stream), {}
+  for i = 1, #info, 2 do
+    named[info[i]] = info[i + 1]
+  end
+  return named['last-generated-id'], named['entries-added'], named['max-deleted-entry-id']
+end
+
+-- Makes the log's last offset the stream's last id again, so that XADD takes the next one. XSETID refuses an id below
+-- the largest deleted one, so that one is put back first: what was moved is not deleted. 0-0 would not be taken.
+local function set_back(last_id, added, deleted, to_next)
+  local end_id = next_offset > 1 and id_of(next_offset - 1) or '0-1'
+  local deleted_offset = offset_of(deleted)
+  if not deleted_offset or deleted_offset >= next_offset then
+    deleted = end_id
+  end
+  deleted = deleted == '0-0' and '0-1' or deleted
+  redis.call('XSETID', stream, last_id, 'ENTRIESADDED', added, 'MAXDELETEDID', deleted)
+  if to_next then
+    redis.call('XSETID', stream, end_id)
+  end
+end
+
+local function size_of(fields)
+  local size = 0
+  for i = 1, #fields do
+    size = size + #fields[i]
+  end
+  return size
+end
+
+local failure
+
+-- Step 1; returns true when nothing is left behind `next`.
+local function evacuate()
+  local last_id, added, deleted = stream_ids()
+  local moved, emptied = 0, false
+  while moved < limit and bytes_left > 0 and not failure do
+    local entries, ids = behind_next(math.min(chunk, limit - moved)), {}
+    for _, entry in ipairs(entries) do
+      if #entry[2] > arguments_max then
+        failure = string.format('%s: entry %s has %d fields, too many to renumber it; remove it with XDEL', stream,
+          entry[1], #entry[2] / 2)
+        break
+      end
+      redis.call('XADD', moving, '*', 'id', entry[1], unpack(entry[2]))
+      ids[#ids + 1] = entry[1]
+      bytes_left = bytes_left - size_of(entry[2])
+    end
+    if #ids > 0 then
+      redis.call('XDEL', stream, unpack(ids))
+    end
+    moved = moved + #ids
+    if #entries == 0 then
+      emptied = true
+      break
+    end
+  end
+  -- Even when nothing moved: the last id may be that of an entry which its writer deleted.
+  if last_id ~= '0-0' then
+    set_back(last_id, added - moved, deleted, emptied)
+  end
+  limit = limit - moved
+  return emptied
+end
+
+-- Step 2. An entry keeps its id where it is free and an offset; else it gets the next free offset, in its own
+-- millisecond or as soon after it as possible, for without a timestamp field its id is its time.
+local function bring_back()
+  local time = redis.call('TIME')
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  local changed = 0
+  while limit > 0 and bytes_left > 0 and not failure do
+    local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(chunk, limit)), {}
+    for _, entry in ipairs(entries) do
+      local fields = entry[2]
+      local old, ms = offset_of(fields[2])
+      local wished = old or (ms < offsets_end / width and ms or now_ms) * width
+      local offset = math.max(next_offset, wished, 1)
+      if offset >= offsets_end then
+        failure = 'the offsets of ' .. stream .. ' are used up'
+        break
+      end
+      redis.call('XADD', stream, id_of(offset), unpack(fields, 3))
+      ids[#ids + 1] = entry[1]
+      bytes_left = bytes_left - size_of(fields)
+      changed = changed + (offset == old and 0 or 1)
+      first = first or offset
+      next_offset = offset + 1
+    end
+    if #ids > 0 then
+      redis.call('XDEL', moving, unpack(ids))
+    end
+    limit = limit - #ids
+    if #entries == 0 then
+      break
+    end
+  end
+  return changed
+end
+
+local changed, more = 0, 0
+if not is_moving then
+  local left = take_in()
+  if left == 'unreadable' then
+    is_moving = true
+  elseif left == 'more' then
+    more = 1
+  else
+    -- No entry is left, but the last id may be that of a deleted one, above which XADD must go on.
+    local last_id, added, deleted = stream_ids()
+    local last = offset_of(last_id)
+    if not last then
+      set_back(last_id, added, deleted, true)
+    elseif last_id ~= '0-0' and last >= next_offset then
+      next_offset = last + 1
+    end
+  end
+end
+if is_moving then
+  if evacuate() then
+    changed = bring_back()
+  end
+  is_moving = redis.call('XLEN', moving) > 0 or #behind_next(1) > 0
+  more = is_moving and 1 or 0
+  if redis.call('XLEN', moving) == 0 then
+    redis.call('DEL', moving)
+  end
+end
+
+redis.call('HSET', state, 'next', string.format('%d', next_offset))
+if first then
+  redis.call('HSET', state, 'first', string.format('%d', first))
+end
+if is_moving then
+  redis.call('HSET', state, 'moving', '1')
+else
+  redis.call('HDEL', state, 'moving')
+end
+if next_offset > known_next then
+  redis.call('PUBLISH', channel, string.format('%d', next_offset))
+end
+if failure then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. failure)
+end
+return {changed, more, string.format('%d', next_offset)}
