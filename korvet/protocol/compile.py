@@ -13,7 +13,7 @@ Chunks are joined, or sent with one sendmsg, by the caller: record batches are n
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -75,7 +75,7 @@ def encoder(cls: type[Message], version: int) -> Encode:
     return built
 
 
-def compile_served(messages: list[type[Message]]) -> int:
+def compile_served(messages: Iterable[type[Message]]) -> int:
     """Compile what a broker uses of `messages`: decoders of requests, encoders of responses; returns how many.
 
     Called before the fork: a mistake in a declaration ends the start, and the workers share the memory.

@@ -25,11 +25,21 @@ VERSION_MAX = 32767
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """Which API a message belongs to: its key, the versions served, and the first flexible one (None: none is)."""
+    """Which API a message belongs to: its key, the versions served, and the first flexible one (None: none is).
+
+    `advertised_from` is the first version that ApiVersions lists, where that is below the first one served.
+    """
 
     key: int
     versions: tuple[int, int]
     flexible: int | None = None
+    advertised_from: int | None = None
+
+    @property
+    def advertised(self) -> tuple[int, int]:
+        """The versions that ApiVersions lists, inclusive."""
+        first, last = self.versions
+        return (first if self.advertised_from is None else self.advertised_from), last
 
     def is_flexible(self, version: int) -> bool:
         """Whether `version` uses compact types and tagged fields (KIP-482)."""

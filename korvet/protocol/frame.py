@@ -1,0 +1,113 @@
+"""Frames: the size prefix, and the headers in front of every request and response body.
+
+Knows the two request headers and two response headers that Kafka has and nothing of any message: which versions are
+flexible is asked of the caller. Source: the Kafka protocol guide, "Common Request and Response Structure", and KIP-482.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from korvet.errors import ProtocolError
+from korvet.protocol.decoding import Buffer
+from korvet.protocol.wire import raise_length, raise_short, skip_tagged_fields
+
+SIZE_BYTES = 4
+"""A frame opens with its size as int32; the size does not count itself."""
+
+REQUEST_HEADER_MIN = 8
+"""Key, version and correlation id: no request is smaller, whatever its header."""
+
+_SIZE = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">h")
+_RESPONSE = struct.Struct(">ii")
+
+
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """What stands in front of a request; `body` is the position in the frame at which the message begins."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def check_frame_size(size: int, limit: int) -> None:
+    """Refuse a size prefix that no request has, before a byte is read or allocated for it.
+
+    Raises ProtocolError for a size that holds no header (which a negative one is too) and for one above `limit` bytes.
+    """
+    if size < REQUEST_HEADER_MIN:
+        msg = f"a frame of {size} bytes holds no request"
+        raise ProtocolError(msg)
+    if size > limit:
+        msg = f"a frame of {size} bytes is above the limit of {limit}"
+        raise ProtocolError(msg)
+
+
+def read_size(buffer: Buffer, position: int = 0) -> int:
+    """Return the size prefix at `position`, unchecked; the caller has made sure that SIZE_BYTES are there."""
+    size: int = _SIZE.unpack_from(buffer, position)[0]
+    return size
+
+
+def peek_api(buffer: Buffer, position: int = 0) -> tuple[int, int]:
+    """Return API key and version of the request at `position`, before the rest of its frame has arrived.
+
+    Raises ProtocolError where fewer than REQUEST_HEADER_MIN bytes are there.
+    """
+    if len(buffer) - position < REQUEST_HEADER_MIN:
+        raise_short(position + REQUEST_HEADER_MIN, buffer)
+    api_key, api_version, _ = _REQUEST.unpack_from(buffer, position)
+    return api_key, api_version
+
+
+def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | None]) -> RequestHeader:
+    """Read the header of the request that `buffer` (a frame without its size prefix) holds.
+
+    `flexible` tells of an API key and version whether it is flexible, or None if it is not known: then the header is
+    read up to the client id, which lies the same in both, and `body` means nothing. In the flexible header too the
+    client id is a plain nullable string with an int16 length, so that a broker can read it before it knows the version
+    (KIP-511); the tagged fields behind it are skipped, since none is defined.
+
+    Raises ProtocolError where the header ends too early or its client id is no UTF-8.
+    """
+    try:
+        api_key, api_version, correlation_id = _REQUEST.unpack_from(buffer)
+        position = _REQUEST.size
+        (length,) = _LENGTH.unpack_from(buffer, position)
+        position += _LENGTH.size
+        client_id = None
+        if length >= 0:
+            stop = position + length
+            if stop > len(buffer):
+                raise_short(stop, buffer)
+            client_id = str(buffer[position:stop], "utf-8")
+            position = stop
+        elif length < -1:
+            raise_length("client_id", length)
+        if flexible(api_key, api_version):
+            position = skip_tagged_fields(buffer, position)
+    except (struct.error, IndexError) as error:
+        msg = f"a frame of {len(buffer)} bytes ends within its request header"
+        raise ProtocolError(msg) from error
+    except UnicodeDecodeError as error:
+        msg = f"client_id is not UTF-8: {error.reason} at byte {error.start}"
+        raise ProtocolError(msg) from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def response_frame(correlation_id: int, chunks: Sequence[Buffer], *, flexible_header: bool) -> list[Buffer]:
+    """Put size prefix and header before the chunks of an encoded response; nothing is copied.
+
+    `flexible_header` adds an empty block of tagged fields: for the flexible versions of every API but ApiVersions,
+    whose response always has the plain header (KIP-511).
+    """
+    size = _RESPONSE.size - SIZE_BYTES + flexible_header + sum(map(len, chunks))
+    header = _RESPONSE.pack(size, correlation_id)
+    return [header + b"\0" if flexible_header else header, *chunks]

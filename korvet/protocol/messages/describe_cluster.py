@@ -1,0 +1,52 @@
+"""DescribeCluster (key 60), versions 0-2, flexible from 0. An administrator asks who the brokers are (KIP-700).
+
+Version 1 can ask for the controllers instead (KIP-919). Version 2 can include fenced brokers (KIP-1073).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import boolean, int8, int16, int32, string
+
+ENDPOINT_BROKERS = 1
+ENDPOINT_CONTROLLERS = 2
+
+UNKNOWN_OPERATIONS = -(2**31)
+"""cluster_authorized_operations where they were not asked for (KIP-430)."""
+
+
+class DescribeClusterRequest(Message, kw_only=True):
+    """Asks for the brokers or the controllers."""
+
+    api = Api(key=60, versions=(0, 2), flexible=0)
+
+    include_cluster_authorized_operations: boolean
+    endpoint_type: Annotated[int8, since(1)] = ENDPOINT_BROKERS
+    include_fenced_brokers: Annotated[boolean, since(2)] = False
+
+
+class DescribeClusterBroker(Part, kw_only=True):
+    """A broker, by the address that clients are to use."""
+
+    broker_id: int32
+    host: string
+    port: int32
+    rack: string | None = None
+    is_fenced: Annotated[boolean, since(2)] = False
+
+
+class DescribeClusterResponse(Message, kw_only=True):
+    """The cluster as this broker sees it now."""
+
+    api = DescribeClusterRequest.api
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: string | None = None
+    endpoint_type: Annotated[int8, since(1)] = ENDPOINT_BROKERS
+    cluster_id: string
+    controller_id: int32 = -1
+    brokers: list[DescribeClusterBroker] = []
+    cluster_authorized_operations: int32 = UNKNOWN_OPERATIONS

@@ -1,0 +1,61 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4. A consumer asks where the records of an epoch end.
+
+It compares the answer with its position and so finds out whether the log was cut behind its back (KIP-320). Versions 0
+and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default -2 is a debugging consumer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import int16, int32, int64, string
+
+
+class OffsetForLeaderPartition(Part, kw_only=True):
+    """A partition and the epoch to look up; current_leader_epoch fences, -1 does not."""
+
+    partition: int32
+    current_leader_epoch: Annotated[int32, since(2, ignorable=True)] = -1
+    leader_epoch: int32
+
+
+class OffsetForLeaderTopic(Part, kw_only=True):
+    """The partitions of one topic."""
+
+    topic: string
+    partitions: list[OffsetForLeaderPartition]
+
+
+class OffsetForLeaderEpochRequest(Message, kw_only=True):
+    """Asks for the ends of epochs."""
+
+    api = Api(key=23, versions=(2, 4), flexible=4)
+
+    replica_id: Annotated[int32, since(3, ignorable=True)] = -2
+    topics: list[OffsetForLeaderTopic]
+
+
+class EpochEndOffset(Part, kw_only=True):
+    """The largest epoch not above the one asked for, and the offset just past its last record; -1 if there is none."""
+
+    error_code: int16 = 0
+    partition: int32
+    leader_epoch: Annotated[int32, since(1, ignorable=True)] = -1
+    end_offset: int64 = -1
+
+
+class OffsetForLeaderTopicResult(Part, kw_only=True):
+    """The partitions of one topic."""
+
+    topic: string
+    partitions: list[EpochEndOffset]
+
+
+class OffsetForLeaderEpochResponse(Message, kw_only=True):
+    """The end of an epoch for every partition of the request."""
+
+    api = OffsetForLeaderEpochRequest.api
+
+    throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
+    topics: list[OffsetForLeaderTopicResult] = []
