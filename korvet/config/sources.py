@@ -38,7 +38,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Configuration:
-    """Read all sources: the file if there is one, every KORVET_ variable, and the command line's values by name.
+    """Read the file if there is one, every KORVET_ variable, and the command line's values by name.
 
     Raises ConfigError, one line, for the first thing wrong.
     """
@@ -77,7 +77,7 @@ def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[
 
 
 def _first_leaf(name: str, value: object) -> str:
-    """Name the setting that a TOML table stands for: unquoted `redis.url` is a table `redis` with a key `url`."""
+    """Name the setting that a table stands for: unquoted `redis.url` is a table `redis` with a key `url`."""
     while isinstance(value, dict) and value:
         key, value = next(iter(value.items()))
         name = f"{name}.{key}"

@@ -1,0 +1,70 @@
+"""`korvet config`: prints what a broker with the same flags would use, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from korvet.cli.options import configuration_options, loader
+from korvet.config import Configuration, Row, rows
+
+
+@click.command()
+@configuration_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value and origin.")
+@click.option("--markdown", is_flag=True, help="All settings, defaults and meanings, as a table for README.")
+def config(
+    config_file: Path | None,
+    assignments: tuple[str, ...],
+    *,
+    as_json: bool,
+    markdown: bool,
+    **flags: str | None,
+) -> None:
+    """Print the effective configuration with the origin of each value; passwords are masked."""
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
+    if markdown:
+        click.echo(markdown_table(rows()), nl=False)
+        return
+    configuration = loader(config_file, assignments, flags)()
+    if as_json:
+        click.echo(json.dumps(_as_object(configuration), indent=2))
+    else:
+        _print_table(configuration)
+
+
+def markdown_table(table: Sequence[Row]) -> str:
+    """Write the settings as a Markdown table, one line each."""
+    lines = ["| Setting | Default | What it is |", "| --- | --- | --- |"]
+    for row in table:
+        choices = (
+            f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if len(row.choices) > 1 else ""
+        )
+        default = f"`{row.shown(row.default)}`" if row.default != "" else ""
+        lines.append(f"| `{row.name}` | {default} | {row.about.doc}{choices} |")
+    return "\n".join(lines) + "\n"
+
+
+def _as_object(configuration: Configuration) -> dict[str, dict[str, str | int | bool]]:
+    result: dict[str, dict[str, str | int | bool]] = {}
+    for row in rows():
+        value = row.of(configuration.settings)
+        shown = row.shown(value) if isinstance(value, str) else value
+        result[row.name] = {"value": shown, "origin": configuration.origins[row.name]}
+    return result
+
+
+def _print_table(configuration: Configuration) -> None:
+    table = Table("Setting", "Value", "Origin", box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows():
+        # Text, not markup: a value may hold brackets, as an IPv6 address does.
+        value = row.shown(row.of(configuration.settings)).replace("[", r"\[")
+        table.add_row(row.name, value, configuration.origins[row.name].replace("[", r"\["))
+    Console(soft_wrap=True).print(table)

@@ -1,0 +1,147 @@
+"""Logs: one line per event on stderr, as text or JSON, whatever a peer put into its fields.
+
+Knows how an event becomes a line: time (UTC), level, process, event, fields; control characters escaped, long
+values cut, passwords of URLs masked. Not what happens in Korvet, nor where the lines go afterwards. Python's
+own logging lies beneath, so that the lines of other packages come out in the same form.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+from korvet.config import Settings, without_secrets
+
+_FIELDS = "korvet_fields"  # the attribute of a log record that carries an event's fields
+_VALUE_CHARS_MAX = 1000  # a client id may be 32 KiB of a peer's choice; a line stays a line
+_TRACEBACK_CHARS_MAX = 20_000
+_PLAIN = re.compile(r"[^\s\"'=\\{}\[\],]+")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class Log:
+    """Writes the events of one part: `Log(__name__).info("closed", peer="1.2.3.4:5", reason="idle")`."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Write what only somebody who looks for a fault wants to know."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Write what happened as it should."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Write what an operator should look at some time."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Write what did not work and will not by itself."""
+        self._write(logging.ERROR, event, fields)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """Write a fault of Korvet's own, with the traceback of the exception in hand in the same line."""
+        self._write(logging.ERROR, event, fields, traceback=True)
+
+    def _write(
+        self, level: int, event: str, fields: Mapping[str, object], *, traceback: bool = False
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=traceback)
+
+
+def configure(settings: Settings, process: str) -> None:
+    """Send this process's log lines to stderr; `process` names it in each line (`supervisor`, `worker-1`).
+
+    Called again in every forked child, and after a reload: the last call holds.
+    """
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(_JsonLines(process) if settings.log_format == "json" else _TextLines(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(_LEVELS[settings.log_level])
+    logging.captureWarnings(capture=True)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- the standard library's name
+        """Let a closed or full stderr cost the line only: there is nowhere left to tell it."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+class _Lines(logging.Formatter):
+    """What both forms share: the fields of a record as one flat mapping of safe values."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+
+    def fields(self, record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
+        fields = {name: _value(value) for name, value in getattr(record, _FIELDS, {}).items()}
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["traceback"] = without_secrets(self.formatException(record.exc_info))[
+                -_TRACEBACK_CHARS_MAX:
+            ]
+        return fields
+
+    def moment(self, record: logging.LogRecord) -> str:
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+class _TextLines(_Lines):
+    """`2026-01-01T12:00:00.123Z INFO    worker-1 connection closed peer=1.2.3.4:5 reason="too slow"`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_text(value)}" for name, value in self.fields(record).items())
+        event = _escaped(str(_value(record.getMessage().strip())))
+        return f"{self.moment(record)} {record.levelname:<7} {self.process} {event}{fields}"
+
+
+class _JsonLines(_Lines):
+    """One JSON object per line; fields beside `time`, `level`, `process`, `logger` and `event`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.moment(record),
+            "level": record.levelname.lower(),
+            "process": self.process,
+            "logger": record.name,
+            "event": _value(record.getMessage().strip()),
+        }
+        # A field cannot pass itself off as one of these.
+        fields = {name: value for name, value in self.fields(record).items() if name not in line}
+        return json.dumps(line | fields, allow_nan=False)
+
+
+def _value(value: object) -> str | int | float | bool | None:
+    """Keep what JSON has; write all else as a text of bounded length without secrets."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = bytes(value[: _VALUE_CHARS_MAX + 1]).decode("utf-8", "backslashreplace")
+    text = without_secrets(str(value))
+    return text if len(text) <= _VALUE_CHARS_MAX else f"{text[:_VALUE_CHARS_MAX]}..."
+
+
+def _text(value: str | float | bool | None) -> str:  # noqa: FBT001 -- any value of a field
+    """Write a field's value so that its end is seen: in quotes unless it is one plain word."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    return value if value.isprintable() and _PLAIN.fullmatch(value) else json.dumps(value)
+
+
+def _escaped(text: str) -> str:
+    """Escape what would break the line or drive a terminal; leave all that can be read."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
