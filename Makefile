@@ -1,0 +1,82 @@
+# Korvet's commands, for users (`make run`) and developers (`make test`). They install into .venv, from the lock
+# files only, and install nothing again while those stay the same.
+#
+#   make run ARGS="--workers 2 --listen 0.0.0.0:9092"
+#   make test PYTHON=python3.13 ARGS="-k fetch"
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format lock clean FORCE
+
+PYTHON := python3 python3.14 python3.13 python3.12 python3.11
+ARGS :=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+
+# The first interpreter that is new enough and can make a virtual environment. Each is tried, not only looked for: a
+# version manager puts names on PATH that fail when they are called. The locks hold wheels for 3.11 to 3.14.
+first_able = $(shell for python in $(PYTHON); do \
+	"$$python" -c 'import sys; $(1); sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null \
+	&& { echo "$$python"; break; }; done)
+no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get install python3 python3-venv)
+no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
+
+run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
+	@exec $(BIN)/korvet serve $(ARGS)
+
+test: lint ## run all checks and all tests; ARGS are flags of pytest
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## run ruff and mypy
+	@echo "==> ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --check --quiet .
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy --strict --no-error-summary
+
+format: $(VENV)/.dev ## format the code, and fix what ruff can fix
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(ARGS) pyproject.toml --group build
+
+lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--upgrade" takes newer versions
+	@echo "==> installing uv, which only this target needs"
+	@$(PIP) install uv
+	@echo "==> requirements.lock"
+	@$(COMPILE) --output-file requirements.lock
+	@echo "==> requirements-dev.lock"
+	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## remove what the other targets made, but no data
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
+# when its interpreter has gone, as after an upgrade of the system.
+$(VENV)/.made: $(if $(wildcard $(BIN)/python),,FORCE)
+	$(if $(call first_able,pass),,$(error $(no_python)))
+	$(if $(call first_able,import ensurepip),,$(error $(call no_venv,$(call first_able,pass))))
+	@echo "==> making $(VENV) with $$($(call first_able,import ensurepip) --version)"
+	@$(call first_able,import ensurepip) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.made requirements.lock pyproject.toml
+	@echo "==> installing what Korvet needs (requirements.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.lock
+	@echo "==> installing what the tests need (requirements-dev.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-dev.lock
+	@touch $@
+
+FORCE:
