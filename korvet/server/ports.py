@@ -10,8 +10,8 @@ import errno
 import socket
 from typing import Self
 
+from korvet.config import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.server.slot import Address
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
 
@@ -21,8 +21,7 @@ class Reservation:
 
     def __init__(self, held: socket.socket) -> None:
         self._held = held
-        host, port = held.getsockname()[:2]
-        self.address: Address = (host, port)
+        self.address = Address(*held.getsockname()[:2])
 
     def close(self) -> None:
         """Give the port back."""
@@ -43,7 +42,7 @@ def reserve(setting: str, address: Address) -> Reservation:
         alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(alone, setting, numeric)
         # Port 0 is resolved by the exclusive bind: the kernel may give a REUSEPORT socket a port of another broker.
-        bound: Address = alone.getsockname()[:2]
+        bound = Address(*alone.getsockname()[:2])
     held = socket.socket(family, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     _bind(held, setting, bound)
@@ -73,23 +72,17 @@ def family(address: Address) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address[0] else socket.AF_INET
 
 
-def advertised(configured: Address | None, bound: Address) -> Address:
-    """Return the address that clients are told: `configured`, where its port 0 means the bound one, else `bound`.
+def advertised(configured: str, bound: Address) -> Address:
+    """Return the address that clients are told: `configured` (HOST:PORT), else `bound`.
 
     Raises ConfigError where that is a wildcard: a client cannot connect to 0.0.0.0.
     """
-    if configured is not None:
-        return configured[0], configured[1] or bound[1]
-    if bound[0] in _WILDCARDS:
-        message = f"listen {show(bound)} is no address that clients can connect to: also set advertised"
+    if configured:
+        return parse_address(configured)
+    if bound.host in _WILDCARDS:
+        message = f"listen {bound} is no address that clients can connect to: also set advertised"
         raise ConfigError(f"{message} (--advertised HOST:PORT)")
     return bound
-
-
-def show(address: Address) -> str:
-    """Return `address` as HOST:PORT, an IPv6 host in brackets."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _resolve(setting: str, address: Address) -> tuple[socket.AddressFamily, Address]:
@@ -98,11 +91,11 @@ def _resolve(setting: str, address: Address) -> tuple[socket.AddressFamily, Addr
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not a host name"
-        raise ConfigError(f"{setting} {show(address)}: {reason}") from None
+        raise ConfigError(f"{setting} {address}: {reason}") from None
     # IPv4 first: a client given "localhost" may know only one of the two, and then it is this one.
     found.sort(key=lambda info: info[0] != socket.AF_INET)
     chosen, numeric = found[0][0], found[0][4]
-    return chosen, (str(numeric[0]), int(numeric[1]))
+    return chosen, Address(str(numeric[0]), int(numeric[1]))
 
 
 def _bind(sock: socket.socket, setting: str, address: Address) -> None:
@@ -112,7 +105,7 @@ def _bind(sock: socket.socket, setting: str, address: Address) -> None:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise ConfigError(f"{setting} {show(address)}: {_bind_reason(error)}") from None
+        raise ConfigError(f"{setting} {address}: {_bind_reason(error)}") from None
 
 
 def _bind_reason(error: OSError) -> str:

@@ -13,8 +13,11 @@ import time
 from enum import IntEnum
 from typing import NamedTuple
 
-# Slots are never more than twice the workers (a replacement runs beside the worker it replaces).
-ROWS_MAX = 1024
+# Twice the most workers that the settings allow: a replacement runs beside the worker it replaces.
+WORKER_ROWS = 2 * 1024
+OPS_ROW = WORKER_ROWS
+KEEPER_ROW = WORKER_ROWS + 1
+_ROWS = WORKER_ROWS + 2
 
 _FIELD = struct.Struct("=q")
 _ROW_BYTES = 4 * _FIELD.size
@@ -46,26 +49,31 @@ class Scoreboard:
     """A shared table made before the first fork; children inherit it and no file descriptor."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, (ROWS_MAX + 1) * _ROW_BYTES)
+        self._memory = mmap.mmap(-1, (_ROWS + 1) * _ROW_BYTES)
 
-    def start(self, index: int, pid: int) -> None:
-        """Take the slot `index` (0 to ROWS_MAX - 1) for the process `pid`, which is starting."""
+    def start(self, index: int) -> None:
+        """Take the slot `index` for a child that is about to be forked."""
         self._write(index + 1, _STATE, State.STARTING)
-        self._write(index + 1, _PID, pid)
+        self._write(index + 1, _PID, 0)
         self._write(index + 1, _STARTED_AT_MS, int(time.time() * 1000))
+
+    def started(self, index: int, pid: int) -> None:
+        """Say which process holds the slot `index`; the child's to call."""
+        self._write(index + 1, _PID, pid)
 
     def set(self, index: int, state: State) -> None:
         """Say what the holder of the slot `index` is doing."""
         self._write(index + 1, _STATE, state)
 
-    def rows(self) -> list[Row]:
-        """Return every slot that was ever used, by index."""
-        rows = (self._row(index) for index in range(ROWS_MAX))
+    def workers(self) -> list[Row]:
+        """Return the slot of every worker that ever was, by index."""
+        rows = (self.row(index) for index in range(WORKER_ROWS))
         return [row for row in rows if row.state is not State.EMPTY]
 
-    def count(self, state: State) -> int:
-        """Return how many slots are in `state`."""
-        return sum(row.state is state for row in self.rows())
+    def row(self, index: int) -> Row:
+        """Return one slot."""
+        state = State(self._read(index + 1, _STATE))
+        return Row(index, state, self._read(index + 1, _PID), self._read(index + 1, _STARTED_AT_MS))
 
     @property
     def draining(self) -> bool:
@@ -84,10 +92,6 @@ class Scoreboard:
     def count_restart(self) -> None:
         """Count one child started in the place of one that died; the supervisor's to call."""
         self._write(0, _RESTARTS, self.restarts + 1)
-
-    def _row(self, index: int) -> Row:
-        state = State(self._read(index + 1, _STATE))
-        return Row(index, state, self._read(index + 1, _PID), self._read(index + 1, _STARTED_AT_MS))
 
     def _read(self, row: int, field: int) -> int:
         value: int = _FIELD.unpack_from(self._memory, row * _ROW_BYTES + field * _FIELD.size)[0]

@@ -87,5 +87,18 @@ class Signals:
             self._pending.extend(block)
 
 
+def reset_in_child() -> None:
+    """Forget the parent's handlers in a forked child, where HANDLED is blocked, and unblock.
+
+    A Ctrl-C and a hang-up reach the whole process group: only the supervisor acts on them, and tells its children.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+
+
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the interpreter has already written the number to the pipe."""

@@ -9,11 +9,10 @@ import os
 import struct
 from dataclasses import dataclass
 
+from korvet.config import Address
 from korvet.server.scoreboard import Scoreboard, State
 
 READY_NOTE = struct.Struct("=q")
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

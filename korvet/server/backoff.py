@@ -1,0 +1,24 @@
+"""How long to wait before something that ended is started again. Pure: knows no clock and no process."""
+
+from __future__ import annotations
+
+_FIRST_SECONDS = 0.1
+_SECONDS_MAX = 10.0
+# A child that worked for so long is no crash loop, whatever ended it.
+_LIVED_SECONDS = 0.5
+
+
+class Backoff:
+    """Waits that double from failure to failure; none after a life that was long enough."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def delay_s(self, worked_s: float) -> float:
+        """Return the seconds to wait after a life of which `worked_s` seconds were work (0.0: it never began)."""
+        if worked_s >= _LIVED_SECONDS:
+            self.failures = 0
+            return 0.0
+        self.failures += 1
+        # The exponent is bounded too: a loop of a week must not compute 2 to the ten thousandth.
+        return min(_SECONDS_MAX, _FIRST_SECONDS * 2.0 ** min(self.failures - 1, 16))

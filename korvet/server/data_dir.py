@@ -1,0 +1,94 @@
+"""The data directory of the embedded server: made private, and locked for one supervisor and one server.
+
+Knows files, locks and the length of a unix socket's path; nothing of Redis. Two locks: `lock` belongs to the
+supervisor, `server.lock` to the server process itself, which inherits the descriptor. So the second stays held for as
+long as any server still writes there, whoever started it, and no server can start beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from korvet.errors import ConfigError
+from korvet.server.runtime_dir import make_private
+
+# sun_path holds 108 bytes with the final zero (unix(7)).
+_SOCKET_PATH_BYTES_MAX = 107
+_SOCKET = "server.sock"
+
+
+class LockedError(Exception):
+    """The lock is held; `pid` is what its holder wrote into the file, 0 when nothing readable."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"held by process {pid}")
+        self.pid = pid
+
+
+class DataDir:
+    """A directory that this process holds the lock of, from `open_locked` to `close`."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self.socket = _socket_path(path)
+        self._lock_fd = lock_fd
+
+    def lock_server(self) -> int:
+        """Return a descriptor of the server's lock, for the server to inherit; raises LockedError."""
+        return _locked(self.path / "server.lock")
+
+    def note_server(self, pid: int) -> None:
+        """Write down the process that holds the server's lock."""
+        (self.path / "server.lock").write_text(f"{pid}\n")
+
+    def close(self) -> None:
+        """Release the supervisor's lock."""
+        os.close(self._lock_fd)
+
+
+def open_locked(path: Path) -> DataDir:
+    """Make `path` where it is missing, lock it and note this process as its owner; ConfigError when it cannot be."""
+    path = path.expanduser().absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock_fd = _locked(path / "lock")
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        return DataDir(path.resolve(), lock_fd)
+    except LockedError as error:
+        owner = f"process {error.pid}" if error.pid else "another process"
+        raise ConfigError(f"data.dir {path} is in use by {owner}: stop it, or give another --data-dir") from None
+    except OSError as error:
+        raise ConfigError(f"data.dir {path}: {error.strerror or error}") from None
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.read(fd, 32).strip()
+        os.close(fd)
+        raise LockedError(int(text) if text.isdigit() else 0) from None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _socket_path(directory: Path) -> Path:
+    """Return a path short enough for a unix socket, the same at every start on the same directory."""
+    path = directory / _SOCKET
+    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
+        return path
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    runtime = Path(tempfile.gettempdir()) / f"korvet-{os.getuid()}-{digest}"
+    short = runtime / _SOCKET
+    if len(os.fsencode(short)) > _SOCKET_PATH_BYTES_MAX:
+        raise ConfigError(f"data.dir {directory}: too long for a unix socket, and so is {runtime}")
+    make_private(runtime)
+    return short

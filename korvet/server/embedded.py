@@ -1,0 +1,204 @@
+"""The embedded server: the Valkey process that holds the log when no `redis.url` is given.
+
+Knows how to start one on a data directory, to wait until it has loaded its data, and to stop it; nothing of what is
+stored in it. It listens on a unix socket alone. It lives in a session of its own, so that a Ctrl-C at the terminal
+reaches the supervisor only and the server outlives the workers' drain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+import redis
+
+from korvet.errors import ConfigError
+from korvet.server.data_dir import DataDir, LockedError
+from korvet.server.parent_death import die_with_parent
+
+STOP_SECONDS_MAX = 15.0
+_ORPHAN_SECONDS_MAX = 10.0
+_SOCKET_SECONDS_MAX = 30.0
+_PROGRESS_EVERY_SECONDS = 5.0
+_PAUSE_SECONDS_MAX = 0.25
+_LOG_BYTES_MAX = 16 * 1024 * 1024
+_LOG_TAIL_BYTES = 4096
+
+Pause = Callable[[float], None]
+Progress = Callable[[str], None]
+
+
+class EmbeddedServer:
+    """One server on one locked data directory, as long as the supervisor lives."""
+
+    def __init__(self, data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> None:
+        self.data_dir = data_dir
+        self.url = f"unix://{quote(str(data_dir.socket))}"
+        self._command = _command(data_dir, binary, maxmemory_bytes)
+        self._log_path = data_dir.path / "server.log"
+        self._log_start = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server, 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    def start(self, pause: Pause, progress: Progress) -> None:
+        """Start and wait until the data is loaded; a server that an earlier supervisor left is ended first.
+
+        Raises ConfigError when the server cannot be started, with its own last words.
+        """
+        self._end_orphan(pause, progress)
+        try:
+            self.launch()
+            self._wait_until_loaded(pause, progress)
+        except BaseException:
+            self.stop()
+            raise
+
+    def launch(self) -> None:
+        """Start the process and return at once; raises LockedError while another server has the directory."""
+        lock_fd = self.data_dir.lock_server()
+        try:
+            # The lock is ours, so a socket that is still there belongs to no living server.
+            self.data_dir.socket.unlink(missing_ok=True)
+            with self._open_log() as log:
+                self._process = subprocess.Popen(  # noqa: S603 - the program that `binaries.find` chose
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(lock_fd,),
+                    start_new_session=True,
+                    umask=0o077,
+                    # The supervisor has one thread, so there is no lock that this could find taken.
+                    preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509
+                )
+            self.data_dir.note_server(self._process.pid)
+        except OSError as error:
+            raise ConfigError(f"the embedded server cannot be started: {error}") from None
+        finally:
+            os.close(lock_fd)
+
+    def ended(self) -> str:
+        """Return "" while the server runs, else how it ended; reaps it."""
+        if self._process is None:
+            return "it is not running"
+        status = self._process.poll()
+        if status is None:
+            return ""
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        last = self._last_words()
+        return f"{how}, {last}" if last else how
+
+    def stop(self) -> None:
+        """End the server: it writes its log to disk first; SIGKILL when that takes longer than STOP_SECONDS_MAX."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        self.data_dir.socket.unlink(missing_ok=True)
+
+    def _end_orphan(self, pause: Pause, progress: Progress) -> None:
+        """Wait for a server whose supervisor is dead: it ends by itself, and is made to when it does not."""
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + _ORPHAN_SECONDS_MAX
+            told = False
+            while time.monotonic() < deadline:
+                try:
+                    os.close(self.data_dir.lock_server())
+                except LockedError as locked:
+                    if not told:
+                        progress(f"waiting for the embedded server of an earlier run, process {locked.pid}")
+                        self._signal_orphan(locked.pid, number)
+                        told = True
+                    pause(0.05)
+                else:
+                    return
+        raise ConfigError(f"data.dir {self.data_dir.path}: an earlier server still writes there and does not end")
+
+    def _signal_orphan(self, pid: int, number: signal.Signals | None) -> None:
+        if number is None or pid == 0:
+            return
+        # The noted process may be gone and its number reused: only one that names our socket is meant.
+        with contextlib.suppress(OSError):
+            if os.fsencode(self.data_dir.socket) in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, number)
+
+    def _wait_until_loaded(self, pause: Pause, progress: Progress) -> None:
+        socket_deadline = time.monotonic() + _SOCKET_SECONDS_MAX
+        next_progress = time.monotonic() + _PROGRESS_EVERY_SECONDS
+        pause_seconds = 0.01
+        while True:
+            if how := self.ended():
+                raise ConfigError(f"the embedded server ended at its start: {how} (see {self._log_path})")
+            loading = _loading(self.url)
+            if loading == "":
+                return
+            if loading is None and time.monotonic() > socket_deadline:
+                raise ConfigError(f"the embedded server does not answer (see {self._log_path})")
+            if loading and time.monotonic() > next_progress:
+                progress(f"the embedded server is loading its data: {loading}")
+                next_progress = time.monotonic() + _PROGRESS_EVERY_SECONDS
+            pause(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _PAUSE_SECONDS_MAX)
+
+    def _open_log(self) -> BinaryIO:
+        path = self._log_path
+        if path.exists() and path.stat().st_size > _LOG_BYTES_MAX:
+            path.replace(path.with_suffix(".log.1"))
+        log = path.open("ab")
+        self._log_start = log.tell()
+        return log
+
+    def _last_words(self) -> str:
+        """Return the last line that this run of the server wrote."""
+        with contextlib.suppress(OSError), self._log_path.open("rb") as log:
+            log.seek(max(self._log_start, self._log_path.stat().st_size - _LOG_TAIL_BYTES))
+            lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+            return next((line for line in reversed(lines) if line), "")
+        return ""
+
+
+def _command(data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(data_dir.socket),
+        "unixsocketperm": "700",
+        "dir": str(data_dir.path),
+        "daemonize": "no",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        # The append-only file is the only copy: snapshots would cost forks and restore nothing more.
+        "save": "",
+        "maxmemory": str(maxmemory_bytes),
+        "maxmemory-policy": "noeviction",
+    }
+    return [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+
+def _loading(url: str) -> str | None:
+    """Return "" when the server at `url` has its data, how far it is while it loads, None when it is not there."""
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5.0, protocol=2) as client:
+            info = client.info("persistence")
+    except redis.TimeoutError:
+        return "no answer for 5 s"
+    except redis.RedisError:
+        return None
+    if not info.get("loading"):
+        return ""
+    return f"{info.get('loading_loaded_perc', '?')} %, about {info.get('loading_eta_seconds', '?')} s to go"

@@ -1,0 +1,42 @@
+"""Every metric, declared once.
+
+Knows names, labels and buckets; who counts imports this module and nothing else. Import it only in a process that
+`metrics_files.adopt` has prepared: prometheus_client chooses its kind of values when a metric is made. Workers
+restarted and the build are told by ops itself, see ops.py.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+# From a request answered out of memory to the longest poll that clients ask for.
+_DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+REQUESTS = Counter("korvet_requests", "Requests answered, by API and top-level error.", ("api", "error"))
+REQUEST_DURATION = Histogram(
+    "korvet_request_duration_seconds",
+    "Time from the last byte of a request to its response, waits that the client asked for included.",
+    ("api",),
+    buckets=_DURATION_BUCKETS,
+)
+REQUESTS_IN_FLIGHT = Gauge(
+    "korvet_requests_in_flight", "Requests being served now.", multiprocess_mode="livesum"
+)
+CONNECTIONS = Gauge("korvet_connections", "Client connections open now.", multiprocess_mode="livesum")
+CONNECTIONS_OPENED = Counter("korvet_connections_opened", "Client connections accepted.")
+CONNECTIONS_CLOSED = Counter("korvet_connections_closed", "Client connections closed, by reason.", ("reason",))
+RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes of requests.")
+SENT_BYTES = Counter("korvet_sent_bytes", "Bytes of responses.")
+
+REDIS_UNAVAILABLE = Counter(
+    "korvet_redis_unavailable", "Requests that failed because Redis was away, too slow or refusing."
+)
+
+KEEPER_LEADER = Gauge(
+    "korvet_keeper_leader", "1 where this broker's keeper is the acting one.", multiprocess_mode="livesum"
+)
+KEEPER_ROUNDS = Counter("korvet_keeper_rounds", "Rounds of the keeper, by outcome.", ("outcome",))
+PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
+ENTRIES_RENUMBERED = Counter(
+    "korvet_entries_renumbered", "Entries of other Redis clients moved to an offset that Kafka clients can read."
+)

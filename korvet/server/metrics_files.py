@@ -1,0 +1,27 @@
+"""Where a process keeps its numbers for /metrics: memory-mapped files of prometheus_client, named by slot.
+
+Knows file names of prometheus_client's multiprocess mode; not which metrics there are. A file per slot and not per
+process id: the counters of a replaced worker go on, and files do not pile up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def adopt(directory: Path, name: str) -> None:
+    """Keep this process's metrics in `directory` under `name` (no underscore); before `korvet.server.metrics`.
+
+    prometheus_client looks at the environment when it is imported, and chooses its kind of values then.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
+    from prometheus_client import values  # noqa: PLC0415 - must not be imported before the line above
+
+    values.ValueClass = values.MultiProcessValue(lambda: name)
+
+
+def forget_live(directory: Path, name: str) -> None:
+    """Remove the gauges that counted what a process that is gone held at its end: connections, requests."""
+    for path in directory.glob(f"gauge_live*_{name}.db"):
+        path.unlink(missing_ok=True)

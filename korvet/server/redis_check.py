@@ -1,0 +1,160 @@
+"""What a Redis must be before Korvet keeps records in it, and what is prepared there before the first fork.
+
+Knows redis-py, INFO and what of it matters; nothing of processes. Every connection made here is closed before the
+function returns, because none may be open across a fork. Passwords never reach a message.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from korvet.config import Settings
+from korvet.errors import ConfigError
+from korvet.storage import redis_url, scripts
+from korvet.storage.keys import Keys
+
+_VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
+_LOADING_PAUSE_SECONDS = 1.0
+
+
+class ServerFacts(NamedTuple):
+    """What the check found out; None is what the server does not tell (ACL rules, managed services)."""
+
+    name: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    warnings: tuple[str, ...]
+
+
+def check(
+    settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]
+) -> ServerFacts:
+    """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
+
+    Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
+    or misplace records: too old, evicting, cluster mode.
+    """
+    with _connected(settings) as client:
+        _wait_until_loaded(client, pause, progress)
+        try:
+            info = client.info()
+        except redis.NoPermissionError:
+            warning = "this user may not run INFO: version, eviction policy and durability are unchecked"
+            return ServerFacts("Redis", "of unknown version", None, None, (warning,))
+        facts = judge(info)
+        return facts._replace(appendfsync=_appendfsync(client)) if facts.appendonly else facts
+
+
+def judge(info: Mapping[str, object]) -> ServerFacts:
+    """Return what `INFO` says about a server that Korvet can use; raises ConfigError for one that it cannot."""
+    name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
+    version = str(info.get(f"{name}_version", ""))
+    minimum = _VERSION_MIN[name]
+    if _numbers(version) < minimum:
+        needed = ".".join(map(str, minimum))
+        raise ConfigError(f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later")
+    if info.get("cluster_enabled") == 1:
+        raise ConfigError("redis.url: this server runs in cluster mode, which Korvet does not support yet")
+    warnings = []
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        warnings.append("the server does not tell its maxmemory-policy: it must be noeviction")
+    elif policy != "noeviction":
+        raise ConfigError(
+            f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
+            "set it to noeviction"
+        )
+    appendonly = info.get("aof_enabled") == 1 if "aof_enabled" in info else None
+    if appendonly is False:
+        warnings.append("appendonly is off: a restart of Redis loses what came after its last snapshot")
+    return ServerFacts(name.title(), version, appendonly, None, tuple(warnings))
+
+
+def prepare(settings: Settings) -> Settings:
+    """Load every script and return `settings` with the cluster's id, made and stored at the first start of all."""
+    with _connected(settings) as client:
+        for script in scripts.every():
+            client.script_load(script.source)
+        if settings.cluster_id:
+            return settings
+        key = Keys(settings.namespace).cluster_id
+        client.setnx(key, random_cluster_id())
+        stored = client.get(key)
+    if not isinstance(stored, bytes) or not stored:
+        raise ConfigError(f"redis.url: key {key} holds no cluster id")
+    return msgspec.structs.replace(settings, cluster_id=stored.decode(errors="replace"))
+
+
+def random_cluster_id() -> str:
+    """Return 22 characters in the form of Kafka's cluster ids: a random UUID in URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def connect(settings: Settings) -> redis.Redis:
+    """Return a client for a process that may block: one attempt per command, with the settings' time limits."""
+    return redis.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=settings.redis_timeout_ms / 1000,
+        socket_connect_timeout=settings.redis_connect_timeout_ms / 1000,
+        retry=Retry(NoBackoff(), 0),
+        # HELLO is unknown to the old servers that the check wants to name.
+        protocol=2,
+    )
+
+
+@contextmanager
+def _connected(settings: Settings) -> Iterator[redis.Redis]:
+    where = redis_url.parse(settings.redis_url)
+    client = connect(settings)
+    try:
+        with client:
+            yield client
+    except (redis.AuthenticationError, redis.NoPermissionError) as error:
+        raise ConfigError(f"redis.url {where}: refused: {_line(error)}") from None
+    except redis.RedisError as error:
+        raise ConfigError(f"redis.url {where}: {_line(error)}") from None
+
+
+def _wait_until_loaded(
+    client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
+) -> None:
+    while True:
+        try:
+            client.ping()
+        except redis.BusyLoadingError:
+            progress("Redis is loading its data")
+            pause(_LOADING_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _appendfsync(client: redis.Redis) -> str | None:
+    try:
+        answer = client.config_get("appendfsync")
+    except redis.ResponseError:
+        return None
+    value = answer.get("appendfsync")
+    return value if isinstance(value, str) else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version; an odd one counts as the oldest."""
+    numbers = []
+    for part in version.split(".")[:2]:
+        digits = "".join(character for character in part if character.isdigit())
+        numbers.append(int(digits or 0))
+    return tuple(numbers)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
