@@ -1,0 +1,61 @@
+"""Replies of Redis, and the ONE place where its error replies become Korvet's errors.
+
+Knows RESP2's reply types and the first words of Redis' error replies; nothing of sockets or commands.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, Union
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+
+# The server refuses for a reason that lies in its state, not in the command: the same command can succeed
+# later, or after an operator has acted. Source: the shared error objects of Redis and Valkey
+# (`createSharedObjects`), Redis Cluster's and the access control list's replies.
+_UNAVAILABLE = {
+    "LOADING": "it is still loading its data",
+    "MASTERDOWN": "it is a replica that has lost its master",
+    "READONLY": "it is a read-only replica",
+    "OOM": "its memory is full (maxmemory)",
+    "CLUSTERDOWN": "the Redis cluster is down",
+    "BUSY": "a script blocks it",
+    "NOREPLICAS": "it has too few replicas to accept writes (min-replicas-to-write)",
+    "MISCONF": "it cannot persist its data and refuses writes",
+    "TRYAGAIN": "it is moving the keys",
+    "UNKILLABLE": "a script blocks it",
+    "NOAUTH": "it wants credentials: redis.url has none",
+    "NOPERM": "the Redis user may not do this",
+    "WRONGPASS": "it refuses the credentials of redis.url",
+}
+_CODES = ErrorCode.__members__
+
+
+class RespError(Exception):
+    """An error reply of Redis that is about the command: `name` is its first word, such as WRONGTYPE."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name} {message}".rstrip())
+        self.name = name
+        self.message = message
+
+
+ReplyError: TypeAlias = RespError | KafkaError
+Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
+
+
+def error_of(text: str) -> ReplyError:
+    """Return the exception for one error reply, `text` without its leading `-`."""
+    name, _, message = text.partition(" ")
+    if name in _CODES:
+        return KafkaError(_CODES[name], message)
+    reason = _UNAVAILABLE.get(name)
+    if reason is not None:
+        return StorageUnavailableError(f"Redis refused: {reason} ({text})")
+    return RespError(name, message)
+
+
+def value_of(reply: Reply) -> Reply:
+    """Return the reply, or raise it if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply

@@ -1,0 +1,195 @@
+"""The workers' way to Redis: any number of greenlets share one connection, which comes back by itself.
+
+Knows commands, pipelines, scripts and when to connect; not framing (link.py), not whose reply a reply is
+(wire.py). Nothing connects before the first call, so an instance may be made before a fork. Large replies
+stall whoever waits behind them: a process makes one `Redis` for small commands and another for large reads.
+
+What fails on a lost connection is never sent again: an append may have been done. The caller decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TypeAlias, cast
+
+import gevent
+
+from korvet.errors import StorageUnavailableError
+from korvet.storage import redis_url
+from korvet.storage.link import Arg, BackOff, connect, pack
+from korvet.storage.replies import Reply, RespError, value_of
+from korvet.storage.scripts import Script
+from korvet.storage.wire import Room, Wire
+
+__all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
+
+ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
+
+# What may wait for Redis at once. Redis answers ten thousand small commands in a tenth of a second, so more
+# would only grow the queue; the bytes bound a worker's memory (they are held here and in Redis' query
+# buffer).
+_COMMANDS_MAX = 10_000
+_BYTES_MAX = 64 * 1024 * 1024
+
+_MULTI = pack(("MULTI",))
+_EXEC = pack(("EXEC",))
+
+
+class Redis:
+    """Redis over one multiplexed connection: coalesced writes, replies in order, a time-out on every call.
+
+    Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
+    `timeout_ms`, loses the connection, or refuses for its own state (LOADING, READONLY, OOM ..:
+    `replies.error_of`). Except for such a refusal the outcome of what was asked is unknown. An error reply
+    whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
+    killed while it waits; others do not notice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_ms: int,
+        connect_timeout_ms: int,
+        commands_max: int = _COMMANDS_MAX,
+        bytes_max: int = _BYTES_MAX,
+    ) -> None:
+        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight."""
+        self._address = redis_url.parse(url)
+        self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
+        self._timeout_s = timeout_ms / 1000
+        self._room = Room(commands_max, bytes_max)
+        self._wire: Wire | None = None
+        self._attempt: gevent.Greenlet[[], Wire | StorageUnavailableError] | None = None
+        self._back_off = BackOff()
+        self._not_before = 0.0
+        self._refusal = ""
+        self._closed = False
+
+    def call(self, *command: Arg) -> Reply:
+        """Send one command and return its reply; raises what an error reply means."""
+        reply = self._exchange(pack(command), 1)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+        """Send `commands` in one write and return their replies in order; error replies stay in their places.
+
+        Commands of other greenlets and other clients may run between them.
+        """
+        if not commands:
+            return []
+        return self._exchange_all(b"".join([pack(tuple(command)) for command in commands]), len(commands))
+
+    def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+        """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
+
+        A command that Redis refuses to queue raises what its reply means, and none has run.
+        """
+        packed = [pack(tuple(command)) for command in commands]
+        begun, *queued, done = self._exchange_all(b"".join([_MULTI, *packed, _EXEC]), len(packed) + 2)
+        # The first refusal says why; EXEC then only says EXECABORT.
+        for reply in (begun, *queued, done):
+            value_of(reply)
+        if not isinstance(done, list) or len(done) != len(packed):
+            raise StorageUnavailableError("Redis discarded a transaction: nothing of it was done")
+        return done
+
+    def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
+        """Run a script and return its reply; loads it and runs it again if Redis does not have it."""
+        packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
+        reply = self._exchange(packed, 1)
+        if isinstance(reply, RespError) and reply.name == "NOSCRIPT":
+            reply = self._exchange_all(_load(script) + packed, 2)[1]
+        return value_of(reply)
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        """Run scripts in one pipeline and return their replies in order; errors stay in their places.
+
+        Those that Redis did not have are loaded and run in a second pipeline, in their order: between calls
+        that must not overtake each other (two appends to one partition) the caller waits.
+        """
+        packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
+        if not packed:
+            return []
+        replies = self._exchange_all(b"".join(packed), len(packed))
+        missing = [
+            index
+            for index, reply in enumerate(replies)
+            if isinstance(reply, RespError) and reply.name == "NOSCRIPT"
+        ]
+        if missing:
+            loads = [
+                _load(script)
+                for script in {calls[index][0].sha: calls[index][0] for index in missing}.values()
+            ]
+            again = b"".join([*loads, *(packed[index] for index in missing)])
+            late = self._exchange_all(again, len(loads) + len(missing))[len(loads) :]
+            for index, reply in zip(missing, late, strict=True):
+                replies[index] = reply
+        return replies
+
+    def close(self) -> None:
+        """Close the connection for good: what is in flight or called later fails as if Redis were away."""
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.kill(block=False)
+            self._attempt = None
+        if self._wire is not None:
+            self._wire.close("closed by this broker")
+
+    def _exchange_all(self, data: bytes, count: int) -> list[Reply]:
+        answer = self._exchange(data, count)
+        return cast("list[Reply]", answer) if count > 1 else [answer]
+
+    def _exchange(self, data: bytes, count: int) -> Reply:
+        deadline = time.monotonic() + self._timeout_s
+        self._room.take(count, len(data), deadline)
+        wire = self._wire
+        if wire is None or wire.lost:
+            try:
+                wire = self._connected(deadline)
+            except BaseException:
+                self._room.give(count, len(data))
+                raise
+        return wire.exchange(data, count, deadline)
+
+    def _connected(self, deadline: float) -> Wire:
+        """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
+        if self._closed:
+            raise StorageUnavailableError(f"the connection to Redis at {self._address} is closed")
+        attempt = self._attempt
+        if attempt is None:
+            if time.monotonic() < self._not_before:
+                raise StorageUnavailableError(self._refusal)
+            # A greenlet of its own: the caller that began it may be killed, the others still need it.
+            attempt = self._attempt = gevent.spawn(self._connect)
+        attempt.join(max(deadline - time.monotonic(), 0.001))
+        outcome = attempt.value
+        if isinstance(outcome, Wire):
+            return outcome
+        if isinstance(outcome, StorageUnavailableError):
+            # One exception object per caller: tracebacks gather in it.
+            raise StorageUnavailableError(outcome.message)
+        # Not yet, or the attempt was ended by close().
+        raise StorageUnavailableError(f"Redis at {self._address} could not be reached in time")
+
+    def _connect(self) -> Wire | StorageUnavailableError:
+        try:
+            connected = connect(self._address, self._connect_timeout_ms)
+        except StorageUnavailableError as error:
+            self._refusal = error.message
+            self._not_before = time.monotonic() + self._back_off.next_s()
+            return error
+        else:
+            self._back_off.reset()
+            self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms)
+            return self._wire
+        finally:
+            self._attempt = None
+
+
+def _load(script: Script) -> bytes:
+    return pack(("SCRIPT", "LOAD", script.source))
