@@ -1,8 +1,9 @@
 """Declarations -> straight-line encoders and decoders, one pair per message and version.
 
-Knows the rows of `schema` and the primitives of `wire`; nothing of any particular message. For a (message, version)
-it writes Python source without a branch on the version in it: fields of fixed width that stand together share one
-struct call, nested structs and arrays are unrolled in place, compact forms are chosen here and not at run time.
+Knows the rows of `schema` and the primitives of `wire`; nothing of any particular message. For a (message,
+version) it writes Python source without a branch on the version in it: fields of fixed width that stand
+together share one struct call, nested structs and arrays are unrolled in place, compact forms are chosen here
+and not at run time.
 
     decode(buffer, position) -> message      ProtocolError on anything that is not the message
     encode(message) -> list of chunks        struct.error, AttributeError: a mistake of ours
@@ -21,6 +22,7 @@ from korvet.errors import ProtocolError
 from korvet.protocol.decoding import Buffer, DecoderSource
 from korvet.protocol.encoding import EncoderSource
 from korvet.protocol.schema import Message
+from korvet.protocol.wire import ELEMENTS_MAX
 
 Encode = Callable[[Message], list[Buffer]]
 M = TypeVar("M", bound=Message)
@@ -43,7 +45,8 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
 def encode(message: Message, version: int) -> list[Buffer]:
     """Encode `message` in `version` to chunks.
 
-    Raises ValueError where a field that `version` lacks, and that is not ignorable, holds more than its default.
+    Raises ValueError where a field that `version` lacks, and that is not ignorable, holds more than its
+    default.
     """
     return encoder(type(message), version)(message)
 
@@ -55,6 +58,7 @@ def decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], Any]:
     writer.line("def decode(buf, pos):")
     writer.depth += 1
     writer.line("end = len(buf)")
+    writer.line(f"room = {ELEMENTS_MAX}")
     result = writer.part(cls)
     writer.line(f"return {result}")
     built: Callable[[Buffer, int], Any] = writer.build(f"<{cls.__name__} v{version} decode>", "decode")
@@ -76,9 +80,10 @@ def encoder(cls: type[Message], version: int) -> Encode:
 
 
 def compile_served(messages: Iterable[type[Message]]) -> int:
-    """Compile what a broker uses of `messages`: decoders of requests, encoders of responses; returns how many.
+    """Compile what a broker uses of `messages`: decoders of requests, encoders of responses.
 
-    Called before the fork: a mistake in a declaration ends the start, and the workers share the memory.
+    Returns how many. Called before the fork: a mistake in a declaration ends the start, and the workers share
+    the memory.
     """
     made = 0
     for cls in messages:

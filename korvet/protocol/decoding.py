@@ -1,15 +1,14 @@
 """Writes decoders: straight-line functions from the bytes of one version to a message.
 
-Knows how each wire type is read and what of a hostile frame must be refused: lengths below zero or behind the end,
-counts that no frame could hold. Nothing of any particular message.
+Knows how each wire type is read and what of a hostile frame must be refused: lengths below zero or behind the
+end, counts that no frame could hold. Nothing of any particular message.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any
-
-import msgspec
 
 from korvet.protocol import wire
 from korvet.protocol.schema import Kind, ListOf, Part, PartOf, Row
@@ -24,11 +23,7 @@ class DecoderSource(Source):
 
     def part(self, cls: type[Part]) -> str:
         """Write the decoding of a `cls`; returns the expression that makes it."""
-        plain, tagged, absent = self.split(cls)
-        for row in absent:
-            if row.required:
-                msg = f"{cls.__name__}.{row.name} has no default but is absent in v{self.version}"
-                raise TypeError(msg)
+        plain, tagged, _ = self.split(cls)
         values: dict[str, str] = {}
         for run in self.runs(plain):
             if isinstance(run[0].kind, Fixed):
@@ -55,9 +50,11 @@ class DecoderSource(Source):
             return
         for row in tagged:
             values[row.name] = self.name("v")
-            self.line(f"{values[row.name]} = {self.constant('D', row.default)}")
+            # A list is made anew: a default that messages shared, one of them could change for all.
+            default = "[]" if row.default == [] else self.constant("D", row.default)
+            self.line(f"{values[row.name]} = {default}")
         count, tag, size, stop = (self.name(each) for each in ("n", "tag", "size", "stop"))
-        self.line(f"{count}, pos = read_varint(buf, pos)")
+        self.line(f"{count}, pos = read_tag_count(buf, pos)")
         self.line(f"for _ in range({count}):")
         self.depth += 1
         self.line(f"{tag}, pos = read_varint(buf, pos)")
@@ -68,9 +65,11 @@ class DecoderSource(Source):
             self.line(f"{'el' if index else ''}if {tag} == {row.validity.tag}:")
             self.depth += 1
             self.line(f"{values[row.name]} = {self._field(row)}")
+            # Fields read past their size could be read again and again: the square of the frame in work.
+            self.line(f"if pos != {stop}: bad_tag({row.name!r}, {size}, pos - {stop} + {size})")
             self.depth -= 1
-        # Whatever the field held, the next one begins where its size says (KIP-482).
-        self.line(f"pos = {stop}")
+        # A tag that is not known here is skipped (KIP-482).
+        self.line(f"else: pos = {stop}")
         self.depth -= 1
 
     def _field(self, row: Row) -> str:
@@ -94,7 +93,7 @@ class DecoderSource(Source):
         return value
 
     def _length(self, name: str, code: str, *, nullable: bool) -> str:
-        """Write the reading of a length or count; what is left is never below -1, and -1 only if `nullable`."""
+        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`."""
         length = self.name("n")
         if self.flexible:
             self.line(f"{length} = buf[pos]")
@@ -105,14 +104,15 @@ class DecoderSource(Source):
             layout, size = self.layout(code)
             self.line(f"{length}, = {layout}.unpack_from(buf, pos)")
             self.line(f"pos += {size}")
-        self.line(f"if {length} < {-1 if nullable else 0}: bad_length({name!r}, {length})")
+        if not (self.flexible and nullable):
+            self.line(f"if {length} < {-1 if nullable else 0}: bad_length({name!r}, {length})")
         return length
 
     def _sized(self, kind: Sized, name: str, value: str, *, nullable: bool) -> None:
         length = self._length(name, "h" if kind.kind == "string" else "i", nullable=nullable)
         stop = self.name("stop")
         taken = {
-            "string": f"buf[pos:{stop}].decode()",
+            "string": f"str(buf[pos:{stop}], 'utf-8')",
             "bytes": f"bytes(buf[pos:{stop}])",
             "records": f"memoryview(buf)[pos:{stop}]",
         }[kind.kind]
@@ -132,10 +132,12 @@ class DecoderSource(Source):
             self.line(f"if {count} < 0: {value} = None")
             self.line("else:")
             self.depth += 1
-        # Every element takes a byte at least, so a count beyond what is left of the frame is a lie.
-        self.line(f"if {count} > end - pos or {count} > {wire.ARRAY_LENGTH_MAX}: bad_length({name!r}, {count})")
+        # Every element takes a byte at least, so a count beyond what is left of the frame is a lie. `room` is
+        # what the arrays of this message may still hold: nested ones could otherwise multiply.
+        self.line(f"if {count} > end - pos or {count} > room: bad_length({name!r}, {count})")
+        self.line(f"room -= {count}")
         if isinstance(kind.element, Fixed):
-            layout = self.constant("array_of", ArrayOf(kind.element.code))
+            layout = self.constant("array_of", _array_of(kind.element.code))
             self.line(f"{value}, pos = {layout}(buf, pos, {count})")
         else:
             self.line(f"{value} = []")
@@ -157,16 +159,20 @@ class DecoderSource(Source):
         self.depth -= 1
 
 
-class ArrayOf(msgspec.Struct, frozen=True):
-    """Decodes an array of one fixed-width type in one call."""
+class ArrayOf:
+    """Decodes an array of one fixed-width type, whose struct letter is `code`, in one call."""
 
-    code: str
+    def __init__(self, code: str) -> None:
+        self._element = struct.Struct(">" + code)
 
     def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[list[Any], int]:
-        if not count:
-            return [], position
-        size = struct.calcsize(">" + self.code)
-        stop = position + count * size
+        """Return `count` values from `position` on, and the position behind them."""
+        stop = position + count * self._element.size
         if stop > len(buffer):
             wire.raise_short(stop, buffer)
-        return [each for (each,) in struct.iter_unpack(">" + self.code, buffer[position:stop])], stop
+        return [each for (each,) in self._element.iter_unpack(buffer[position:stop])], stop
+
+
+@cache
+def _array_of(code: str) -> ArrayOf:
+    return ArrayOf(code)

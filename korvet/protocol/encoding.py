@@ -1,7 +1,7 @@
 """Writes encoders: straight-line functions from a message to the chunks of one version.
 
-Knows how each wire type is written, and Kafka's rule that no value is dropped silently. Nothing of any particular
-message.
+Knows how each wire type is written, and Kafka's rule that no value is dropped silently. Nothing of any
+particular message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class EncoderSource(Source):
         """Write the encoding of the `cls` that the expression `value` names."""
         plain, tagged, absent = self.split(cls)
         for row in absent:
-            if not row.validity.ignorable and not row.required:
+            if not row.validity.ignorable:
                 self._refuse_loss(row, value)
         for run in self.runs(plain):
             if isinstance(run[0].kind, Fixed):
@@ -32,7 +32,7 @@ class EncoderSource(Source):
             self._tagged_fields(tagged, value)
 
     def _refuse_loss(self, row: Row, value: str) -> None:
-        """Dropping a value without a word is an error, unless the schema calls the field ignorable."""
+        """Write the refusal to drop a value without a word, which only ignorable fields allow."""
         unchanged = f"== {self.constant('D', row.default)}" if row.default is not None else "is None"
         self.line(f"if not {value}.{row.name} {unchanged}:")
         self.line(f"    raise ValueError('version {self.version} has no field {row.name}')")

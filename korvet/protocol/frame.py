@@ -1,7 +1,8 @@
 """Frames: the size prefix, and the headers in front of every request and response body.
 
-Knows the two request headers and two response headers that Kafka has and nothing of any message: which versions are
-flexible is asked of the caller. Source: the Kafka protocol guide, "Common Request and Response Structure", and KIP-482.
+Knows the two request headers and two response headers that Kafka has and nothing of any message: which
+versions are flexible is asked of the caller. Source: the Kafka protocol guide, "Common Request and Response
+Structure", and KIP-482.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 def check_frame_size(size: int, limit: int) -> None:
     """Refuse a size prefix that no request has, before a byte is read or allocated for it.
 
-    Raises ProtocolError for a size that holds no header (which a negative one is too) and for one above `limit` bytes.
+    Raises ProtocolError for a size that holds no header (which a negative one is too) and for one above
+    `limit` bytes.
     """
     if size < REQUEST_HEADER_MIN:
         msg = f"a frame of {size} bytes holds no request"
@@ -70,10 +72,10 @@ def peek_api(buffer: Buffer, position: int = 0) -> tuple[int, int]:
 def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | None]) -> RequestHeader:
     """Read the header of the request that `buffer` (a frame without its size prefix) holds.
 
-    `flexible` tells of an API key and version whether it is flexible, or None if it is not known: then the header is
-    read up to the client id, which lies the same in both, and `body` means nothing. In the flexible header too the
-    client id is a plain nullable string with an int16 length, so that a broker can read it before it knows the version
-    (KIP-511); the tagged fields behind it are skipped, since none is defined.
+    `flexible` tells of an API key and version whether it is flexible, or None if it is not known: then the
+    header is read up to the client id, which lies the same in both, and `body` means nothing. In the flexible
+    header too the client id is a plain nullable string with an int16 length, so that a broker can read it
+    before it knows the version (KIP-511); the tagged fields behind it are skipped, since none is defined.
 
     Raises ProtocolError where the header ends too early or its client id is no UTF-8.
     """
@@ -105,8 +107,8 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
 def response_frame(correlation_id: int, chunks: Sequence[Buffer], *, flexible_header: bool) -> list[Buffer]:
     """Put size prefix and header before the chunks of an encoded response; nothing is copied.
 
-    `flexible_header` adds an empty block of tagged fields: for the flexible versions of every API but ApiVersions,
-    whose response always has the plain header (KIP-511).
+    `flexible_header` adds an empty block of tagged fields: for the flexible versions of every API but
+    ApiVersions, whose response always has the plain header (KIP-511).
     """
     size = _RESPONSE.size - SIZE_BYTES + flexible_header + sum(map(len, chunks))
     header = _RESPONSE.pack(size, correlation_id)

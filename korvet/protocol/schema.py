@@ -1,6 +1,7 @@
 """How a message is declared: one struct for all its versions, the validity of each field beside its type.
 
-Knows declarations; the bytes are made by `compile`. A request opens with its `Api`, which its response shares:
+Knows declarations; the bytes are made by `compile`. A request opens with its `Api`, which its response
+shares:
 
     class HeartbeatRequest(Message, kw_only=True):
         api = Api(key=12, versions=(0, 4), flexible=4)
@@ -8,8 +9,8 @@ Knows declarations; the bytes are made by `compile`. A request opens with its `A
         group_id: string
         group_instance_id: Annotated[string | None, since(3)] = None
 
-All validity is said in one vocabulary, `since(...)`; `| None` makes a field nullable and the default is Kafka's.
-Source of every declaration: the message schemas of Apache Kafka, by the field names there.
+All validity is said in one vocabulary, `since(...)`; `| None` makes a field nullable and the default is
+Kafka's. Source of every declaration: the message schemas of Apache Kafka, by the field names there.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ VERSION_MAX = 32767
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """Which API a message belongs to: its key, the versions served, and the first flexible one (None: none is).
+    """Which API a message belongs to: its key, the versions served, and the first flexible one.
 
-    `advertised_from` is the first version that ApiVersions lists, where that is below the first one served.
+    `flexible` is None where no version is. `advertised_from` is the first version that ApiVersions lists,
+    where that is below the first one served.
     """
 
     key: int
@@ -57,13 +59,19 @@ class Validity(msgspec.Struct, frozen=True):
 
 
 def since(
-    first: int, *, until: int = VERSION_MAX, tag: int | None = None, nullable: int | None = None, ignorable: bool = False
+    first: int,
+    *,
+    until: int = VERSION_MAX,
+    tag: int | None = None,
+    nullable: int | None = None,
+    ignorable: bool = False,
 ) -> Validity:
     """Say in which versions a field exists: from `first` up to and including `until`.
 
-    `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version in
-    which null is allowed, where that is later than the field itself. `ignorable` fields are dropped without an
-    error from versions that lack them; others raise there when they hold anything but their default.
+    `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version
+    in which null is allowed, where that is later than the field itself. `ignorable` fields are dropped
+    without an error from versions that lack them; others raise there when they hold anything but their
+    default.
     """
     return Validity(first, until, tag, nullable, ignorable)
 
@@ -135,7 +143,7 @@ def rows(cls: type[Part]) -> list[Row]:
     return found
 
 
-def _read(hint: Any, name: str) -> tuple[Kind, Validity, bool]:
+def _read(hint: object, name: str) -> tuple[Kind, Validity, bool]:
     """Split an annotation into its wire type, its validity and whether it may be None."""
     validity = Validity()
     optional = False

@@ -1,7 +1,7 @@
 """Lines of a codec under construction: what the writers of encoders and decoders share.
 
-Knows how a function is put together and run; nothing of what it does. `build` holds the only `exec` in the tree;
-what it runs is made of the declarations in this package, never of input.
+Knows how a function is put together and run; nothing of what it does. `build` holds the only `exec` in the
+tree; what it runs is made of the declarations in this package, never of input.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Source:
             "skip_tagged": wire.skip_tagged_fields,
             "short": wire.raise_short,
             "bad_length": wire.raise_length,
+            "read_tag_count": wire.decode_tag_count,
+            "bad_tag": wire.raise_tag_size,
         }
 
     def line(self, text: str) -> None:
@@ -41,7 +43,7 @@ class Source:
         self._names += 1
         return f"{prefix}{self._names}"
 
-    def constant(self, prefix: str, value: Any) -> str:
+    def constant(self, prefix: str, value: object) -> str:
         """Bind `value` to a global of the built function; equal values of one prefix share a name."""
         for name, known in self.constants.items():
             if name.startswith(prefix) and known is value:
@@ -55,7 +57,7 @@ class Source:
         packed = _layout(codes)
         return self.constant("S", packed), packed.size
 
-    def build(self, filename: str, function: str) -> Any:
+    def build(self, filename: str, function: str) -> Any:  # noqa: ANN401 - its caller knows its type
         """Run the source and return the function it defines."""
         exec(compile("\n".join(self._lines), filename, "exec"), self.constants)  # noqa: S102 - see the module's head
         return self.constants[function]
@@ -71,10 +73,16 @@ class Source:
         return groups
 
     def split(self, cls: type[Part]) -> tuple[list[Row], list[Row], list[Row]]:
-        """Return the fields of `cls` in this version, untagged and tagged (by tag), and the absent ones."""
+        """Return the fields of `cls` in this version, untagged and tagged (by tag), and the absent ones.
+
+        Raises TypeError for a field without a default that this version lacks: a mistake in a declaration.
+        """
         plain, tagged, absent = [], [], []
         for row in rows(cls):
             if not row.present(self.version):
+                if row.required:
+                    msg = f"{cls.__name__}.{row.name} has no default but is absent in v{self.version}"
+                    raise TypeError(msg)
                 absent.append(row)
             elif row.validity.tag is None:
                 plain.append(row)
@@ -90,4 +98,5 @@ def _layout(codes: str) -> struct.Struct:
 
 
 def codes_of(run: list[Row]) -> str:
+    """Return the struct letters of neighbours of fixed width."""
     return "".join(row.kind.code for row in run if isinstance(row.kind, Fixed))

@@ -1,8 +1,8 @@
 """Kafka's primitive types as annotations that the codec compiler understands, one row each.
 
-Knows how each type lies on the wire; nothing of messages or versions. A field is annotated with one of the names
-below, which a type checker reads as plain Python (`int32` is an int, `string` a str). Source: the Kafka protocol
-guide, "Protocol Primitive Types", and KIP-482 for the compact forms that flexible versions use.
+Knows how each type lies on the wire; nothing of messages or versions. A field is annotated with one of the
+names below, which a type checker reads as plain Python (`int32` is an int, `string` a str). Source: the Kafka
+protocol guide, "Protocol Primitive Types", and KIP-482 for the compact forms that flexible versions use.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Fixed(msgspec.Struct, frozen=True):
 class Sized(msgspec.Struct, frozen=True):
     """A length and that many bytes. `kind` is string, bytes or records.
 
-    The length is int16 for strings and int32 for the others; in flexible versions all are an unsigned varint of
-    the length plus one, where zero is null. `records` decode to a memoryview of the frame, so that record
+    The length is int16 for strings and int32 for the others; in flexible versions all are an unsigned varint
+    of the length plus one, where zero is null. `records` decode to a memoryview of the frame, so that record
     batches pass through the broker without a copy; and they encode from any bytes-like object.
     """
 
@@ -48,9 +48,14 @@ records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
 
 ZERO_UUID = bytes(16)
 
-ARRAY_LENGTH_MAX = 1_000_000
-"""Elements of one array in a request. A peer's number never sizes an allocation: an array can hold no more elements
-than its frame has bytes left, and this bounds what a large frame of tiny elements can grow to in memory."""
+ELEMENTS_MAX = 1_000_000
+"""Elements of all arrays of one message together. A peer's number never sizes an allocation: an array holds no
+more elements than its frame has bytes left, and this bounds what a large frame of tiny elements can grow to."""
+
+TAGGED_FIELDS_MAX = 1024
+"""Tagged fields of one block: no message defines more than a handful, and skipping millions takes seconds."""
+
+UINT32_MAX = 0xFFFFFFFF
 
 VARINT_BYTES_MAX = 5
 """An unsigned varint holds 32 bits, seven a byte (KIP-482)."""
@@ -59,7 +64,7 @@ VARINT_BYTES_MAX = 5
 def unsigned_varint(value: int) -> bytes:
     """Encode `value` (0 to 2^32 - 1) as an unsigned varint."""
     out = bytearray()
-    while value > 0x7F:
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
@@ -85,14 +90,30 @@ def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tupl
         byte = buffer[position + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            if value > UINT32_MAX:
+                break
             return value, position + index + 1
-    msg = "varint longer than 5 bytes"
+    msg = "varint longer than 32 bits"
     raise ProtocolError(msg)
 
 
-def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
-    """Skip a block of tagged fields none of which this side knows; returns the position behind it (KIP-482)."""
+def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Decode the number of tagged fields that opens their block; returns it and the position behind it.
+
+    Raises ProtocolError where it is above TAGGED_FIELDS_MAX, IndexError where the buffer ends first.
+    """
     count, position = decode_varint(buffer, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise_length("a block of tagged fields", count)
+    return count, position
+
+
+def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
+    """Skip a block of tagged fields, none of which this side knows (KIP-482); returns the position behind it.
+
+    Raises ProtocolError where a field reaches behind the buffer, IndexError where the buffer ends first.
+    """
+    count, position = decode_tag_count(buffer, position)
     for _ in range(count):
         _, position = decode_varint(buffer, position)
         size, position = decode_varint(buffer, position)
@@ -111,4 +132,10 @@ def raise_short(position: int, buffer: bytes | bytearray | memoryview) -> None:
 def raise_length(name: str, length: int) -> None:
     """Raise the ProtocolError of a length or count that cannot be."""
     msg = f"{name} has length {length}"
+    raise ProtocolError(msg)
+
+
+def raise_tag_size(name: str, size: int, read: int) -> None:
+    """Raise the ProtocolError of a tagged field that is not as long as its size says."""
+    msg = f"tagged field {name} has size {size} but takes {read} bytes"
     raise ProtocolError(msg)

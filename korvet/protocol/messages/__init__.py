@@ -52,6 +52,7 @@ MESSAGES: tuple[type[Message], ...] = (
 def compile_all() -> int:
     """Compile what a broker uses of all messages; returns how many codecs that made.
 
-    Called before the fork: a mistake in a declaration ends the start (TypeError), and the workers share the memory.
+    Called before the fork: a mistake in a declaration ends the start (TypeError), and the workers share the
+    memory.
     """
     return compile_served(MESSAGES)

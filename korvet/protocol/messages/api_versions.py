@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0-4, flexible from 3. A client asks which APIs and versions it may use.
 
-The response always has the plain response header, whatever its version (KIP-511): a client that does not know yet
-what the broker speaks must be able to read it. Version 4 is version 3 with the range 0 of a feature allowed.
+The response always has the plain response header, whatever its version (KIP-511): a client that does not know
+yet what the broker speaks must be able to read it. Version 4 is version 3 with the range 0 of a feature
+allowed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class FinalizedFeatureKey(Part, kw_only=True):
 
 
 class ApiVersionsResponse(Message, kw_only=True):
-    """The APIs served. UNSUPPORTED_VERSION in version 0 tells a newer client to ask again in an older version."""
+    """The APIs served. UNSUPPORTED_VERSION in version 0 has a newer client ask again in an older one."""
 
     api = ApiVersionsRequest.api
 

@@ -1,6 +1,7 @@
-"""DescribeCluster (key 60), versions 0-2, flexible from 0. An administrator asks who the brokers are (KIP-700).
+"""DescribeCluster (key 60), versions 0-2, flexible from 0. Who the brokers are, for administrators.
 
-Version 1 can ask for the controllers instead (KIP-919). Version 2 can include fenced brokers (KIP-1073).
+Since KIP-700. Version 1 can ask for the controllers instead (KIP-919). Version 2 can include fenced brokers
+(KIP-1073).
 """
 
 from __future__ import annotations

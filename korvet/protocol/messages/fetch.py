@@ -1,10 +1,11 @@
-"""Fetch (key 1), versions 4-18, flexible from 12. A consumer reads record batches, waiting for them if it wants.
+"""Fetch (key 1), versions 4-18, flexible from 12. A consumer reads record batches, or waits for them.
 
-Version 4 brought transactions (KIP-98). 5 answers the log's start (KIP-107). 7 is incremental within a session
-(KIP-227). 9 fences by leader epoch (KIP-320). 10 allows zstd (KIP-110). 11 may send the reader to a nearer replica
-(KIP-392). 12 finds diverged logs (KIP-595). 13 names topics by id (KIP-516). 14 allows OFFSET_MOVED_TO_TIERED_STORAGE
-(KIP-405). 15 moves the replica's id into a tagged struct (KIP-903). 16 may answer addresses of leaders (KIP-951). 17 and
-18 carry more of the follower's state (KIP-853, KIP-1166), which no consumer sends.
+Version 4 brought transactions (KIP-98). 5 answers the log's start (KIP-107). 7 is incremental within a
+session (KIP-227). 9 fences by leader epoch (KIP-320). 10 allows zstd (KIP-110). 11 may send the reader to a
+nearer replica (KIP-392). 12 finds diverged logs (KIP-595). 13 names topics by id (KIP-516). 14 allows
+OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405). 15 moves the replica's id into a tagged struct (KIP-903). 16 may
+answer addresses of leaders (KIP-951). 17 and 18 carry more of the follower's state (KIP-853, KIP-1166), which
+no consumer sends.
 """
 
 from __future__ import annotations

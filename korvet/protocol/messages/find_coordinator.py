@@ -1,7 +1,8 @@
-"""FindCoordinator (key 10), versions 0-6, flexible from 3. A client asks which broker keeps a group or transaction.
+"""FindCoordinator (key 10), versions 0-6, flexible from 3. Which broker keeps a group or transaction.
 
-Version 1 adds the kind of key (KIP-98). Version 4 asks for many keys at once and answers for each (KIP-699). 5 allows
-TRANSACTION_ABORTABLE (KIP-890). 6 knows share groups, whose key is "group:topic id:partition" (KIP-932).
+Version 1 adds the kind of key (KIP-98). Version 4 asks for many keys at once and answers for each (KIP-699).
+5 allows TRANSACTION_ABORTABLE (KIP-890). 6 knows share groups, whose key is "group:topic id:partition"
+(KIP-932).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""InitProducerId (key 22), versions 0-5, flexible from 2. A producer asks for the id that makes its appends idempotent.
+"""InitProducerId (key 22), versions 0-5, flexible from 2. The id that makes appends idempotent.
 
-A null transactional id asks for an idempotent producer only (KIP-98). Version 3 sends the id and epoch that the
-producer has, to have its epoch raised (KIP-360). 4 allows PRODUCER_FENCED (KIP-588) and 5 TRANSACTION_ABORTABLE
-(KIP-890). Version 6 (KIP-939) is not stable in Apache Kafka and not served here.
+A null transactional id asks for an idempotent producer only (KIP-98). Version 3 sends the id and epoch that
+the producer has, to have its epoch raised (KIP-360). 4 allows PRODUCER_FENCED (KIP-588) and 5
+TRANSACTION_ABORTABLE (KIP-890). Version 6 (KIP-939) is not stable in Apache Kafka and not served here.
 """
 
 from __future__ import annotations

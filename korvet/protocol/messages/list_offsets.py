@@ -1,9 +1,10 @@
-"""ListOffsets (key 2), versions 1-11, flexible from 6. A client asks for the offset that belongs to a timestamp.
+"""ListOffsets (key 2), versions 1-11, flexible from 6. The offset that belongs to a timestamp.
 
-Negative timestamps are questions of their own: -1 the end, -2 the start, -3 the largest timestamp (version 7, KIP-734),
--4 the start of what is local (8, KIP-405), -5 the end of what is tiered (9, KIP-1005), -6 the start of what is to be
-tiered (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2 knows transactions (KIP-98). 4
-fences by leader epoch (KIP-320). 10 says how long a remote answer may take (KIP-1075).
+Negative timestamps are questions of their own: -1 the end, -2 the start, -3 the largest timestamp (version 7,
+KIP-734), -4 the start of what is local (8, KIP-405), -5 the end of what is tiered (9, KIP-1005), -6 the start
+of what is to be tiered (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2
+knows transactions (KIP-98). 4 fences by leader epoch (KIP-320). 10 says how long a remote answer may take
+(KIP-1075).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Metadata (key 3), versions 0-13, flexible from 9. A client asks where topics are; it may create them by asking.
+"""Metadata (key 3), versions 0-13, flexible from 9. Where topics are; asking may create them.
 
-Version 0 means all topics by an empty list, later ones by null (KIP-4). Version 4 may forbid automatic creation.
-Versions 10 to 13 carry topic ids (KIP-516); asking by id works from version 12. Version 13 adds a top-level error.
+Version 0 means all topics by an empty list, later ones by null (KIP-4). Version 4 may forbid automatic
+creation. Versions 10 to 13 carry topic ids (KIP-516); asking by id works from version 12. Version 13 adds a
+top-level error.
 """
 
 from __future__ import annotations

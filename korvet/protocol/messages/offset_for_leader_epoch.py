@@ -1,7 +1,8 @@
-"""OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4. A consumer asks where the records of an epoch end.
+"""OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4. Where the records of an epoch end.
 
-It compares the answer with its position and so finds out whether the log was cut behind its back (KIP-320). Versions 0
-and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default -2 is a debugging consumer.
+A consumer compares the answer with its position and so finds out whether the log was cut behind its back
+(KIP-320). Versions 0 and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default
+-2 is a debugging consumer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class OffsetForLeaderEpochRequest(Message, kw_only=True):
 
 
 class EpochEndOffset(Part, kw_only=True):
-    """The largest epoch not above the one asked for, and the offset just past its last record; -1 if there is none."""
+    """The largest epoch not above the one asked for, and its end (exclusive); -1 where there is none."""
 
     error_code: int16 = 0
     partition: int32
