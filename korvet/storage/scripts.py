@@ -1,9 +1,9 @@
 """The Lua scripts, read once at import: `get("log/append")` is lua/log/append.lua with its SHA-1.
 
-Knows files and digests; nothing of Redis. Sources are passed on byte for byte, comments too, so that line numbers in
-Redis' error messages are those of the file; only a line `-- @include shared/<name>` is replaced by that file.
-Files under lua/shared are parts, no scripts. An include inside an include is refused: what a script costs Redis
-at every call must be readable from its own lines.
+Knows files and digests; nothing of Redis. Sources are passed on byte for byte, comments too, so that line
+numbers in Redis' error messages are those of the file; only a line `-- @include shared/<name>` is replaced by
+that file. Files under lua/shared are parts, no scripts. An include inside an include is refused: what a
+script costs Redis at every call must be readable from its own lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def folder() -> Path:
-    """Return the directory of the scripts: inside the package where it was installed, else the repository's."""
+    """Return the scripts' directory: inside the package where it was installed, else the repository's."""
     packaged = Path(__file__).parent.parent / "lua"
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
 

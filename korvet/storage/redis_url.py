@@ -1,0 +1,127 @@
+"""The address of Redis, parsed from the setting `redis.url`.
+
+Knows the forms `redis://`, `rediss://` and `unix://` with the query options of redis-py's `from_url`, because
+supervisor and tools give the same URL to redis-py; knows no sockets. A password never leaves through `str()`
+or an error text: whoever names the server in a message writes the address, not the URL.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from korvet.errors import ConfigError
+
+_PORT = 6379
+_PORT_MAX = 65535
+_TLS_OPTIONS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "ssl_certfile", "ssl_keyfile")
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """How a `rediss://` connection is secured; by default as the system trusts, with the name checked."""
+
+    ca_certs: str | None = None
+    verify: bool = True
+    check_hostname: bool = True
+    certfile: str | None = None
+    keyfile: str | None = None
+
+
+class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Redis is and who we are there; `path` is set for a unix socket, `host` and `port` otherwise."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    username: str = ""
+    password: str = ""
+    db: int = 0
+    tls: Tls | None = None
+
+    def __str__(self) -> str:
+        """Name the server for messages, without credentials."""
+        if self.path:
+            return self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        """Name the server; never the password, also where a traceback shows its locals."""
+        return f"RedisAddress({self})"
+
+
+def parse(url: str) -> RedisAddress:
+    """Parse a Redis URL; raises ConfigError that says what is wrong and never repeats the URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        # urlsplit's own words may quote what it could not parse, and that may be a password.
+        raise ConfigError("redis.url is malformed: its host or port cannot be read") from error
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme == "unix":
+        return _unix(parts, options)
+    if parts.scheme not in {"redis", "rediss"}:
+        raise ConfigError("redis.url must begin with redis://, rediss:// or unix://")
+    if port == 0:
+        raise ConfigError(f"redis.url: the port must lie between 1 and {_PORT_MAX}")
+    db = options.pop("db", "") or unquote(parts.path).strip("/") or "0"
+    tls = _tls(options) if parts.scheme == "rediss" else None
+    _refuse_unknown(options)
+    return RedisAddress(
+        host=unquote(parts.hostname or "localhost"),
+        port=port or _PORT,
+        username=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        db=_database(db),
+        tls=tls,
+    )
+
+
+def _unix(parts: SplitResult, options: dict[str, str]) -> RedisAddress:
+    path = unquote(parts.path)
+    if not path or parts.hostname:
+        raise ConfigError(
+            "redis.url: a unix socket is named by an absolute path, as in unix:///run/redis.sock"
+        )
+    db = options.pop("db", "") or "0"
+    _refuse_unknown(options)
+    return RedisAddress(
+        path=path,
+        username=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        db=_database(db),
+    )
+
+
+def _database(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"redis.url: the database {text!r} is not a number")
+    return int(text)
+
+
+def _tls(options: dict[str, str]) -> Tls:
+    chosen = {name: options.pop(name) for name in _TLS_OPTIONS if name in options}
+    required = chosen.get("ssl_cert_reqs", "required")
+    if required not in {"none", "optional", "required"}:
+        raise ConfigError("redis.url: ssl_cert_reqs must be none, optional or required")
+    named = chosen.get("ssl_check_hostname", "true").lower()
+    if named not in _TRUTH:
+        raise ConfigError("redis.url: ssl_check_hostname must be true or false")
+    # To a client "optional" means the same as "required": a server always shows its certificate.
+    verify = required != "none"
+    return Tls(
+        ca_certs=chosen.get("ssl_ca_certs") or None,
+        verify=verify,
+        check_hostname=verify and _TRUTH[named],
+        certfile=chosen.get("ssl_certfile") or None,
+        keyfile=chosen.get("ssl_keyfile") or None,
+    )
+
+
+def _refuse_unknown(options: dict[str, str]) -> None:
+    if options:
+        # Only the option's name: its value may be a secret that got here by a missing percent-encoding.
+        known = ", ".join(("db", *_TLS_OPTIONS))
+        raise ConfigError(f"redis.url: option {next(iter(options))!r} is not known here; known are {known}")
