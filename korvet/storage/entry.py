@@ -1,0 +1,238 @@
+"""A record as a stream entry, and a stream entry as a record.
+
+Knows the layout of format `record`: the fields `key`, `value`, `timestamp`, `header.<name>`, in this order; an
+absent `key` or `value` is null. A stream keeps the order and the repeats of fields, so a repeated header is a
+repeated field; a null header value, which is not an empty one, is the field `nullheader.<name>`. A value worth
+compressing is stored as an lz4 or zstd frame with the marker field `korvet.encoding`. Nothing here talks to Redis.
+
+Anybody may XADD to the stream. Nothing of such an entry is lost or refused: without a usable timestamp it gets the
+time of its id, and a field that is none of the above becomes a header of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import lz4.frame
+import zstandard
+
+from korvet.errors import ErrorCode, KafkaError
+
+Header = tuple[str, bytes | None]
+Arg = bytes | str | int
+StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
+"""Offset, timestamp (ms), key, value, headers."""
+
+Entry = tuple[bytes, list[bytes]]
+"""An id and its flat list of fields and values: the shape, not the type, of what XRANGE answers."""
+
+ENTRY_ARGS_MAX = 7900
+"""Lua's stack holds 8000 values (LUAI_MAXCSTACK), and a script passes all arguments of XADD through it."""
+
+OFFSETS_END = 2**53
+"""The end of exact numbers in Lua and in scores; an id whose offset would not lie below it has none."""
+
+_HEADER = b"header."
+_NULL_HEADER = b"nullheader."
+_MARKER = b"korvet.encoding"
+_TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
+_TIMESTAMP_END = 2**63
+# int() of up to 18 digits stays within int64: the common case needs no range check.
+_SAFE_DIGITS = 18
+
+
+class Record(Protocol):
+    """What an append takes: aiokafka's compiled reader yields such objects."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch; -1 for none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key; None is not the same as empty."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is not the same as empty."""
+
+    @property
+    def headers(self) -> list[Header]:
+        """Names and values in order, repeats included."""
+
+
+class AtRest(NamedTuple):
+    """How values are compressed in Redis (settings storage.compression and storage.compression.min.bytes)."""
+
+    codec: Literal["none", "lz4", "zstd"] = "lz4"
+    min_bytes: int = 1024
+
+
+def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+    """Return the field and value arguments of XADD for one record.
+
+    `timestamp` (ms) replaces the record's own (LogAppendTime). Raises KafkaError INVALID_RECORD for a record with
+    more headers than one script call can pass on.
+    """
+    args: list[Arg] = []
+    value = record.value
+    marker: bytes | None = None
+    if record.key is not None:
+        args += (b"key", record.key)
+    if value is not None:
+        if at_rest.codec != "none" and len(value) >= at_rest.min_bytes:
+            value, marker = _compress(value, at_rest.codec)
+        args += (b"value", value)
+    args += (b"timestamp", b"%d" % (record.timestamp if timestamp is None else timestamp))
+    if marker is not None:
+        args += (_MARKER, marker)
+    for name, content in record.headers:
+        if content is None:
+            args += (_NULL_HEADER + name.encode(), b"")
+        else:
+            args += (_HEADER + name.encode(), content)
+    if len(args) > ENTRY_ARGS_MAX:
+        message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 4} can be stored"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    return args
+
+
+def batch_args(records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+    """Return, for each record, the number of its arguments and these: the form lua/log/append.lua takes.
+
+    `timestamp` and errors as for `entry_args`.
+    """
+    args: list[Arg] = []
+    extend = args.extend
+    # A value from this length on takes the slow path, where it may be compressed.
+    plain_end = at_rest.min_bytes if at_rest.codec != "none" else 2**63
+    stamp = None if timestamp is None else b"%d" % timestamp
+    for record in records:
+        key, value = record.key, record.value
+        if value is None or len(value) >= plain_end or record.headers:
+            entry = entry_args(record, at_rest, timestamp)
+            args.append(b"%d" % len(entry))
+            extend(entry)
+        elif key is None:
+            extend((b"4", b"value", value, b"timestamp", stamp or b"%d" % record.timestamp))
+        else:
+            extend((b"6", b"key", key, b"value", value, b"timestamp", stamp or b"%d" % record.timestamp))
+    return args
+
+
+def read_entries(
+    entries: Sequence[Entry],
+    bits: int,
+    end: int,
+    decompressed_bytes_max: int,
+    damaged: Callable[[int, str], None],
+) -> list[StoredRecord]:
+    """Return the records of the entries below offset `end`, up to the first entry whose id is no offset.
+
+    `damaged(offset, encoding)` is called for a value that claims an encoding and does not decode within
+    `decompressed_bytes_max` bytes; it is served as it is stored. Raises ValueError, TypeError, AttributeError or
+    IndexError for what is no answer to XRANGE.
+    """
+    records: list[StoredRecord] = []
+    append = records.append
+    width = 1 << bits
+    prefix: bytes | None = None
+    base = 0
+    for entry_id, fields in entries:
+        ms, _, sequence_text = entry_id.partition(b"-")
+        if ms != prefix:
+            prefix, base = ms, int(ms) << bits
+        sequence = int(sequence_text)
+        offset = base + sequence
+        if sequence >= width or offset >= end:
+            break
+        if (
+            len(fields) == 6  # noqa: PLR2004 - the fields that nearly every record has
+            and fields[0] == b"key"
+            and fields[2] == b"value"
+            and fields[4] == b"timestamp"
+            and fields[5].isdigit()
+            and len(fields[5]) <= _SAFE_DIGITS
+        ):
+            append((offset, int(fields[5]), fields[1], fields[3], []))
+        else:
+            append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
+    return records
+
+
+def _read_fields(
+    offset: int,
+    bits: int,
+    fields: list[bytes],
+    decompressed_bytes_max: int,
+    damaged: Callable[[int, str], None],
+) -> StoredRecord:
+    key: bytes | None = None
+    value: bytes | None = None
+    encoding: bytes | None = None
+    timestamp: int | None = None
+    headers: list[Header] = []
+    for name, content in zip(fields[::2], fields[1::2], strict=True):
+        if name.startswith(_HEADER):
+            headers.append((_text(name[len(_HEADER) :]), content))
+        elif name.startswith(_NULL_HEADER) and not content:
+            headers.append((_text(name[len(_NULL_HEADER) :]), None))
+        elif name == b"key" and key is None:
+            key = content
+        elif name == b"value" and value is None:
+            value = content
+        elif name == b"timestamp" and timestamp is None and (parsed := _timestamp(content)) is not None:
+            timestamp = parsed
+        elif name == _MARKER and encoding is None:
+            encoding = content
+        else:
+            headers.append((_text(name), content))
+    if encoding is not None:
+        plain = None if value is None else _decompress(value, encoding, decompressed_bytes_max)
+        if plain is None:
+            damaged(offset, _text(encoding))
+            headers.append((_MARKER.decode(), encoding))
+        else:
+            value = plain
+    return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
+
+
+def _text(name: bytes) -> str:
+    """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _timestamp(content: bytes) -> int | None:
+    if not _TIMESTAMP.fullmatch(content):
+        return None
+    parsed = int(content)
+    return parsed if -_TIMESTAMP_END <= parsed < _TIMESTAMP_END else None
+
+
+def _compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
+    """Return the frame and its marker, or the value and None where the frame is not smaller."""
+    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else zstandard.ZstdCompressor().compress(value)
+    return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
+
+
+def _decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
+    """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes."""
+    if encoding == b"lz4":
+        reader = lz4.frame.LZ4FrameDecompressor()
+        try:
+            # One byte more than allowed: a frame that ends exactly at the limit must be seen to end.
+            plain: bytes = reader.decompress(frame, max_length=bytes_max + 1)
+        except (RuntimeError, ValueError):
+            return None
+        return plain if reader.eof and not reader.unused_data and len(plain) <= bytes_max else None
+    if encoding == b"zstd":
+        try:
+            size = zstandard.get_frame_parameters(frame).content_size
+            if size > bytes_max:  # also where the frame does not tell: Korvet's own always do
+                return None
+            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+        except zstandard.ZstdError:
+            return None
+    return None

@@ -1,0 +1,150 @@
+"""What Redis answers about a log, as values: the outcome of scripts, the state hash, entry ids.
+
+Pure. Knows the state hash's fields and how offsets lie in ids. Everything Redis says is input like any other: a key
+of the wrong type or a malformed field is a KafkaError KAFKA_STORAGE_ERROR that names the key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.entry import OFFSETS_END, Entry
+from korvet.storage.log_types import Appended, Bounds, Partition, Renumbered
+from korvet.storage.replies import Reply, RespError
+
+
+class State(NamedTuple):
+    """The state hash: the log's end, its start, the first offset ever, the largest timestamp (ms).
+
+    `first` is None before the first entry; `moving`: foreign entries are on their way to new offsets.
+    """
+
+    next_offset: int
+    start: int
+    first: int | None
+    max_timestamp: int
+    moving: bool
+
+
+def range_start(offset: int, bits: int) -> str:
+    """Return where an XRANGE for `offset` and all behind it begins.
+
+    Exclusive of the offset before: between two milliseconds lie ids that no offset names, and a read that began
+    behind them would pass over entries that still have to come into the log.
+    """
+    before = offset - 1
+    return "-" if before < 0 else f"({before >> bits}-{before & (1 << bits) - 1}"
+
+
+def state_command(partition: Partition) -> tuple[str, ...]:
+    """Return the command whose answer `read_state` takes."""
+    return ("HMGET", partition.state, "topic", "next", "start", "first", "max_timestamp", "moving")
+
+
+def read_state(partition: Partition, reply: Reply) -> State:
+    """Return the state; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where the topic id is another or none."""
+    fields = listed(partition.state, reply)
+    if not fields or fields[0] != partition.topic_id.encode():
+        message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    try:
+        _, end, start, first, largest, moving = cast("list[bytes]", fields)
+        state = State(int(end), int(start), int(first) if first else None, int(largest), bool(moving))
+    except (ValueError, TypeError) as error:
+        raise malformed(partition.state, "a field") from error
+    if not 0 <= state.next_offset <= OFFSETS_END:
+        raise malformed(partition.state, "the field next")
+    return state
+
+
+def read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError | None:
+    """Return the answer of lua/log/append.lua; None where foreign entries must be taken in first."""
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return refused(partition.stream, reply)
+    try:
+        outcome, base_offset, log_start, now_ms = cast("tuple[bytes, bytes, bytes, int]", reply)
+        if outcome == b"RENUMBER":
+            return None
+        return Appended(int(base_offset), int(log_start), now_ms, outcome == b"DUPLICATE")
+    except (ValueError, TypeError):
+        return malformed(partition.stream, "the answer of lua/log/append.lua")
+
+
+def read_renumbered(partition: Partition, reply: Reply) -> Renumbered | KafkaError:
+    """Return the answer of lua/log/renumber.lua."""
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return refused(partition.stream, reply)
+    try:
+        moved, more, high_watermark = cast("tuple[int, int, bytes]", reply)
+        return Renumbered(moved, int(high_watermark), more == 1)
+    except (ValueError, TypeError):
+        return malformed(partition.stream, "the answer of lua/log/renumber.lua")
+
+
+def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | None:
+    """Return the bounds from {state, first entry, last entry}; None where the last one is not in the log yet."""
+    try:
+        state_reply, first_reply, last_reply = executed(partition, reply, 3)
+        state = read_state(partition, state_reply)
+        first = [_offset(partition, entry_id) for entry_id, _ in entries(partition, first_reply)]
+        last = [_offset(partition, entry_id) for entry_id, _ in entries(partition, last_reply)]
+    except KafkaError as error:
+        return error
+    end = state.next_offset
+    if state.moving or any(offset is None or offset >= end for offset in last):
+        return None
+    # Entries below the log's start are deleted, even where trimming has not come to them yet.
+    earliest = max(first[0] or 0, state.start) if first else end
+    return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
+
+
+def entries(partition: Partition, reply: Reply) -> list[Entry]:
+    """Return the answer to XRANGE; what is in its entries is checked by who reads them."""
+    listing = listed(partition.stream, reply)
+    if any(not isinstance(entry, list) or len(entry) != 2 for entry in listing):  # noqa: PLR2004 - id and fields
+        raise malformed(partition.stream, "an entry")
+    return cast("list[Entry]", listing)
+
+
+def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:
+    """Return the `count` answers of a transaction from the answer to its EXEC."""
+    replies = listed(partition.stream, reply)
+    if len(replies) != count:
+        raise malformed(partition.stream, "the answer to EXEC")
+    return replies
+
+
+def listed(key: str, reply: Reply) -> list[Reply]:
+    """Return an array reply; raises KafkaError for an error reply and for anything else."""
+    if isinstance(reply, KafkaError):
+        raise reply
+    if isinstance(reply, RespError):
+        raise refused(key, reply)
+    if not isinstance(reply, list):
+        raise malformed(key, "the answer")
+    return reply
+
+
+def refused(key: str, error: RespError) -> KafkaError:
+    """Return what becomes of an error reply that is about the command: a key of the wrong type above all."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: Redis answered {error}")
+
+
+def malformed(key: str, what: str) -> KafkaError:
+    """Return the error for an answer that nobody of Korvet can have stored."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: {what} is malformed")
+
+
+def _offset(partition: Partition, entry_id: bytes) -> int | None:
+    try:
+        ms, sequence = entry_id.split(b"-")
+        low = int(sequence)
+        offset = (int(ms) << partition.bits) + low
+    except (ValueError, TypeError, AttributeError) as error:
+        raise malformed(partition.stream, "an entry's id") from error
+    return offset if low >> partition.bits == 0 and offset < OFFSETS_END else None

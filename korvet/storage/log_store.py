@@ -1,0 +1,319 @@
+"""The log of a partition in Redis: append, read, bounds, and taking in what others have written to the stream.
+
+Knows offsets as entry ids and the scripts under lua/log; nothing of the wire, of waiting, or of what a client may
+ask. One rule holds it together: only what lies below the state's `next` is the log, and `next` is the high watermark.
+An append moves it; entries that somebody else XADDed lie behind it until lua/log/renumber.lua has looked at them, which
+every read, append or question for the bounds that meets them makes happen. So an entry never changes its offset
+after it was served, and nothing behind an entry without an offset is served before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.storage import log_replies, scripts
+from korvet.storage.entry import AtRest, Entry, StoredRecord, batch_args, read_entries
+from korvet.storage.keys import Keys
+from korvet.storage.log_types import Append, Appended, Bounds, Fetched, Partition, Read, Renumbered
+from korvet.storage.replies import Reply
+from korvet.storage.resp import Arg, Redis
+from korvet.storage.scripts import Script
+
+_LOG = logging.getLogger(__name__)
+_APPEND = scripts.get("log/append")
+_RENUMBER = scripts.get("log/renumber")
+
+SEQUENCE_MODULUS = 2**31
+"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
+
+_STEP_ENTRIES_MAX = 1000
+"""What one step of lua/log/renumber.lua looks at or moves: some 10 ms in which Redis serves nobody else."""
+
+_STEP_BYTES_MAX = 8 * 1024 * 1024
+"""The same bound for entries that are large."""
+
+_STEPS_MAX = 100_000
+"""Steps until a log is said not to settle: 10^8 foreign entries, where a writer that outruns the steps is likelier."""
+
+_READ_STEPS_MAX = 50
+"""Steps that one read makes before it answers with what there is; the next read goes on."""
+
+_ROUNDS_MAX = 5
+"""Tries behind foreign entries: each but the first has lost a race against a foreign writer."""
+
+_DAMAGE_REMEMBERED_MAX = 10_000
+"""Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
+
+_AT_REST = AtRest()
+_Call = tuple[Script, tuple[str, ...], list[Arg]]
+
+
+class LogStore:
+    """Appends over `redis` and reads over `reads`, so that a large answer does not delay the small ones."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        reads: Redis,
+        keys: Keys,
+        *,
+        at_rest: AtRest = _AT_REST,
+        decompressed_bytes_max: int = 64 * 1024 * 1024,
+    ) -> None:
+        self._redis = redis
+        self._reads = reads
+        self._keys = keys
+        self._at_rest = at_rest
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._damaged: set[str] = set()
+
+    def partition(self, topic: str, index: int, topic_id: str, bits: int) -> Partition:
+        """Return the partition with its names; `bits` is the topic's offset.sequence.bits, 8 to 12."""
+        keys = self._keys
+        return Partition(
+            topic=topic,
+            index=index,
+            topic_id=topic_id,
+            bits=bits,
+            stream=keys.stream(topic, index),
+            state=keys.state(topic, index),
+            producers=keys.producers(topic, index),
+            moving=keys.moving(topic, index),
+            channel=keys.append_channel(topic, index),
+        )
+
+    def append(self, appends: Sequence[Append]) -> list[Appended | KafkaError]:
+        """Append every batch, each by one atomic script, all in one round trip; answers stand in the same order.
+
+        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (so old that its offset is
+        forgotten), INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR. StorageUnavailableError stands in the
+        answers too: its batch may or may not have been written, and what others were answered stays true.
+        """
+        outcomes: dict[int, Appended | KafkaError] = {}
+        calls: dict[int, _Call] = {}
+        for position, append in enumerate(appends):
+            try:
+                calls[position] = _append_call(append, self._at_rest)
+            except KafkaError as error:
+                outcomes[position] = error
+        while calls:
+            # Two batches for one partition go one after the other: were the first told to come again, the second
+            # could overtake it.
+            wave: dict[str, int] = {}
+            for position in calls:
+                wave.setdefault(appends[position].partition.stream, position)
+            first = {position: calls.pop(position) for position in wave.values()}
+            outcomes |= self._append_wave(appends, first)
+        return [outcomes[position] for position in range(len(appends))]
+
+    def _append_wave(
+        self, appends: Sequence[Append], calls: dict[int, _Call]
+    ) -> dict[int, Appended | KafkaError]:
+        outcomes: dict[int, Appended | KafkaError] = {}
+        for _ in range(_ROUNDS_MAX):
+            try:
+                replies = self._redis.scripts(list(calls.values()))
+            except StorageUnavailableError as error:
+                return outcomes | dict.fromkeys(calls, error)
+            for position, reply in zip(list(calls), replies, strict=True):
+                outcome = log_replies.read_appended(appends[position].partition, reply)
+                if outcome is not None:
+                    outcomes[position] = outcome
+                    del calls[position]
+            for position in list(calls):
+                refusal = self._settle(appends[position].partition)
+                if refusal is not None:
+                    outcomes[position] = refusal
+                    del calls[position]
+            if not calls:
+                return outcomes
+        return outcomes | {position: _outrun(appends[position].partition) for position in calls}
+
+    def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
+        """Read every partition, all in one round trip; answers stand in the same order.
+
+        Foreign entries that nobody has looked at yet cost two round trips more, and steps where they need new offsets.
+        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. An offset outside of
+        `log_start`..`high_watermark` is answered like any other: whether that is an error the caller decides. Raises
+        StorageUnavailableError.
+        """
+        outcomes: list[Fetched | KafkaError] = []
+        unsettled: dict[int, Read] = {}
+        for position, (outcome, settled) in enumerate(self._read_once(reads)):
+            outcomes.append(outcome)
+            if not settled:
+                unsettled[position] = reads[position]
+        for _ in range(_READ_STEPS_MAX):
+            if not unsettled:
+                break
+            for position, outcome in self._read_on(unsettled).items():
+                outcomes[position] = outcome
+                del unsettled[position]
+        for position in unsettled:
+            outcome = outcomes[position]
+            if isinstance(outcome, Fetched):
+                outcomes[position] = outcome._replace(more=True)
+        return outcomes
+
+    def _read_on(self, unsettled: dict[int, Read]) -> dict[int, Fetched | KafkaError]:
+        """Do one step for every log; return the outcomes of those that can be answered now."""
+        outcomes: dict[int, Fetched | KafkaError] = {}
+        ready: dict[int, Read] = {}
+        steps = self._renumber([read.partition for read in unsettled.values()])
+        for (position, read), step in zip(unsettled.items(), steps, strict=True):
+            if isinstance(step, KafkaError):
+                outcomes[position] = step
+            elif not step.more or step.high_watermark > read.offset:
+                ready[position] = read
+        if ready:
+            # Entries that came since wait for the next read: below the high watermark all is as it will be.
+            again = (outcome for outcome, _ in self._read_once(list(ready.values())))
+            outcomes |= zip(ready, again, strict=True)
+        return outcomes
+
+    def _read_once(self, reads: Sequence[Read]) -> list[tuple[Fetched | KafkaError, bool]]:
+        """Return outcomes, and whether they are settled; not so: foreign entries may belong where nothing is found."""
+        commands: list[Sequence[Arg]] = []
+        for partition, offset, count in reads:
+            commands += (
+                ("MULTI",),
+                log_replies.state_command(partition),
+                (
+                    "XRANGE",
+                    partition.stream,
+                    log_replies.range_start(offset, partition.bits),
+                    "+",
+                    "COUNT",
+                    count,
+                ),
+                ("EXEC",),
+            )
+        replies = self._reads.pipeline(commands)[3::4]
+        return [self._fetched(read, reply) for read, reply in zip(reads, replies, strict=True)]
+
+    def _fetched(self, read: Read, reply: Reply) -> tuple[Fetched | KafkaError, bool]:
+        partition, offset, count = read
+        try:
+            state_reply, entries_reply = log_replies.executed(partition, reply, 2)
+            state = log_replies.read_state(partition, state_reply)
+            entries = log_replies.entries(partition, entries_reply)
+            records = self._records(partition, entries, state.next_offset)
+        except KafkaError as error:
+            return error, True
+        end = state.next_offset
+        first = end if state.first is None else min(max(state.start, state.first), end)
+        foreign = len(records) < len(entries)
+        fetched = Fetched(state.start, first, end, records, more=foreign or len(entries) >= count)
+        return fetched, bool(records) or not (foreign or state.moving or offset > end)
+
+    def _records(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredRecord]:
+        def damaged(offset: int, encoding: str) -> None:
+            if partition.stream in self._damaged:
+                return
+            if len(self._damaged) >= _DAMAGE_REMEMBERED_MAX:
+                self._damaged.clear()
+            self._damaged.add(partition.stream)
+            message = (
+                "%s offset %d: not a %s frame within record.decompressed.max.bytes: values served as stored"
+            )
+            _LOG.warning(message, partition.stream, offset, encoding)
+
+        try:
+            return read_entries(entries, partition.bits, end, self._decompressed_bytes_max, damaged)
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise log_replies.malformed(partition.stream, "an entry") from error
+
+    def bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
+        """Return the ends of every log, all in one round trip where nobody else wrote to the streams.
+
+        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
+        """
+        found = self._bounds_once(partitions)
+        return [self._settled(*pair) for pair in zip(partitions, found, strict=True)]
+
+    def _settled(self, partition: Partition, found: Bounds | KafkaError | None) -> Bounds | KafkaError:
+        for _ in range(_ROUNDS_MAX):
+            if found is not None:
+                return found
+            refusal = self._settle(partition)
+            if refusal is not None:
+                return refusal
+            [found] = self._bounds_once([partition])
+        return found or _outrun(partition)
+
+    def _bounds_once(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError | None]:
+        commands: list[Sequence[Arg]] = []
+        for partition in partitions:
+            commands += (
+                ("MULTI",),
+                log_replies.state_command(partition),
+                ("XRANGE", partition.stream, "-", "+", "COUNT", 1),
+                ("XREVRANGE", partition.stream, "+", "-", "COUNT", 1),
+                ("EXEC",),
+            )
+        replies = self._reads.pipeline(commands)[4::5]
+        return [log_replies.read_bounds(*pair) for pair in zip(partitions, replies, strict=True)]
+
+    def renumber(self, partition: Partition) -> Renumbered:
+        """Do one bounded step of taking foreign entries into the log; without such entries it changes nothing.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; StorageUnavailableError.
+        """
+        [step] = self._renumber([partition])
+        if isinstance(step, KafkaError):
+            raise step
+        return step
+
+    def _renumber(self, partitions: Sequence[Partition]) -> list[Renumbered | KafkaError]:
+        calls: list[_Call] = []
+        for one in partitions:
+            args: list[Arg] = [one.topic_id, one.bits, _STEP_ENTRIES_MAX, _STEP_BYTES_MAX, one.channel]
+            calls.append((_RENUMBER, (one.stream, one.state, one.moving), args))
+        steps = []
+        for partition, reply in zip(partitions, self._redis.scripts(calls), strict=True):
+            step = log_replies.read_renumbered(partition, reply)
+            if isinstance(step, Renumbered) and step.moved:
+                message = "%s: %d foreign entries got new offsets, now up to %d"
+                _LOG.info(message, partition.stream, step.moved, step.high_watermark)
+            steps.append(step)
+        return steps
+
+    def _settle(self, partition: Partition) -> KafkaError | None:
+        """Take in foreign entries until none is left; return what prevents it, an outage too, as a value.
+
+        An append calls this after others were answered, and their answers must not be lost.
+        """
+        for _ in range(_STEPS_MAX):
+            try:
+                step = self.renumber(partition)
+            except KafkaError as error:
+                return error
+            if not step.more:
+                return None
+        return _outrun(partition)
+
+
+def _append_call(append: Append, at_rest: AtRest) -> _Call:
+    partition, count = append.partition, len(append.records)
+    head: list[Arg] = [
+        partition.topic_id,
+        partition.bits,
+        append.producer_id,
+        append.producer_epoch,
+        append.base_sequence,
+        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
+        count,
+        append.batch_bytes,
+        append.max_timestamp if append.timestamp is None else append.timestamp,
+        partition.channel,
+    ]
+    args = head + batch_args(append.records, at_rest, append.timestamp)
+    return _APPEND, (partition.stream, partition.state, partition.producers), args
+
+
+def _outrun(partition: Partition) -> KafkaError:
+    message = f"{partition.stream}: foreign entries arrive faster than they can be taken in"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)

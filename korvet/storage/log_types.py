@@ -1,0 +1,102 @@
+"""What the log store is asked and what it answers: partitions, batches, records and bounds.
+
+Knows values only: nothing of Redis, of scripts or of the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.storage.entry import Record, StoredRecord
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
+    """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`."""
+
+    topic: str
+    index: int
+    topic_id: str
+    bits: int
+    stream: str
+    state: str
+    producers: str
+    moving: str
+    channel: str
+
+
+class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One producer batch for one partition.
+
+    `batch_bytes` is its size as sent, `max_timestamp` the largest of its timestamps (ms); `producer_id` -1 is a batch
+    that is not idempotent. `timestamp` (ms) replaces those of the records (LogAppendTime).
+    """
+
+    partition: Partition
+    records: Sequence[Record]
+    batch_bytes: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    timestamp: int | None = None
+
+
+class Appended(NamedTuple):
+    """Where a batch lies: contiguously from `base_offset`.
+
+    `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
+    written before, and this is where.
+    """
+
+    base_offset: int
+    log_start: int
+    now_ms: int
+    duplicate: bool
+
+
+class Read(NamedTuple):
+    """A wish for records from `offset` on, from at most `count` entries (at least one)."""
+
+    partition: Partition
+    offset: int
+    count: int
+
+
+class Fetched(NamedTuple):
+    """What a read found; `records` may be empty, and begin behind the wished offset where the log has a gap.
+
+    `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
+    `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
+    `more`: reading on at once may find more.
+    """
+
+    log_start: int
+    first_offset: int
+    high_watermark: int
+    records: list[StoredRecord]
+    more: bool
+
+
+class Bounds(NamedTuple):
+    """The ends of a log, exact at the time of the answer.
+
+    `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
+    first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
+    calls earliest). `max_timestamp` (ms) is the largest that Korvet's own appends carried, -1 without any.
+    """
+
+    log_start: int
+    first_offset: int
+    high_watermark: int
+    max_timestamp: int
+
+
+class Renumbered(NamedTuple):
+    """What one step did: entries that came to a new offset, the log's end now, and whether another step is needed."""
+
+    moved: int
+    high_watermark: int
+    more: bool
