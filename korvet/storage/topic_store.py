@@ -1,0 +1,224 @@
+"""The registry of topics in Redis: rows, their creation and deletion, and the feed of changes.
+
+Knows the registry's keys and the scripts under lua/topic; nothing of names that are allowed, of defaults or of the
+wire. A row that cannot be read is no topic: one log line, and the others are served.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Literal, NamedTuple, cast
+
+import msgspec
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage import scripts
+from korvet.storage.keys import Keys
+from korvet.storage.replies import Reply, RespError, value_of
+from korvet.storage.resp import Arg, Redis
+
+_LOG = logging.getLogger(__name__)
+_CREATE = scripts.get("topic/create")
+_DELETE = scripts.get("topic/delete")
+
+CHANGES_MAX = 10_000
+"""Topics whose last change the feed remembers; who has missed more reads the registry as a whole."""
+
+_DELETE_ROUNDS_MAX = 5
+"""Tries of a deletion while the number of partitions changes under it."""
+
+
+class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any."""
+
+    name: str
+    id: str
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
+    configs: dict[str, str] = {}
+    assignment: list[list[int]] | None = None
+    state: Literal["live", "deleting"] = "live"
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as JSON in the registry, where the name is the field's."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
+    configs: dict[str, str] = {}
+    assignment: list[list[int]] | None = None
+    state: Literal["live", "deleting"] = "live"
+
+
+class Changes(NamedTuple):
+    """What happened to the registry up to `epoch`: rows created or changed, and names that are gone."""
+
+    epoch: int
+    upserts: list[TopicRow]
+    deletions: list[str]
+
+
+class Registry(NamedTuple):
+    """All topics by name, at `epoch`."""
+
+    epoch: int
+    rows: dict[str, TopicRow]
+
+
+class TopicStore:
+    """The registry of one namespace."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    def create(self, row: TopicRow) -> int:
+        """Write the row and the state of every partition at once; returns the change's epoch.
+
+        Raises KafkaError: TOPIC_ALREADY_EXISTS, KAFKA_STORAGE_ERROR; StorageUnavailableError.
+        """
+        keys = [self._keys.topics, self._keys.topic_changes]
+        for index in range(row.partitions):
+            of = (row.name, index)
+            keys += (
+                self._keys.state(*of),
+                self._keys.producers(*of),
+                self._keys.index(*of),
+                self._keys.moving(*of),
+            )
+        stored = _Stored(
+            id=row.id,
+            partitions=row.partitions,
+            configs=row.configs,
+            assignment=row.assignment,
+            state=row.state,
+        )
+        text = msgspec.json.encode(stored)
+        reply = self._run(_CREATE, keys, [row.name, row.id, text, self._keys.topics_channel, CHANGES_MAX])
+        return self._int(reply)
+
+    def delete(self, name: str, topic_id: str, partitions: int) -> int:
+        """Remove the row, the log and the side keys of every partition at once; returns the change's epoch.
+
+        `partitions` is how many the caller believes there are: a wrong number costs another round trip. Raises
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR;
+        StorageUnavailableError.
+        """
+        names = self._keys
+        for _ in range(_DELETE_ROUNDS_MAX):
+            keys = [names.topics, names.topic_changes]
+            args: list[Arg] = [name, topic_id, names.topics_channel, CHANGES_MAX]
+            for index in range(partitions):
+                of = (name, index)
+                keys += (
+                    names.stream(*of),
+                    names.state(*of),
+                    names.producers(*of),
+                    names.index(*of),
+                    names.moving(*of),
+                )
+                args.append(names.append_channel(*of))
+            reply = self._run(_DELETE, keys, args)
+            if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 - done or not, and a number
+                raise self._malformed("the answer of lua/topic/delete.lua")
+            done, number = reply
+            if done == 1:
+                return self._int(number)
+            partitions = self._int(number)
+        raise self._malformed(f"the number of partitions of {name}")
+
+    def load(self) -> Registry:
+        """Return all topics and the epoch to ask for changes from. Raises KafkaError, StorageUnavailableError."""
+        newest, rows = self._transaction(
+            ("ZREVRANGE", self._keys.topic_changes, 0, 0, "WITHSCORES"),
+            ("HGETALL", self._keys.topics),
+        )
+        if not isinstance(newest, list) or not isinstance(rows, list):
+            raise self._malformed("the answer")
+        flat = cast("list[bytes]", rows)
+        read = (self._row(name, row) for name, row in zip(flat[::2], flat[1::2], strict=True))
+        return Registry(self._epoch(newest), {row.name: row for row in read if row is not None})
+
+    def changes(self, epoch: int) -> Changes | None:
+        """Return what has changed since `epoch`; None: too much or too long ago to tell, `load` again.
+
+        Raises KafkaError, StorageUnavailableError.
+        """
+        feed = self._keys.topic_changes
+        newest, dropped, changed = self._transaction(
+            ("ZREVRANGE", feed, 0, 0, "WITHSCORES"),
+            ("ZSCORE", feed, ""),
+            ("ZRANGEBYSCORE", feed, f"({epoch}", "+inf"),
+        )
+        if not isinstance(newest, list) or not isinstance(changed, list):
+            raise self._malformed("the answer")
+        now = self._epoch(newest)
+        # An epoch from the future: the feed was lost or restored from an older copy.
+        if now < epoch or (dropped is not None and self._int(dropped) > epoch):
+            return None
+        if not changed:
+            return Changes(now, [], [])
+        names = cast("list[bytes]", changed)
+        rows = value_of(self._call("HMGET", self._keys.topics, *names))
+        if not isinstance(rows, list):
+            raise self._malformed("the answer")
+        upserts, deletions = [], []
+        for name, text in zip(names, cast("list[bytes | None]", rows), strict=True):
+            row = None if text is None else self._row(name, text)
+            if row is None:
+                deletions.append(name.decode("utf-8", "backslashreplace"))
+            else:
+                upserts.append(row)
+        return Changes(now, upserts, deletions)
+
+    def _row(self, name: bytes, text: bytes) -> TopicRow | None:
+        try:
+            stored = msgspec.json.decode(text, type=_Stored)
+            return TopicRow(
+                name=name.decode(),
+                id=stored.id,
+                partitions=stored.partitions,
+                configs=stored.configs,
+                assignment=stored.assignment,
+                state=stored.state,
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _LOG.error(
+                "%s: the row of topic %r is malformed, the topic is unknown: %s",
+                self._keys.topics,
+                name,
+                error,
+            )
+            return None
+
+    def _run(self, script: scripts.Script, keys: list[str], args: list[Arg]) -> Reply:
+        try:
+            return self._redis.script(script, keys, args)
+        except RespError as error:
+            raise self._refused(error) from error
+
+    def _call(self, *command: Arg) -> Reply:
+        try:
+            return self._redis.call(*command)
+        except RespError as error:
+            raise self._refused(error) from error
+
+    def _transaction(self, *commands: tuple[Arg, ...]) -> list[Reply]:
+        try:
+            return [value_of(reply) for reply in self._redis.transaction(commands)]
+        except RespError as error:
+            raise self._refused(error) from error
+
+    def _epoch(self, newest: list[Reply]) -> int:
+        return self._int(newest[1]) if newest else 0
+
+    def _int(self, reply: Reply) -> int:
+        try:
+            return int(cast("bytes", reply))
+        except (ValueError, TypeError) as error:
+            raise self._malformed("a number") from error
+
+    def _refused(self, error: RespError) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.topics}: Redis answered {error}")
+
+    def _malformed(self, what: str) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.topics}: {what} is malformed")

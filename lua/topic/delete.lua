@@ -1,0 +1,40 @@
+-- Deletes a topic: its registry row, the streams and side keys of all partitions; tells the change feed and who waits.
+-- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving
+-- ARGV     topic name, topic id, channel of the registry, most members of the change feed; then the channel of each
+--          partition
+-- Returns  {1, epoch of the change}; or {0, number of partitions} when the keys are not those of all partitions, and
+--          nothing is done
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
+
+local registry, changes = KEYS[1], KEYS[2]
+local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local first_key, keys_per_partition, first_channel = 3, 5, 5
+
+local row = redis.call('HGET', registry, name)
+if not row then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION there is no topic ' .. name)
+end
+local readable, topic = pcall(cjson.decode, row)
+if not readable or type(topic) ~= 'table' or type(topic.partitions) ~= 'number' then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. registry .. ': the row of ' .. name .. ' is malformed')
+end
+if topic.id ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION topic ' .. name .. ' is another one than ' .. topic_id)
+end
+local partitions = (#KEYS - first_key + 1) / keys_per_partition
+if topic.partitions ~= partitions then
+  return {0, string.format('%d', topic.partitions)}
+end
+-- @include shared/change_feed
+
+local epoch = record_change(changes, name, members_max)
+redis.call('HDEL', registry, name)
+for at = first_key, #KEYS, keys_per_partition do
+  redis.call('UNLINK', unpack(KEYS, at, at + keys_per_partition - 1))
+end
+redis.call('PUBLISH', channel, epoch)
+for at = first_channel, #ARGV do
+  -- No offset: whoever is parked on the partition reads again, and finds that it is gone.
+  redis.call('PUBLISH', ARGV[at], '-1')
+end
+return {1, epoch}
