@@ -1,1 +1,1 @@
-
+"""The processes of one broker: supervisor, workers, ops and keeper; connections and dispatch."""

@@ -29,7 +29,6 @@ from korvet.server.slot import READY_NOTE, ChildSlot
 _log = logs.Log(__name__)
 
 _NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper"}
-_FD_MAX = os.sysconf("SC_OPEN_MAX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Children:
             role.main(settings, slot)
             status = 0
         except ConfigError as error:
-            _log.error("cannot start", reason=error)  # noqa: TRY400 - an operator's mistake has no traceback
+            _log.error("cannot start", reason=error)
         except BaseException:  # noqa: BLE001 - the boundary of a process: logged once, then it ends
             _log.exception("ended by a fault")
         finally:
@@ -168,8 +167,8 @@ def _metrics_name(index: int) -> str:
 
 def _close_all_but(kept: set[int]) -> None:
     """Close every other descriptor, whoever opened it: the Python objects that own them are never used again."""
-    start = 0
-    for fd in sorted(kept):
-        os.closerange(start, fd)
-        start = fd + 1
-    os.closerange(start, _FD_MAX)
+    for path in list(Path("/dev/fd").iterdir()):
+        if int(path.name) not in kept:
+            # The listing's own descriptor is in the list, and closed by now.
+            with contextlib.suppress(OSError):
+                os.close(int(path.name))

@@ -61,7 +61,9 @@ def open_locked(path: Path) -> DataDir:
         return DataDir(path.resolve(), lock_fd)
     except LockedError as error:
         owner = f"process {error.pid}" if error.pid else "another process"
-        raise ConfigError(f"data.dir {path} is in use by {owner}: stop it, or give another --data-dir") from None
+        raise ConfigError(
+            f"data.dir {path} is in use by {owner}: stop it, or give another --data-dir"
+        ) from None
     except OSError as error:
         raise ConfigError(f"data.dir {path}: {error.strerror or error}") from None
 

@@ -128,7 +128,9 @@ class EmbeddedServer:
                     pause(0.05)
                 else:
                     return
-        raise ConfigError(f"data.dir {self.data_dir.path}: an earlier server still writes there and does not end")
+        raise ConfigError(
+            f"data.dir {self.data_dir.path}: an earlier server still writes there and does not end"
+        )
 
     def _signal_orphan(self, pid: int, number: signal.Signals | None) -> None:
         if number is None or pid == 0:

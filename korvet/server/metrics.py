@@ -10,7 +10,23 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 # From a request answered out of memory to the longest poll that clients ask for.
-_DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_DURATION_BUCKETS = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 
 REQUESTS = Counter("korvet_requests", "Requests answered, by API and top-level error.", ("api", "error"))
 REQUEST_DURATION = Histogram(
@@ -24,7 +40,9 @@ REQUESTS_IN_FLIGHT = Gauge(
 )
 CONNECTIONS = Gauge("korvet_connections", "Client connections open now.", multiprocess_mode="livesum")
 CONNECTIONS_OPENED = Counter("korvet_connections_opened", "Client connections accepted.")
-CONNECTIONS_CLOSED = Counter("korvet_connections_closed", "Client connections closed, by reason.", ("reason",))
+CONNECTIONS_CLOSED = Counter(
+    "korvet_connections_closed", "Client connections closed, by reason.", ("reason",)
+)
 RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes of requests.")
 SENT_BYTES = Counter("korvet_sent_bytes", "Bytes of responses.")
 
@@ -38,5 +56,6 @@ KEEPER_LEADER = Gauge(
 KEEPER_ROUNDS = Counter("korvet_keeper_rounds", "Rounds of the keeper, by outcome.", ("outcome",))
 PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
 ENTRIES_RENUMBERED = Counter(
-    "korvet_entries_renumbered", "Entries of other Redis clients moved to an offset that Kafka clients can read."
+    "korvet_entries_renumbered",
+    "Entries of other Redis clients moved to an offset that Kafka clients can read.",
 )

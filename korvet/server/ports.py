@@ -56,7 +56,7 @@ def listener(setting: str, address: Address, backlog: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _bind(listening, setting, numeric)
     listening.listen(backlog)
-    listening.setblocking(False)
+    listening.settimeout(0.0)
     return listening
 
 

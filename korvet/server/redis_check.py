@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from korvet.config import Settings
@@ -36,9 +37,7 @@ class ServerFacts(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def check(
-    settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]
-) -> ServerFacts:
+def check(settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]) -> ServerFacts:
     """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
 
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
@@ -48,7 +47,7 @@ def check(
         _wait_until_loaded(client, pause, progress)
         try:
             info = client.info()
-        except redis.NoPermissionError:
+        except NoPermissionError:
             warning = "this user may not run INFO: version, eviction policy and durability are unchecked"
             return ServerFacts("Redis", "of unknown version", None, None, (warning,))
         facts = judge(info)
@@ -62,7 +61,9 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     minimum = _VERSION_MIN[name]
     if _numbers(version) < minimum:
         needed = ".".join(map(str, minimum))
-        raise ConfigError(f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later")
+        raise ConfigError(
+            f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
+        )
     if info.get("cluster_enabled") == 1:
         raise ConfigError("redis.url: this server runs in cluster mode, which Korvet does not support yet")
     warnings = []
@@ -119,10 +120,10 @@ def _connected(settings: Settings) -> Iterator[redis.Redis]:
     try:
         with client:
             yield client
-    except (redis.AuthenticationError, redis.NoPermissionError) as error:
-        raise ConfigError(f"redis.url {where}: refused: {_line(error)}") from None
+    except (redis.AuthenticationError, NoPermissionError) as error:
+        raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
     except redis.RedisError as error:
-        raise ConfigError(f"redis.url {where}: {_line(error)}") from None
+        raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
 
 
 def _wait_until_loaded(
@@ -156,5 +157,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Return what an error says on one line; redis-py puts no credentials there."""
     return " ".join(str(error).split()) or type(error).__name__

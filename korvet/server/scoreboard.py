@@ -10,8 +10,8 @@ from __future__ import annotations
 import mmap
 import struct
 import time
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 # Twice the most workers that the settings allow: a replacement runs beside the worker it replaces.
 WORKER_ROWS = 2 * 1024
@@ -36,7 +36,8 @@ class State(IntEnum):
     DEAD = 4
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One slot as it was read."""
 
     index: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
+from typing import Self
 
 from korvet.config import Address
 from korvet.server.scoreboard import Scoreboard, State
@@ -46,3 +47,8 @@ class WorkerSlot(ChildSlot):
 
     listen: Address
     advertised: Address
+
+    @classmethod
+    def of(cls, slot: ChildSlot, listen: Address, advertised: Address) -> Self:
+        """Return the worker's form of `slot`."""
+        return cls(slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised)

@@ -1,0 +1,72 @@
+"""What `korvet serve` prints once it is ready: where to connect, where the records are, and a line to try.
+
+Knows words; nothing of processes. Lines of the form `name  value` on stdout; logs go to stderr.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import korvet
+from korvet.config import Address
+from korvet.server.redis_check import ServerFacts
+
+_EVERYSEC = (
+    "written to disk once a second: a crash of Korvet or its server loses nothing that was acknowledged, "
+    "a crash of the machine may lose the last second"
+)
+_DURABILITY = {
+    "always": "written to disk before every acknowledgement",
+    "everysec": _EVERYSEC,
+    "no": "written to disk when the operating system likes: a crash of the machine may lose half a minute",
+}
+
+_PYTHON = """\
+{python} - <<'END'
+import asyncio, aiokafka
+async def main():
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers="{address}") as producer:
+        await producer.send_and_wait("hello", b"world")
+    consumer = aiokafka.AIOKafkaConsumer("hello", bootstrap_servers="{address}", auto_offset_reset="earliest")
+    async with consumer:
+        print(await consumer.getone())
+asyncio.run(main())
+END"""
+_KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hello -C -e"
+
+
+def ready(
+    *, listen: Address, advertised: Address, workers: int, data: str, facts: ServerFacts, ops: Address | None
+) -> str:
+    """Return the announcement, ending in a newline; `data` says where the records are."""
+    address = str(advertised)
+    where = "" if listen == advertised else f", listening on {listen}"
+    rows = [
+        ("bootstrap", f"{address} ({workers} worker{'s' if workers != 1 else ''}{where})"),
+        ("data", f"{data}, {facts.name} {facts.version}"),
+        ("durability", durability(facts)),
+        ("ops", f"http://{ops} (/healthz /readyz /metrics)" if ops else "off"),
+        ("stop", "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"),
+    ]
+    lines = [f"  {name:<10}  {value}" for name, value in rows]
+    # At the left edge, because the end of a here-document must stand there to be pasted.
+    return "\n".join([f"Korvet {korvet.__version__} is ready", *lines, "Try:", _example(address)]) + "\n"
+
+
+def durability(facts: ServerFacts) -> str:
+    """Return in words what a crash may cost."""
+    if facts.appendonly is None:
+        return "the server does not tell"
+    if not facts.appendonly:
+        return "appendonly is off: a restart of Redis loses what came after its last snapshot"
+    return _DURABILITY.get(
+        facts.appendfsync or "", "appendonly is on, as often as the server is configured to"
+    )
+
+
+def _example(address: str) -> str:
+    if shutil.which("kcat"):
+        return _KCAT.format(address=address)
+    # aiokafka is one of Korvet's own dependencies, so this works wherever Korvet does.
+    return _PYTHON.format(python=sys.executable, address=address)

@@ -1,0 +1,104 @@
+"""Everything that is there before the first fork, in the order in which `korvet serve` starts.
+
+Knows the order: embedded server, check of Redis, ports, scripts and codecs. Nothing of children. Whatever fails is a
+ConfigError, and what was begun is undone by the ExitStack that the caller closes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from korvet import logs
+from korvet.config import Address, Settings, parse_address
+from korvet.server import binaries, data_dir, ports, redis_check, runtime_dir
+from korvet.server.embedded import EmbeddedServer
+from korvet.server.redis_check import ServerFacts
+from korvet.server.signals import Signals
+from korvet.storage import redis_url
+
+_log = logs.Log(__name__)
+
+_OPS_BACKLOG = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What the children stand on. `resolved` are settings whose values were found, not given."""
+
+    resolved: dict[str, str]
+    embedded: EmbeddedServer | None
+    facts: ServerFacts
+    data: str
+    listen: Address
+    ops_listener: socket.socket | None
+    metrics_directory: Path
+
+    def settle(self, settings: Settings) -> Settings:
+        """Return `settings` as children get them: the embedded server's URL, the cluster's id."""
+        return msgspec.structs.replace(settings, **self.resolved)
+
+    @property
+    def ops(self) -> Address | None:
+        """Where ops listens."""
+        return Address(*self.ops_listener.getsockname()[:2]) if self.ops_listener else None
+
+
+def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
+    """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
+    given = settings
+    embedded = None
+    if not settings.redis_url:
+        embedded = _start_embedded(settings, signals, cleanup)
+        settings = msgspec.structs.replace(settings, redis_url=embedded.url)
+    facts = redis_check.check(settings, signals.pause, _log.info)
+    for warning in facts.warnings:
+        _log.warning("redis check", warning=warning)
+    reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
+    # Refused here, before anything is forked, where the address that clients would be told is none.
+    ports.advertised(settings.advertised, reservation.address)
+    ops_listener = None
+    if settings.ops_listen:
+        ops_address = parse_address(settings.ops_listen)
+        ops_listener = cleanup.enter_context(ports.listener("ops.listen", ops_address, _OPS_BACKLOG))
+    settings = redis_check.prepare(settings)
+    _compile_codecs()
+    metrics_directory = runtime_dir.empty_for(reservation.address)
+    cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
+    resolved = {
+        name: str(getattr(settings, name))
+        for name in ("redis_url", "cluster_id")
+        if getattr(settings, name) != getattr(given, name)
+    }
+    server = redis_url.parse(settings.redis_url)
+    data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
+    return Foundation(resolved, embedded, facts, data, reservation.address, ops_listener, metrics_directory)
+
+
+def worker_count(settings: Settings) -> int:
+    """Return how many workers are wanted: by default one per core that this process may run on."""
+    if settings.workers:
+        return settings.workers
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start_embedded(settings: Settings, signals: Signals, cleanup: ExitStack) -> EmbeddedServer:
+    binary = binaries.find()
+    directory = data_dir.open_locked(Path(settings.data_dir))
+    cleanup.callback(directory.close)
+    embedded = EmbeddedServer(directory, binary, settings.embedded_maxmemory_bytes)
+    embedded.start(signals.pause, _log.info)
+    cleanup.callback(embedded.stop)
+    return embedded
+
+
+def _compile_codecs() -> None:
+    from korvet.protocol import messages  # noqa: PLC0415 - compiling is what takes time, and errors belong here
+
+    messages.compile_all()

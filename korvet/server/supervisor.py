@@ -1,0 +1,359 @@
+"""The supervisor: `korvet serve` starts here, and this process keeps the others running until it is told to stop.
+
+Knows signals, deadlines and which children there are to be. It is one thread around one select loop: it never imports
+gevent, holds no connection to Redis while it runs, and acts on a signal only in its loop. What stands before the
+first fork is startup.py, how a child is forked is children.py, how workers are replaced on SIGHUP is rollout.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import msgspec
+
+from korvet import logs
+from korvet.config import Configuration, Settings, rows
+from korvet.errors import ConfigError
+from korvet.server import announce, ports, startup
+from korvet.server.backoff import Backoff
+from korvet.server.children import Child, Children, Role, Seat
+from korvet.server.data_dir import LockedError
+from korvet.server.rollout import Rollout
+from korvet.server.scoreboard import KEEPER_ROW, OPS_ROW, Scoreboard
+from korvet.server.signals import STOPPING, Signals, StoppedError
+from korvet.server.slot import ChildSlot, WorkerSlot
+
+_log = logs.Log(__name__)
+
+# A worker that uses all of its drain time still ends by itself.
+_DRAIN_GRACE_SECONDS = 1.0
+_OPS_END_SECONDS_MAX = 2.0
+_LOOP_FAILURES_MIN = 5
+
+WorkerMain = Callable[[Settings, WorkerSlot], None]
+
+
+def run(configuration: Configuration, reload: Callable[[], Configuration]) -> int:
+    """Serve until a signal ends it, and return the exit code: 0 when everything drained, 1 when a child was killed.
+
+    `reload` reads the configuration anew, on SIGHUP. Raises ConfigError when Korvet cannot start as configured.
+    """
+    return Supervisor(configuration, reload).run()
+
+
+class Supervisor:
+    """One `korvet serve`; `worker_main` is what a forked worker runs."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        reload: Callable[[], Configuration],
+        worker_main: WorkerMain | None = None,
+    ) -> None:
+        self._configured = configuration.settings
+        self._reload = reload
+        self._worker_main = worker_main or _worker_main
+        self._signals = Signals()
+        self._terminal = _has_terminal()
+        self._announced = False
+        self._rollout: Rollout | None = None
+        self._reload_again = False
+        self._embedded_backoff = Backoff()
+        self._embedded_started_at = 0.0
+        self._embedded_restart_at: float | None = None
+
+    def run(self) -> int:
+        """See `run`."""
+        logs.configure(self._configured, "supervisor")
+        with ExitStack() as cleanup:
+            self._signals.install()
+            cleanup.callback(self._signals.uninstall)
+            try:
+                self._foundation = startup.lay(self._configured, self._signals, cleanup)
+            except StoppedError as stopped:
+                _log.info("stopped while starting", signal=stopped)
+                return 0
+            self._settings = self._foundation.settle(self._configured)
+            self._embedded_started_at = time.monotonic()
+            self._children = Children(Scoreboard(), self._foundation.metrics_directory)
+            cleanup.callback(self._children.close)
+            self._seats = self._make_seats()
+            # What is there now stays shared with the children: the collector must not touch its pages.
+            gc.collect()
+            gc.freeze()
+            for seat in self._seats:
+                self._fill(seat)
+            while not self._step():
+                pass
+            return self._stop()
+
+    def _make_seats(self) -> list[Seat]:
+        listener = self._foundation.ops_listener
+        worker = Role(self._run_worker)
+        seats = [Seat(worker) for _ in range(startup.worker_count(self._configured))]
+        seats.append(Seat(Role(_keeper_main), index=KEEPER_ROW))
+        if listener is not None:
+            seats.append(Seat(Role(self._run_ops, (listener.fileno(),)), index=OPS_ROW))
+        return seats
+
+    def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
+        listen = self._foundation.listen
+        advertised = ports.advertised(settings.advertised, listen)
+        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised))
+
+    def _run_ops(self, settings: Settings, slot: ChildSlot) -> None:
+        from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
+
+        listener = self._foundation.ops_listener
+        assert listener is not None  # noqa: S101 - no listener, no seat for ops
+        ops.main(settings, slot, listener, self._foundation.metrics_directory)
+
+    def _step(self) -> bool:
+        """Wait for one thing to happen and act on it; returns True when the process is to stop."""
+        numbers, _ = self._signals.wait(self._timeout_s(), [self._children.notes_fd])
+        for child in self._children.newly_ready():
+            self._on_ready(child)
+        for child, how in self._children.reap():
+            self._on_end(child, how)
+        self._watch_embedded()
+        self._act_on_deadlines()
+        if signal.SIGHUP in numbers:
+            if self._terminal and not _has_terminal():
+                # The terminal that started this was closed: that is no wish for a new configuration.
+                _log.info("the terminal is gone")
+                return True
+            self._on_hangup()
+        for number in STOPPING.intersection(numbers):
+            _log.info("stopping", signal=signal.Signals(number).name)
+            return True
+        return False
+
+    def _timeout_s(self) -> float | None:
+        moments = [seat.respawn_at for seat in self._seats]
+        moments += [child.kill_at for child in self._children.living.values()]
+        moments.append(self._embedded_restart_at)
+        if self._rollout:
+            moments.append(self._rollout.deadline)
+        due = [moment for moment in moments if moment is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _act_on_deadlines(self) -> None:
+        now = time.monotonic()
+        for seat in self._seats:
+            if seat.respawn_at is not None and seat.respawn_at <= now:
+                self._fill(seat)
+        for child in list(self._children.living.values()):
+            if child.kill_at is not None and child.kill_at <= now:
+                _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
+                child.kill_at = None
+                self._children.send(child, signal.SIGKILL)
+        if self._embedded_restart_at is not None and self._embedded_restart_at <= now:
+            self._restart_embedded()
+        rollout = self._rollout
+        if rollout and rollout.successor and rollout.deadline is not None and rollout.deadline <= now:
+            # Its end is then the rollout's failure, as for a successor that ends by itself.
+            rollout.deadline = None
+            self._children.send(rollout.successor, signal.SIGKILL)
+
+    def _fill(self, seat: Seat) -> None:
+        seat.respawn_at = None
+        seat.child = self._children.fork(seat, self._settings)
+        _log.info("started", child=seat.child.name, pid=seat.child.pid)
+
+    def _on_ready(self, child: Child) -> None:
+        _log.debug("ready", child=child.name, pid=child.pid)
+        if self._rollout and child is self._rollout.successor:
+            self._retire(self._rollout.succeed())
+            self._roll_on()
+        if not self._announced and all(seat.child and seat.child.ready_at for seat in self._seats):
+            self._announced = True
+            self._announce()
+
+    def _on_end(self, child: Child, how: str) -> None:
+        if self._rollout and child is self._rollout.successor:
+            self._rollout_failed(how)
+            return
+        seat = next((seat for seat in self._seats if seat.child is child), None)
+        if seat is None or child.retiring:
+            _log.info("ended", child=child.name, pid=child.pid, how=how)
+        if seat is None:
+            return
+        seat.child = None
+        delay_s = 0.0 if child.retiring else seat.backoff.delay_s(child.worked_s())
+        seat.respawn_at = time.monotonic() + delay_s
+        if not child.retiring:
+            self._children.scoreboard.count_restart()
+            failures = seat.backoff.failures
+            write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
+            write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)
+
+    def _retire(self, child: Child | None) -> None:
+        """Let a child end in its own time, and not longer than its drain may take."""
+        if child is None:
+            return
+        child.retiring = True
+        child.kill_at = time.monotonic() + self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
+        self._children.send(child, signal.SIGTERM)
+
+    def _announce(self) -> None:
+        foundation = self._foundation
+        text = announce.ready(
+            listen=foundation.listen,
+            advertised=ports.advertised(self._settings.advertised, foundation.listen),
+            workers=startup.worker_count(self._configured),
+            data=foundation.data,
+            facts=foundation.facts,
+            ops=foundation.ops,
+        )
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError as error:
+            # Whoever read stdout is gone; that is no reason to stop serving.
+            _log.warning("nobody reads stdout", reason=error)
+
+    def _on_hangup(self) -> None:
+        if self._rollout:
+            self._reload_again = True
+            return
+        try:
+            loaded = self._reload().settings
+        except ConfigError as error:
+            _log.error("the configuration is kept as it was", reason=error)
+            return
+        kept = {}
+        for row in rows():
+            if row.of(loaded) != row.of(self._configured) and not row.about.reload:
+                _log.warning("a new value needs a restart", setting=row.name)
+                kept[row.attribute] = row.of(self._configured)
+        previous, self._configured = self._configured, msgspec.structs.replace(loaded, **kept)
+        self._roll_out(previous)
+
+    def _roll_out(self, previous: Settings | None) -> None:
+        """Replace every child by one with the settings of now; `previous` are those to go back to."""
+        try:
+            ports.advertised(self._configured.advertised, self._foundation.listen)
+        except ConfigError as error:
+            _log.error("the configuration is kept as it was", reason=error)
+            self._configured = previous or self._configured
+            return
+        self._settings = self._foundation.settle(self._configured)
+        logs.configure(self._settings, "supervisor")
+        _log.info("replacing the workers")
+        workers = [seat for seat in self._seats if seat.index is None]
+        self._rollout = Rollout(workers, previous)
+        self._roll_on()
+
+    def _roll_on(self) -> None:
+        """Start the next successor; after the last worker, replace keeper and ops."""
+        rollout = self._rollout
+        assert rollout is not None  # noqa: S101 - called during one
+        seat = rollout.next_seat()
+        if seat is not None:
+            rollout.begin(seat, self._children.fork(seat, self._settings))
+            return
+        self._rollout = None
+        for other in self._seats:
+            if other.index is not None:
+                self._retire(other.child)
+        _log.info("the workers are replaced")
+        if self._reload_again:
+            self._reload_again = False
+            self._on_hangup()
+
+    def _rollout_failed(self, how: str) -> None:
+        rollout = self._rollout
+        assert rollout is not None  # noqa: S101 - called during one
+        self._rollout = None
+        _log.error("a worker with the new configuration does not start", how=how)
+        if rollout.previous is None:
+            return
+        self._configured = rollout.previous
+        self._settings = self._foundation.settle(self._configured)
+        logs.configure(self._settings, "supervisor")
+        if rollout.replaced:
+            _log.info("going back to the configuration before")
+            self._rollout = Rollout(rollout.replaced, None)
+            self._roll_on()
+
+    def _watch_embedded(self) -> None:
+        embedded = self._foundation.embedded
+        if embedded is None or self._embedded_restart_at is not None:
+            return
+        if how := embedded.ended():
+            delay_s = self._embedded_backoff.delay_s(time.monotonic() - self._embedded_started_at)
+            self._embedded_restart_at = time.monotonic() + delay_s
+            _log.error("the embedded server ended", how=how, again_in_s=delay_s)
+
+    def _restart_embedded(self) -> None:
+        embedded = self._foundation.embedded
+        assert embedded is not None  # noqa: S101 - only one that there was can have ended
+        self._embedded_restart_at = None
+        self._embedded_started_at = time.monotonic()
+        try:
+            embedded.launch()
+        except (LockedError, ConfigError) as error:
+            delay_s = self._embedded_backoff.delay_s(0.0)
+            self._embedded_restart_at = time.monotonic() + delay_s
+            _log.error("no embedded server", reason=error, again_in_s=delay_s)
+        else:
+            _log.info("started the embedded server", pid=embedded.pid)
+
+    def _stop(self) -> int:
+        """Drain: workers and keeper first, then ops, which tells of it; the embedded server last of all."""
+        self._children.scoreboard.set_draining()
+        living = list(self._children.living.values())
+        seconds = self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
+        killed = self._end([child for child in living if child.index != OPS_ROW], seconds)
+        killed |= self._end([child for child in living if child.index == OPS_ROW], _OPS_END_SECONDS_MAX)
+        _log.info("stopped")
+        return 1 if killed else 0
+
+    def _end(self, children: list[Child], seconds: float) -> bool:
+        """End children by SIGTERM, after `seconds` or a second Ctrl-C by SIGKILL; returns whether one was killed."""
+        for child in children:
+            self._children.send(child, signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while self._left(children) and time.monotonic() < deadline:
+            numbers, _ = self._signals.wait(max(0.0, deadline - time.monotonic()))
+            if signal.SIGINT in numbers:
+                deadline = time.monotonic()
+        left = self._left(children)
+        for child in left:
+            _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
+            self._children.send(child, signal.SIGKILL)
+        while self._left(children):
+            self._signals.wait(None)
+        return bool(left)
+
+    def _left(self, children: list[Child]) -> list[Child]:
+        for child, how in self._children.reap():
+            _log.info("ended", child=child.name, pid=child.pid, how=how)
+        return [child for child in children if child.pid in self._children.living]
+
+
+def _worker_main(settings: Settings, slot: WorkerSlot) -> None:
+    from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
+
+    worker.main(settings, slot)
+
+
+def _keeper_main(settings: Settings, slot: ChildSlot) -> None:
+    from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
+
+    keeper.main(settings, slot)
+
+
+def _has_terminal() -> bool:
+    """Return whether this process still belongs to a terminal: opening /dev/tty fails once that is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
