@@ -224,7 +224,7 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
     """Authenticate, choose the database and give the connection its name, in one round trip."""
-    commands: list[tuple[Arg, ...]] = []
+    commands: list[tuple[str | int, ...]] = []
     if address.password:
         commands.append(("AUTH", *((address.username,) if address.username else ()), address.password))
     if address.db:
