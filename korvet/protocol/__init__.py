@@ -1,5 +1,7 @@
 """The Kafka wire protocol, pure: bytes in, structs out, and back. No input or output, no clock, no state.
 
+Its modules:
+
     wire       Kafka's primitive types, one row each
     schema     how a message is declared: Message, Part, Api, since()
     compile    declarations -> straight-line encoders and decoders, one per message and version

@@ -49,8 +49,8 @@ records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
 ZERO_UUID = bytes(16)
 
 ELEMENTS_MAX = 1_000_000
-"""Elements of all arrays of one message together. A peer's number never sizes an allocation: an array holds no
-more elements than its frame has bytes left, and this bounds what a large frame of tiny elements can grow to."""
+"""Elements of all arrays of one message together. A peer's number never sizes an allocation: no array has more
+elements than its frame has bytes left, and this bounds what a large frame of tiny elements can grow to."""
 
 TAGGED_FIELDS_MAX = 1024
 """Tagged fields of one block: no message defines more than a handful, and skipping millions takes seconds."""

@@ -63,7 +63,7 @@ class MetadataResponseTopic(Part, kw_only=True):
     topic_id: Annotated[uuid, since(10, ignorable=True)] = ZERO_UUID
     is_internal: Annotated[boolean, since(1, ignorable=True)] = False
     partitions: list[MetadataResponsePartition] = []
-    topic_authorized_operations: Annotated[int32, since(8, ignorable=True)] = UNKNOWN_OPERATIONS
+    topic_authorized_operations: Annotated[int32, since(8)] = UNKNOWN_OPERATIONS
 
 
 class MetadataResponse(Message, kw_only=True):
@@ -76,5 +76,5 @@ class MetadataResponse(Message, kw_only=True):
     cluster_id: Annotated[string | None, since(2, ignorable=True)] = None
     controller_id: Annotated[int32, since(1, ignorable=True)] = -1
     topics: list[MetadataResponseTopic] = []
-    cluster_authorized_operations: Annotated[int32, since(8, until=10, ignorable=True)] = UNKNOWN_OPERATIONS
+    cluster_authorized_operations: Annotated[int32, since(8, until=10)] = UNKNOWN_OPERATIONS
     error_code: Annotated[int16, since(13, ignorable=True)] = 0
