@@ -7,13 +7,13 @@ own logging lies beneath, so that the lines of other packages come out in the sa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import sys
 import time
 from collections.abc import Mapping
-from typing import TextIO
 
 from korvet.config import Settings, without_secrets
 
@@ -64,7 +64,7 @@ def configure(settings: Settings, process: str) -> None:
 
     Called again in every forked child, and after a reload: the last call holds.
     """
-    handler = _Handler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(_JsonLines(process) if settings.log_format == "json" else _TextLines(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -72,11 +72,15 @@ def configure(settings: Settings, process: str) -> None:
     logging.captureWarnings(capture=True)
 
 
-class _Handler(logging.StreamHandler[TextIO]):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- the standard library's name
-        """Let a closed or full stderr cost the line only: there is nowhere left to tell it."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handleError(record)
+class _Stderr(logging.Handler):
+    """Writes to what stderr is now, each line in one piece: several processes share it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        # A closed or full stderr costs the line only: there is nowhere left to tell it.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
 class _Lines(logging.Formatter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from korvet.cli.options import configuration_options, loader
 from korvet.config import Configuration, Row, rows
+
+_WIDTH_MAX = 20_000
 
 
 @click.command()
@@ -62,9 +66,12 @@ def _as_object(configuration: Configuration) -> dict[str, dict[str, str | int | 
 
 
 def _print_table(configuration: Configuration) -> None:
-    table = Table("Setting", "Value", "Origin", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("Setting", "Value", "Origin"):
+        table.add_column(title, overflow="fold")
     for row in rows():
         # Text, not markup: a value may hold brackets, as an IPv6 address does.
-        value = row.shown(row.of(configuration.settings)).replace("[", r"\[")
-        table.add_row(row.name, value, configuration.origins[row.name].replace("[", r"\["))
-    Console(soft_wrap=True).print(table)
+        value = Text(row.shown(row.of(configuration.settings)))
+        table.add_row(row.name, value, Text(configuration.origins[row.name]))
+    # A program that reads the table wants whole values; a terminal, lines that fit.
+    Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)

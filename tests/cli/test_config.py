@@ -1,0 +1,63 @@
+"""`korvet config`: what it prints in its three forms."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from korvet.cli.config import markdown_table
+from korvet.config import rows
+from tests.cli.test_options import korvet
+
+URL = "redis://user:hunter2@localhost:6379"
+
+
+def test_the_table_shows_each_setting_with_value_and_origin() -> None:
+    result = korvet("config", "--listen", "[::1]:9092", environ={"KORVET_WORKERS": "2"})
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["listen", "[::1]:9092", "command", "line"] in lines
+    assert ["workers", "2", "environment"] in lines
+    assert ["redis.url", "default"] in lines
+    assert {line[0] for line in lines if line} >= {row.name for row in rows()}
+
+
+def test_a_long_value_is_neither_cut_nor_wrapped_where_the_output_is_no_terminal() -> None:
+    path = "/srv/" + "x" * 200
+    assert f" {path} " in korvet("config", "--data-dir", path).stdout
+
+
+def test_passwords_are_masked_in_every_form() -> None:
+    for form in ([], ["--json"], ["--markdown"]):
+        result = korvet("config", "--redis-url", URL, *form)
+        assert result.returncode == 0, result.stderr
+        assert "hunter2" not in result.stdout + result.stderr
+    assert json.loads(korvet("config", "--json", "--redis-url", URL).stdout)["redis.url"] == {
+        "value": "redis://user:***@localhost:6379",
+        "origin": "command line",
+    }
+
+
+def test_markdown_has_one_row_for_each_setting() -> None:
+    result = korvet("config", "--markdown")
+    assert result.stdout == markdown_table(rows())
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 + len(rows())
+    assert {line.count("|") for line in lines} == {4}
+
+
+def test_json_and_markdown_exclude_each_other() -> None:
+    result = korvet("config", "--json", "--markdown")
+    assert result.returncode == 2
+    assert "exclude each other" in result.stderr
+
+
+def test_a_reader_that_goes_away_costs_no_traceback() -> None:
+    command = [sys.executable, "-m", "korvet", "config"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 1

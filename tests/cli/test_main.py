@@ -1,0 +1,52 @@
+"""The `korvet` command as a whole: help, version, exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet import __version__
+from korvet.cli.main import main
+from korvet.cli.options import FLAGS
+from tests.cli.test_options import korvet
+
+
+def test_the_version_is_printed() -> None:
+    result = korvet("--version")
+    assert (result.returncode, result.stdout) == (0, f"korvet {__version__}\n")
+
+
+def test_help_of_serve_names_each_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    text = capsys.readouterr().out
+    for flag, (_, metavar) in FLAGS.items():
+        assert f"{flag} {metavar}" in text
+    assert "--set NAME=VALUE" in text
+    assert "--config FILE" in text
+
+
+def test_help_of_the_group_names_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "serve" in text
+    assert "config" in text
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--liste", "x"], ["bogus"], ["config", "surplus"]])
+def test_what_the_command_does_not_know_is_refused_with_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Error: " in printed.err
+
+
+def test_importing_the_command_loads_neither_the_broker_nor_gevent_nor_redis() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, korvet.cli.main; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"gevent", "redis", "korvet.server.supervisor"} & set(loaded)

@@ -1,0 +1,118 @@
+"""The flags of the configuration, as `korvet serve` and `korvet config` share them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from korvet.cli.options import FLAGS
+from korvet.config import rows
+
+
+def korvet(
+    *arguments: str, environ: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as an operator would, without the settings of who runs the tests."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
+    command = [sys.executable, "-m", "korvet", *arguments]
+    return subprocess.run(
+        command, env=clean | (environ or {}), cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def effective(*arguments: str, environ: dict[str, str] | None = None) -> dict[str, tuple[object, str]]:
+    """Return name -> (value, origin) of what these flags come to."""
+    result = korvet("config", "--json", *arguments, environ=environ)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return {name: (row["value"], row["origin"]) for name, row in json.loads(result.stdout).items()}
+
+
+def refused(*arguments: str, environ: dict[str, str] | None = None) -> str:
+    """Return what an operator is told who made a mistake: nothing on stdout, no traceback, exit code 2."""
+    result = korvet(*arguments, environ=environ)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_each_flag_sets_its_setting() -> None:
+    values = {
+        "--listen": "127.0.0.1:1",
+        "--advertised": "[::1]:2",
+        "--redis-url": "unix:///run/redis.sock",
+        "--data-dir": "/srv/korvet",
+        "--workers": "3",
+        "--broker-id": "4",
+        "--ops-listen": "",
+    }
+    assert values.keys() == FLAGS.keys()
+    found = effective(*(part for flag in values.items() for part in flag))
+    for flag, (setting, _) in FLAGS.items():
+        assert (str(found[setting][0]), found[setting][1]) == (values[flag], "command line")
+
+
+def test_set_reaches_every_setting() -> None:
+    arguments = [f"--set={row.name}={row.shown(row.default)}" for row in rows()]
+    assert {origin for _, origin in effective(*arguments).values()} == {"command line"}
+
+
+def test_the_last_set_of_a_name_wins_and_a_value_may_hold_an_equals_sign() -> None:
+    found = effective("--set", "workers=1", "--set", "workers=2", "--set", "redis.url=unix:///r?db=1")
+    assert found["workers"] == (2, "command line")
+    assert found["redis.url"] == ("unix:///r?db=1", "command line")
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "korvet.toml"
+    file.write_text('"workers" = 1\n"broker.id" = 1\n"num.partitions" = 1\n')
+    environ = {"KORVET_WORKERS": "2", "KORVET_BROKER_ID": "2"}
+    found = effective("--config", str(file), "--workers", "3", environ=environ)
+    assert found["workers"] == (3, "command line")
+    assert found["broker.id"] == (2, "environment")
+    assert found["num.partitions"] == (1, str(file))
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["--workers", "-1"],
+            "workers = '-1' (command line) is not allowed: it has to be a whole number from 0 to 1024",
+        ),
+        (
+            ["--set", "num.partition=1"],
+            "unknown setting 'num.partition' (command line); did you mean num.partitions?",
+        ),
+        (["--set", "workers=1", "--workers", "2"], "workers is given twice: by its own flag and by --set"),
+        (
+            ["--config", "none.toml"],
+            "cannot read the configuration file none.toml: No such file or directory",
+        ),
+    ],
+)
+def test_a_mistake_costs_one_line_and_exit_code_2(command: str, arguments: list[str], line: str) -> None:
+    assert refused(command, *arguments) == f"korvet: {line}\n"
+
+
+def test_a_mistake_in_the_environment_costs_one_line() -> None:
+    assert refused("serve", environ={"KORVET_WORKER": "1"}) == (
+        "korvet: unknown setting KORVET_WORKER (environment); did you mean KORVET_WORKERS?\n"
+    )
+
+
+def test_set_without_a_value_is_told_its_form() -> None:
+    assert "--set takes NAME=VALUE" in refused("config", "--set", "workers")
+
+
+def test_a_file_in_the_working_directory_is_not_read_unasked(tmp_path: Path) -> None:
+    (tmp_path / "korvet.toml").write_text("this is no TOML")
+    result = korvet("config", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,168 @@
+"""Log lines: one per event, whatever is in it; and no secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from korvet.config import Settings
+from korvet.logs import Log, configure
+
+log = Log("korvet.test")
+
+
+def fail(error: Exception) -> None:
+    """Raise it."""
+    raise error
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Put the process's logging back: what a test configures is global."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def text(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
+    configure(Settings(), "worker-1")
+    return capsys
+
+
+@pytest.fixture
+def json_lines(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
+    configure(Settings(log_format="json"), "worker-1")
+    return capsys
+
+
+def test_a_text_line_has_time_level_process_event_and_fields(text: pytest.CaptureFixture[str]) -> None:
+    log.info(
+        "connection closed", peer="10.0.0.1:50000", client_id="my app", requests=3, idle=None, clean=True
+    )
+    line = text.readouterr().err
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    worker-1 connection closed "
+        r'peer=10\.0\.0\.1:50000 client_id="my app" requests=3 idle=null clean=true\n',
+        line,
+    )
+
+
+def test_a_json_line_has_the_same(json_lines: pytest.CaptureFixture[str]) -> None:
+    log.warning("connection closed", peer="10.0.0.1:50000", requests=3, ratio=0.5, idle=None)
+    line = json.loads(json_lines.readouterr().err)
+    assert list(line) == ["time", "level", "process", "logger", "event", "peer", "requests", "ratio", "idle"]
+    del line["time"]
+    assert line == {
+        "level": "warning",
+        "process": "worker-1",
+        "logger": "korvet.test",
+        "event": "connection closed",
+        "peer": "10.0.0.1:50000",
+        "requests": 3,
+        "ratio": 0.5,
+        "idle": None,
+    }
+
+
+def test_a_field_cannot_pass_itself_off_as_the_time_or_the_process(
+    json_lines: pytest.CaptureFixture[str],
+) -> None:
+    log.info("event", time="yesterday", process="supervisor")
+    assert json.loads(json_lines.readouterr().err)["process"] == "worker-1"
+
+
+def test_a_client_id_with_line_breaks_and_escape_sequences_stays_in_its_line(
+    text: pytest.CaptureFixture[str],
+) -> None:
+    log.info("hello", client_id='a\nb\r\x1b[2J\u2028" reason=fake', raw=b"\xff\x00\n")
+    line = text.readouterr().err
+    assert line.count("\n") == 1
+    assert line.rstrip("\n").isprintable()
+    assert 'client_id="a\\nb\\r\\u001b[2J\\u2028\\" reason=fake"' in line
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    event=st.text(),
+    value=st.one_of(
+        st.text(), st.binary(), st.floats(), st.integers(), st.none(), st.lists(st.text(), max_size=3)
+    ),
+)
+def test_any_event_and_value_is_one_line_in_both_forms(
+    capsys: pytest.CaptureFixture[str], event: str, value: object
+) -> None:
+    capsys.readouterr()
+    configure(Settings(log_format="json"), "ops")
+    log.info(event, value=value)
+    line = capsys.readouterr().err
+    assert line.endswith("\n")
+    assert len(line.splitlines()) == 1
+    assert "value" in json.loads(line)
+    configure(Settings(), "ops")
+    log.info(event, value=value)
+    line = capsys.readouterr().err
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+
+
+def test_a_long_value_is_cut(text: pytest.CaptureFixture[str]) -> None:
+    log.info("hello", client_id="x" * 32_000, raw=b"y" * 32_000)
+    assert len(text.readouterr().err) < 2_500
+
+
+def test_passwords_of_urls_are_masked_in_event_field_and_traceback(text: pytest.CaptureFixture[str]) -> None:
+    url = "redis://user:hunter2@localhost:6379"
+    event = f"connecting to {url}"
+    log.info(event, url=url)
+    try:
+        fail(ConnectionError(f"cannot reach {url}"))
+    except ConnectionError:
+        log.exception("bug")
+    assert "hunter2" not in text.readouterr().err
+
+
+def test_a_traceback_stays_in_the_line_of_its_event(json_lines: pytest.CaptureFixture[str]) -> None:
+    try:
+        fail(ValueError("two\nlines"))
+    except ValueError:
+        log.exception("cannot serve a request", api="Fetch")
+    [line] = json_lines.readouterr().err.splitlines()
+    assert json.loads(line)["traceback"].startswith("Traceback (most recent call last):\n")
+
+
+def test_lines_below_the_level_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(Settings(log_level="warning"), "keeper")
+    log.debug("detail")
+    log.info("as it should be")
+    log.warning("look at this")
+    log.error("broken")
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["WARNING", "ERROR"]
+
+
+def test_the_last_configuration_holds_and_lines_are_not_doubled(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(Settings(), "supervisor")
+    configure(Settings(), "worker-2")
+    log.info("started")
+    [line] = capsys.readouterr().err.splitlines()
+    assert " worker-2 started" in line
+
+
+def test_lines_and_warnings_of_other_packages_have_the_same_form(text: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("elsewhere").error("lost %s\nof %d", "two", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old call", DeprecationWarning, stacklevel=1)
+    error, warning = text.readouterr().err.splitlines()
+    assert error.endswith("ERROR   worker-1 lost two\\nof 3")
+    assert "DeprecationWarning: old call" in warning
