@@ -9,6 +9,7 @@ A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are se
 
 from __future__ import annotations
 
+import contextlib
 import random
 import ssl
 import time
@@ -230,7 +231,9 @@ def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
     if address.db:
         commands.append(("SELECT", address.db))
     commands.append(("CLIENT", "SETNAME", "korvet"))
-    connected.sendall(b"".join(map(pack, commands)))
+    # Redis may refuse and close before it has read a word; why it did is still there to be read.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connected.sendall(b"".join(map(pack, commands)))
     reader = new_reader()
     for command in commands:
         reply = _next_reply(connected, reader)

@@ -101,34 +101,31 @@ class Redis:
         """Run a script and return its reply; loads it and runs it again if Redis does not have it."""
         packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
         reply = self._exchange(packed, 1)
-        if isinstance(reply, RespError) and reply.name == "NOSCRIPT":
-            reply = self._exchange_all(_load(script) + packed, 2)[1]
+        if _is_unknown(reply):
+            loaded, reply = self._exchange_all(_load(script) + packed, 2)
+            # A script that does not compile fails at its load; the second NOSCRIPT would hide why.
+            value_of(loaded)
         return value_of(reply)
 
     def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Run scripts in one pipeline and return their replies in order; errors stay in their places.
 
-        Those that Redis did not have are loaded and run in a second pipeline, in their order: between calls
-        that must not overtake each other (two appends to one partition) the caller waits.
+        Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
+        overtake each other (two appends to one partition) do not belong into one pipeline.
         """
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
         if not packed:
             return []
         replies = self._exchange_all(b"".join(packed), len(packed))
-        missing = [
-            index
-            for index, reply in enumerate(replies)
-            if isinstance(reply, RespError) and reply.name == "NOSCRIPT"
-        ]
+        missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
         if missing:
-            loads = [
-                _load(script)
-                for script in {calls[index][0].sha: calls[index][0] for index in missing}.values()
-            ]
-            again = b"".join([*loads, *(packed[index] for index in missing)])
-            late = self._exchange_all(again, len(loads) + len(missing))[len(loads) :]
-            for index, reply in zip(missing, late, strict=True):
-                replies[index] = reply
+            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+            again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
+            late = self._exchange_all(again, len(scripts) + len(missing))
+            loaded = dict(zip(scripts, late, strict=False))
+            for index, reply in zip(missing, late[len(scripts) :], strict=True):
+                load = loaded[calls[index][0].sha]
+                replies[index] = load if isinstance(load, Exception) else reply
         return replies
 
     def close(self) -> None:
@@ -189,6 +186,10 @@ class Redis:
             return self._wire
         finally:
             self._attempt = None
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
 
 
 def _load(script: Script) -> bytes:
