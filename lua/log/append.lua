@@ -106,7 +106,7 @@ if foreign then
 end
 
 local base = math.max(next_offset, now_ms * width)
-if base + count > offsets_end then
+if count > offsets_end - base then
   return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
 end
 

@@ -154,7 +154,7 @@ local function bring_back()
       local fields = entry[2]
       local old, ms = offset_of(fields[2])
       local wished = old or (ms < offsets_end / width and ms or now_ms) * width
-      local offset = math.max(next_offset, wished, 1)
+      local offset = math.max(next_offset, wished, 2) -- 0-1 is what an empty log is set back to
       if offset >= offsets_end then
         failure = 'the offsets of ' .. stream .. ' are used up'
         break

@@ -1,0 +1,265 @@
+"""lua/log/renumber.lua against a real server: every foreign entry once, in order, at an offset that stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import redis
+
+from tests.lua.support import MOVING, OFFSETS_END, STATE, STREAM, Log
+
+BITS = (8, 10, 12)
+AHEAD_MS = 3_600_000
+
+
+@pytest.fixture
+def log(raw_redis: redis.Redis) -> Log:
+    return Log(raw_redis)
+
+
+def future_ms(log: Log) -> int:
+    seconds, _ = log.client.time()
+    return int(seconds) * 1000 + AHEAD_MS
+
+
+def burst(log: Log, ms: int, *counts: int, value: str = "") -> list[str]:
+    """XADD `counts` entries in the milliseconds from `ms` on; return their values."""
+    values = []
+    with log.client.pipeline(transaction=False) as pipe:
+        for at, count in enumerate(counts, ms):
+            for sequence in range(count):
+                values.append(f"{value}{at}-{sequence}")
+                pipe.execute_command("XADD", STREAM, f"{at}-{sequence}", "value", values[-1])
+        pipe.execute()
+    return values
+
+
+def is_consistent(log: Log) -> bool:
+    """Tell whether state, stream and its counters agree, with nothing on its way."""
+    info = log.client.xinfo_stream(STREAM)
+    assert info["entries-added"] == info["length"]
+    assert not log.client.exists(MOVING)
+    assert "moving" not in log.state()
+    assert log.next() == log.offsets()[-1] + 1
+    assert info["last-generated-id"].decode() == log.id_of(log.next() - 1)
+    return True
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("limit", [1000, 100_000])
+def test_twenty_thousand_pipelined_entries_all_come_in_once_in_order(
+    raw_redis: redis.Redis, bits: int, limit: int
+) -> None:
+    log = Log(raw_redis, bits)
+    log.appended("first")
+    with raw_redis.pipeline(transaction=False) as pipe:
+        for n in range(20_000):
+            pipe.execute_command("XADD", STREAM, "*", "value", str(n))
+        pipe.execute()
+    log.settle(limit)
+    assert log.values() == ["first", *(str(n) for n in range(20_000))]
+    assert is_consistent(log)
+    log.appended("last")
+    assert log.values()[-1] == "last"
+    assert is_consistent(log)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("limit", [1, 7, 64, 100_000])
+def test_a_millisecond_too_full_moves_what_follows_it(raw_redis: redis.Redis, bits: int, limit: int) -> None:
+    log = Log(raw_redis, bits)
+    width = 1 << bits
+    ms = future_ms(log)
+    expected = burst(log, ms, width + 20, 30, 0, 0, 5)
+    moved = log.settle(limit)
+    assert log.values() == expected
+    assert moved == 50  # the 20 without offsets and the 30 behind them; what lies further on keeps its ids
+    assert log.offsets()[:width] == list(range(ms << bits, (ms << bits) + width))
+    assert log.offsets()[-5:] == list(range((ms + 4) << bits, ((ms + 4) << bits) + 5))
+    assert is_consistent(log)
+
+
+@pytest.mark.parametrize("limit", [1, 100_000])
+def test_ids_too_far_ahead_come_back_to_the_present(log: Log, limit: int) -> None:
+    now = future_ms(log)
+    for value, entry_id in enumerate(
+        (f"{2**43}-0", f"{2**53}-7", f"{2**64 - 1}-0", f"{2**64 - 1}-{2**64 - 1}")
+    ):
+        log.foreign(entry_id, str(value))
+    log.settle(limit)
+    assert log.values() == ["0", "1", "2", "3"]
+    assert all(offset >> 10 <= now for offset in log.offsets())
+    assert is_consistent(log)
+    log.foreign("*", "4")
+    log.settle()
+    assert log.values() == ["0", "1", "2", "3", "4"]
+
+
+def test_readable_entries_keep_their_ids_and_move_only_the_end(log: Log) -> None:
+    burst(log, 1000, 1024, 3, 1)
+    ids = [entry_id for entry_id, _ in log.client.xrange(STREAM)]
+    assert log.renumber() == [0, 0, str((1002 << 10) + 1).encode()]
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == ids
+    assert log.state()["first"] == str(1000 << 10)
+
+
+def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
+    burst(log, 1000, *[2] * 50)
+    ends = []
+    more = 1
+    while more:
+        moved, more, end = log.renumber(limit=20)
+        assert not moved
+        ends.append(int(end))
+    assert ends == [(1019 << 10) + 2, (1039 << 10) + 2, (1049 << 10) + 2]
+
+
+def test_moving_stops_at_the_bound_of_bytes(log: Log) -> None:
+    ms = future_ms(log)
+    for sequence in range(1024, 1124):
+        log.foreign(f"{ms}-{sequence}", "x" * 10_000)
+    log.renumber(step_bytes=100_000)
+    assert 0 < log.client.xlen(MOVING) < 100
+    log.settle()
+    assert log.client.xlen(STREAM) == 100
+    assert is_consistent(log)
+
+
+def test_an_append_between_two_steps_writes_nothing(log: Log) -> None:
+    expected = burst(log, future_ms(log), 1100)
+    log.renumber(limit=10)
+    while log.renumber(limit=10)[1]:
+        assert log.append("too early")[0] == b"RENUMBER"
+    log.appended("a")
+    assert log.values() == [*expected, "a"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_entries_that_arrive_between_steps_keep_their_order(raw_redis: redis.Redis, seed: int) -> None:
+    choose = random.Random(seed)
+    log = Log(raw_redis, 8)
+    log.appended("own")
+    written = ["own"]
+    served: dict[int, str] = {}
+    for _ in range(60):
+        count = choose.choice([0, 1, 3, 300, 600])
+        with raw_redis.pipeline(transaction=False) as pipe:
+            for _ in range(count):
+                written.append(str(len(written)))
+                pipe.execute_command("XADD", STREAM, "*", "value", written[-1])
+            pipe.execute()
+        if choose.random() < 0.3 and log.append(f"own {len(written)}")[0] == b"APPENDED":
+            written.append(f"own {len(written)}")
+        log.renumber(limit=choose.choice([1, 50, 200]))
+        # What lies below `next` was served: it may never change again.
+        end = log.id_of(log.next() - 1)
+        now = {entry_id: fields[b"value"].decode() for entry_id, fields in raw_redis.xrange(STREAM, max=end)}
+        assert now.items() >= served.items()
+        assert list(now.values()) == written[: len(now)]
+        served = now
+    log.settle()
+    assert log.values() == written
+    assert is_consistent(log)
+
+
+def test_each_entry_is_always_in_exactly_one_place(log: Log) -> None:
+    expected = sorted(burst(log, future_ms(log), 1200))
+    more = 1
+    while more:
+        _, more, _ = log.renumber(limit=37)
+        moving = [fields[b"value"].decode() for _, fields in log.client.xrange(MOVING)]
+        assert sorted(log.values() + moving) == expected
+
+
+def test_fields_survive_a_move_byte_for_byte(log: Log) -> None:
+    fields = {b"id": b"mine", b"value": b"\x00\xff\n", b"": b"", b"header.a": b"1"}
+    flat = [part for pair in fields.items() for part in pair]
+    log.client.execute_command("XADD", STREAM, "5-1024", *flat)
+    assert log.settle() == 1
+    [(_, stored)] = log.client.xrange(STREAM)
+    assert list(stored.items()) == list(fields.items())
+
+
+def test_entries_added_and_max_deleted_are_those_before_the_move(log: Log) -> None:
+    log.appended("a", "b", "c")
+    [first_id, second_id, _] = [entry_id for entry_id, _ in log.client.xrange(STREAM)]
+    log.client.xdel(STREAM, second_id)
+    burst(log, future_ms(log), 1030)
+    log.settle(limit=100)
+    info = log.client.xinfo_stream(STREAM)
+    assert info["entries-added"] == 3 + 1030
+    assert info["max-deleted-entry-id"] == second_id
+    assert info["recorded-first-entry-id"] == first_id
+
+
+def test_a_log_with_nothing_foreign_is_left_as_it_is(log: Log) -> None:
+    assert log.renumber() == [0, 0, b"0"]
+    log.appended("a")
+    before = log.snapshot()
+    assert log.renumber() == [0, 0, str(log.next()).encode()]
+    assert log.snapshot() == before
+
+
+def test_a_deleted_entry_without_an_offset_does_not_hold_the_last_id(log: Log) -> None:
+    log.appended("a")
+    log.client.xdel(STREAM, log.foreign(f"{2**60}-0", "gone"))
+    log.settle()
+    log.appended("b")
+    assert log.values() == ["a", "b"]
+
+
+def test_foreign_entries_are_announced_when_they_come_in(log: Log) -> None:
+    log.foreign("5-1", "x")
+    with log.client.pubsub() as listener:
+        listener.subscribe(STREAM)
+        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        log.renumber()
+        assert listener.get_message(timeout=10)["data"] == str((5 << 10) + 2).encode()
+
+
+def test_an_entry_of_too_many_fields_is_named_and_nothing_is_lost(log: Log) -> None:
+    ms = future_ms(log)
+    log.foreign(f"{ms}-1024", "before")
+    big = f"{ms}-1025"
+    log.client.execute_command("XADD", STREAM, big, *["field"] * 8000)
+    log.foreign(f"{ms}-1026", "after")
+    for _ in range(2):
+        with pytest.raises(redis.ResponseError, match=rf"^KAFKA_STORAGE_ERROR .*entry {big} has 4000 fields"):
+            log.renumber()
+    assert log.append("a")[0] == b"RENUMBER"
+    log.client.xdel(STREAM, big)
+    log.settle()
+    assert log.values() == ["before", "after"]
+
+
+def test_used_up_offsets_are_told_and_the_entries_stay(log: Log) -> None:
+    log.foreign(log.id_of(OFFSETS_END - 2), "last but one")
+    top = OFFSETS_END >> 10
+    for sequence in range(3):
+        log.foreign(f"{top}-{sequence}", str(sequence))
+    with pytest.raises(
+        redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"
+    ):
+        log.renumber()
+    assert log.values() == ["last but one", "0"]
+    assert log.client.xlen(MOVING) == 2
+
+
+@pytest.mark.parametrize("held", [None, "another-id"])
+def test_another_incarnation_is_left_alone(log: Log, held: str | None) -> None:
+    log.client.delete(STATE)
+    if held:
+        log.client.hset(STATE, "topic", held)
+    log.foreign(f"{2**60}-0", "x")
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+        log.renumber()
+    assert log.snapshot() == before
+
+
+@pytest.mark.parametrize("garbage", ["", "x", "nan", "-1"])
+def test_a_malformed_state_is_named(log: Log, garbage: str) -> None:
+    log.client.hset(STATE, "next", garbage)
+    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
+        log.renumber()

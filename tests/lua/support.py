@@ -1,0 +1,110 @@
+"""A partition's log for tests of scripts: plain redis-py, the scripts by EVALSHA, ids and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from korvet.storage import scripts
+
+TOPIC_ID = "topic-id-1"
+STREAM = "korvet:orders:0"
+STATE = "{korvet:orders:0}:state"
+PRODUCERS = "{korvet:orders:0}:producers"
+MOVING = "{korvet:orders:0}:moving"
+OFFSETS_END = 2**53
+STEP_BYTES = 1 << 20
+
+
+def run(client: redis.Redis, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:  # noqa: ANN401 - a reply
+    """Run a script as any Redis client would."""
+    script = scripts.get(name)
+    client.script_load(script.source)
+    return client.evalsha(script.sha, len(keys), *keys, *args)
+
+
+class Log:
+    """The log of korvet:orders:0 as the scripts see it."""
+
+    def __init__(self, client: redis.Redis, bits: int = 10) -> None:
+        self.client = client
+        self.bits = bits
+        fields = {"topic": TOPIC_ID, "next": "0", "start": "0", "bytes": "0", "max_timestamp": "-1"}
+        client.hset(STATE, mapping=fields)
+
+    def append(  # noqa: PLR0913 - each is one ARGV
+        self,
+        *values: bytes | str,
+        producer: int = -1,
+        epoch: int = 0,
+        sequence: int = 0,
+        topic_id: str = TOPIC_ID,
+        max_timestamp: int = 5,
+    ) -> list[Any]:
+        """Append records that have only a value."""
+        last = (sequence + len(values) - 1) % 2**31
+        head = [topic_id, self.bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
+        records = [arg for value in values for arg in (2, "value", value)]
+        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS), head + records)
+        return reply
+
+    def appended(self, *values: bytes | str, **options: int) -> int:
+        """Append, expect that to succeed, and return the base offset."""
+        outcome, base, _, _ = self.append(*values, **options)  # type: ignore[arg-type]  # all of them are numbers
+        assert outcome == b"APPENDED"
+        return int(base)
+
+    def renumber(
+        self, limit: int = 1000, topic_id: str = TOPIC_ID, step_bytes: int = STEP_BYTES
+    ) -> list[Any]:
+        """Do one step."""
+        args = [topic_id, self.bits, limit, step_bytes, STREAM]
+        reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING), args)
+        return reply
+
+    def settle(self, limit: int = 1000) -> int:
+        """Do all steps; return how many entries got new offsets."""
+        moved = 0
+        for _ in range(10_000):
+            step_moved, more, _ = self.renumber(limit)
+            moved += step_moved
+            if not more:
+                return moved
+        raise AssertionError("the log does not settle")
+
+    def foreign(self, entry_id: str, value: str) -> str:
+        """XADD as anybody may; return the id."""
+        made: bytes = self.client.execute_command("XADD", STREAM, entry_id, "value", value)
+        return made.decode()
+
+    def state(self) -> dict[str, str]:
+        """Return the state hash."""
+        return {name.decode(): value.decode() for name, value in self.client.hgetall(STATE).items()}
+
+    def next(self) -> int:
+        """Return the log's end."""
+        return int(self.state()["next"])
+
+    def offsets(self) -> list[int]:
+        """Return the offsets of all entries; fails where an id is none."""
+        found = []
+        for entry_id, _ in self.client.xrange(STREAM):
+            ms, sequence = (int(part) for part in entry_id.split(b"-"))
+            assert sequence < 1 << self.bits
+            found.append((ms << self.bits) + sequence)
+        assert all(offset < OFFSETS_END for offset in found)
+        return found
+
+    def values(self) -> list[str]:
+        """Return the values of all entries in order."""
+        return [fields[b"value"].decode() for _, fields in self.client.xrange(STREAM)]
+
+    def id_of(self, offset: int) -> str:
+        """Return the entry id of an offset."""
+        return f"{offset >> self.bits}-{offset & (1 << self.bits) - 1}"
+
+    def snapshot(self) -> list[bytes | None]:
+        """Return all keys of the log, byte for byte: to show that nothing was written."""
+        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING)]

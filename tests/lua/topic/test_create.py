@@ -1,0 +1,76 @@
+"""lua/topic/create.lua against a real server."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, run
+
+REGISTRY = "korvet:topics"
+CHANGES = "{korvet:topics}:changes"
+INDEX = "{korvet:orders:0}:index"
+ROW = '{"id":"id-1","partitions":1}'
+
+
+def create(
+    client: redis.Redis, name: str = "orders", topic_id: str = "id-1", changes_max: int = 100
+) -> bytes:
+    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING]
+    keys = [key.replace("orders", name) for key in keys]
+    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max])
+    return epoch
+
+
+def test_row_state_feed_and_announcement_are_written_together(raw_redis: redis.Redis) -> None:
+    with raw_redis.pubsub() as listener:
+        listener.subscribe(REGISTRY)
+        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        assert create(raw_redis) == b"1"
+        assert listener.get_message(timeout=10)["data"] == b"1"
+    assert raw_redis.hgetall(REGISTRY) == {b"orders": ROW.encode()}
+    assert raw_redis.zrange(CHANGES, 0, -1, withscores=True) == [(b"orders", 1.0)]
+    state = {b"topic": b"id-1", b"next": b"0", b"start": b"0", b"bytes": b"0", b"max_timestamp": b"-1"}
+    assert raw_redis.hgetall(STATE) == state
+    assert not raw_redis.exists(STREAM)
+
+
+def test_a_topic_that_exists_is_refused_and_left_alone(raw_redis: redis.Redis) -> None:
+    create(raw_redis)
+    raw_redis.hset(STATE, "next", "77")
+    with pytest.raises(redis.ResponseError, match=r"^TOPIC_ALREADY_EXISTS "):
+        create(raw_redis, topic_id="id-2")
+    assert raw_redis.hget(STATE, "next") == b"77"
+    assert raw_redis.zscore(CHANGES, "orders") == 1
+
+
+def test_side_keys_of_a_former_topic_are_replaced(raw_redis: redis.Redis) -> None:
+    raw_redis.hset(STATE, mapping={"topic": "former", "next": 99, "moving": 1, "first": 3})
+    raw_redis.hset(PRODUCERS, "7", "0 1 0-0@5")
+    raw_redis.zadd(INDEX, {"row": 1})
+    raw_redis.xadd(MOVING, {"id": "5-5"})
+    create(raw_redis)
+    assert not raw_redis.exists(PRODUCERS, INDEX, MOVING)
+    assert raw_redis.hget(STATE, "next") == b"0"
+    assert raw_redis.hget(STATE, "first") is None
+
+
+def test_an_existing_stream_is_adopted_as_it_is(raw_redis: redis.Redis) -> None:
+    raw_redis.xadd(STREAM, {"value": "hello"})
+    before = raw_redis.dump(STREAM)
+    create(raw_redis)
+    assert raw_redis.dump(STREAM) == before
+
+
+def test_the_feed_drops_its_oldest_members_and_tells_how_far(raw_redis: redis.Redis) -> None:
+    for n in range(8):
+        create(raw_redis, f"t{n}", changes_max=5)
+    feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)
+    assert feed == [(b"", 3.0), *((f"t{n}".encode(), n + 1.0) for n in range(3, 8))]
+
+
+def test_a_registry_of_the_wrong_type_is_refused_before_anything_is_written(raw_redis: redis.Redis) -> None:
+    raw_redis.set(CHANGES, "x")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        create(raw_redis)
+    assert raw_redis.keys() == [CHANGES.encode()]

@@ -1,0 +1,79 @@
+"""lua/topic/delete.lua against a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, run
+
+REGISTRY = "korvet:topics"
+CHANGES = "{korvet:topics}:changes"
+PER_PARTITION = (STREAM, STATE, PRODUCERS, "{korvet:orders:0}:index", MOVING)
+
+
+def fill(client: redis.Redis, row: str = '{"id":"id-1","partitions":2}') -> None:
+    client.hset(REGISTRY, "orders", row)
+    client.zadd(CHANGES, {"orders": 5})
+    for partition in range(2):
+        for key in PER_PARTITION:
+            client.set(key.replace(":0", f":{partition}"), "x")
+
+
+def delete(client: redis.Redis, topic_id: str = "id-1", partitions: int = 2) -> list[Any]:
+    keys = [key.replace(":0", f":{partition}") for partition in range(partitions) for key in PER_PARTITION]
+    channels = [f"korvet:orders:{partition}" for partition in range(partitions)]
+    args = ["orders", topic_id, REGISTRY, 100, *channels]
+    reply: list[Any] = run(client, "topic/delete", [REGISTRY, CHANGES, *keys], args)
+    return reply
+
+
+def test_row_logs_and_side_keys_vanish_and_the_feed_remembers(raw_redis: redis.Redis) -> None:
+    fill(raw_redis)
+    assert delete(raw_redis) == [1, b"6"]
+    assert raw_redis.keys() == [CHANGES.encode()]
+    assert raw_redis.zscore(CHANGES, "orders") == 6
+
+
+def test_registry_and_partitions_are_told(raw_redis: redis.Redis) -> None:
+    fill(raw_redis)
+    channels = [REGISTRY, "korvet:orders:0", "korvet:orders:1"]
+    with raw_redis.pubsub() as listener:
+        listener.subscribe(*channels)
+        for _ in channels:
+            assert listener.get_message(timeout=10)["type"] == "subscribe"
+        delete(raw_redis)
+        told = [listener.get_message(timeout=10) for _ in channels]
+    assert [(message["channel"].decode(), message["data"]) for message in told] == [
+        (REGISTRY, b"6"),
+        ("korvet:orders:0", b"-1"),
+        ("korvet:orders:1", b"-1"),
+    ]
+
+
+def test_another_incarnation_is_left_alone(raw_redis: redis.Redis) -> None:
+    fill(raw_redis)
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+        delete(raw_redis, topic_id="id-0")
+    assert len(raw_redis.keys()) == 12
+
+
+def test_an_unknown_topic_is_refused(raw_redis: redis.Redis) -> None:
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+        delete(raw_redis)
+
+
+def test_keys_of_not_all_partitions_delete_nothing(raw_redis: redis.Redis) -> None:
+    fill(raw_redis)
+    assert delete(raw_redis, partitions=1) == [0, b"2"]
+    assert len(raw_redis.keys()) == 12
+
+
+@pytest.mark.parametrize("row", ["", "{", "[]", "7", '{"id":"id-1"}', '{"id":"id-1","partitions":"2"}'])
+def test_a_malformed_row_is_named_and_nothing_is_deleted(raw_redis: redis.Redis, row: str) -> None:
+    fill(raw_redis, row)
+    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*row of orders is malformed"):
+        delete(raw_redis)
+    assert len(raw_redis.keys()) == 12
