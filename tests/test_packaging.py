@@ -1,0 +1,104 @@
+"""What is shipped: the wheel and the source archive hold everything, and the locks pin what is declared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+_PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
+
+
+def build(target: str, directory: Path) -> Path:
+    """Build the `wheel` or `sdist` with the locked hatchling: no network, no isolated environment."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    [built] = directory.iterdir()
+    return built
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Return name -> version of what a lock file pins."""
+    return {pin["name"]: pin["version"] for pin in _PIN.finditer((ROOT / lock).read_text(encoding="utf-8"))}
+
+
+def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: Path) -> None:
+    wheel = build("wheel", tmp_path / "dist")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)],
+        check=True,
+        capture_output=True,
+    )
+    # The dependencies come from the environment of the tests; the .pth file of its editable Korvet is not read.
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": sysconfig.get_path("platlib")}
+    program = (
+        "from korvet.storage import scripts\n"
+        "print(scripts.__file__, scripts.folder(), *sorted(script.name for script in scripts.every()), sep='\\n')"
+    )
+    result = subprocess.run(
+        [str(python), "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
+    module, folder, *names = result.stdout.splitlines()
+    assert Path(module).is_relative_to(tmp_path / "venv")
+    assert Path(folder).is_relative_to(tmp_path / "venv")
+    written = (file.relative_to(ROOT / "lua") for file in (ROOT / "lua").rglob("*.lua"))
+    assert names == sorted(file.with_suffix("").as_posix() for file in written if file.parts[0] != "shared")
+
+    command = [str(tmp_path / "venv" / "bin" / "korvet"), "config"]
+    result = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert "redis.url" in result.stdout
+
+
+def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    assert {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", ".ci/run", *LOCKS} <= names
+    assert {
+        "korvet/__main__.py",
+        "lua/log/append.lua",
+        "tests/test_packaging.py",
+        "deploy/korvet.toml",
+    } <= names
+    assert not [name for name in names if name.startswith((".venv/", "korvet-data/", "dist/"))]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_pins_each_package_with_hashes_and_names_no_place_to_fetch_it_from(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert not re.search(r"^\s*-", text.replace("    --hash=", "    "), re.MULTILINE)
+    entries = re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip())
+    assert len(entries) == len(pins(lock)) > 0
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_the_locks_agree_and_satisfy_what_the_project_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = project["dependency-groups"]
+    needed = [*project["project"]["dependencies"], *groups["build"]]
+    run, dev = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert run.items() <= dev.items()
+    for lock, declared in ((run, needed), (dev, [*needed, *groups["dev"]])):
+        for requirement in map(Requirement, declared):
+            assert requirement.specifier.contains(lock[requirement.name]), requirement
+
+
+def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    block = text[text.index("dependencies = [") : text.index("[project.scripts]")]
+    lines = [line.strip() for line in block.splitlines() if line.startswith('    "')]
+    assert len(lines) > 10
+    assert [line for line in lines if not re.fullmatch(r'"[a-z0-9-]+>=[0-9.]+", +# .+', line)] == []

@@ -1,0 +1,138 @@
+"""The house rules that a machine can hold: sizes, docstrings, names, and what must not be in the repository."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LINES_OF_A_FILE_MAX = 400
+LINES_OF_A_FUNCTION_MAX = 60
+
+# Directories of the repository that hold text written here; what tools put beside them is not looked at.
+WRITTEN = (".ci", "deploy", "korvet", "loadtest", "lua", "tests")
+TEXTS = {".conf", ".lua", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
+
+# Files of handlers/ and messages/ that are no API of their own.
+SHARED = {"__init__", "handler"}
+
+# Where an error of any kind is caught and logged, once: a request's boundary and a process's.
+BOUNDARIES = {"korvet/server/children.py", "korvet/server/dispatch.py"}
+
+# Spelled in pieces, so that this file does not hold what it looks for.
+UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:wo" r"rk|ro" r"ot|ho" r"me|Us" r"ers|t" r"mp)/")
+REGISTRY_HOST = re.compile(r"files\.pythonhosted|pypi\." r"org|arti" r"factory", re.IGNORECASE)
+NOT_RUN = re.compile(r"pytest\.(?:mark\.)?(?:sk" r"ip|xf" r"ail|importor" r"skip)|unittest\.sk" r"ip")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield every text file of the repository with its content."""
+    files = [file for directory in WRITTEN for file in (ROOT / directory).rglob("*")]
+    files += [ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "pyproject.toml")]
+    for file in sorted(files):
+        if file.is_file() and file.suffix in TEXTS and "__pycache__" not in file.parts:
+            yield file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
+
+
+def modules() -> Iterator[tuple[str, str, ast.Module]]:
+    """Yield every Python file of the repository with its text and its syntax tree."""
+    for path, text in texts():
+        if path.endswith(".py"):
+            yield path, text, ast.parse(text, path)
+
+
+def public_definitions(
+    body: list[ast.stmt],
+) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Yield functions, classes and methods that do not begin with an underscore, as deep as classes go."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+            yield from public_definitions(node.body)
+
+
+def matches(pattern: re.Pattern[str]) -> list[str]:
+    """Return path and line number of each line that a pattern is in."""
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_is_longer_than_can_be_read_at_once() -> None:
+    lengths = {path: text.count("\n") for path, text in texts() if path.endswith((".py", ".lua"))}
+    assert {path: lines for path, lines in lengths.items() if lines > LINES_OF_A_FILE_MAX} == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    lengths = {
+        f"{path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path, _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_OF_A_FUNCTION_MAX} == {}
+
+
+def test_each_module_says_what_it_is() -> None:
+    silent = [path for path, text, tree in modules() if text.strip() and ast.get_docstring(tree) is None]
+    empty = [path for path, text, _ in modules() if path.startswith("korvet/") and not text.strip()]
+    assert silent + empty == []
+
+
+def test_what_is_public_in_korvet_is_documented() -> None:
+    silent = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, _, tree in modules()
+        if path.startswith("korvet/")
+        for node in public_definitions(tree.body)
+        if ast.get_docstring(node) is None
+    ]
+    assert silent == []
+
+
+def test_messages_and_handlers_have_the_same_names() -> None:
+    messages = {file.stem for file in (ROOT / "korvet/protocol/messages").glob("*.py")} - SHARED
+    handlers = {file.stem for file in (ROOT / "korvet/handlers").glob("*.py")} - SHARED
+    assert messages == handlers
+
+
+def test_only_the_boundaries_swallow_errors_of_any_kind() -> None:
+    def any_kind(handler: ast.ExceptHandler) -> bool:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        return any(kind is None or ast.unparse(kind) in {"Exception", "BaseException"} for kind in kinds)
+
+    def goes_on(handler: ast.ExceptHandler) -> bool:
+        return not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+
+    swallowing = [
+        f"{path}:{node.lineno}"
+        for path, _, tree in modules()
+        if path.startswith("korvet/") and path not in BOUNDARIES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and any_kind(node) and goes_on(node)
+    ]
+    assert swallowing == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert matches(UNFINISHED) == []
+
+
+def test_every_test_runs_everywhere() -> None:
+    assert matches(NOT_RUN) == []
+
+
+def test_no_path_of_one_machine_is_written_down() -> None:
+    assert matches(MACHINE_PATH) == []
+
+
+def test_no_registry_is_written_down() -> None:
+    assert matches(REGISTRY_HOST) == []
