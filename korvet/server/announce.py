@@ -12,9 +12,10 @@ import korvet
 from korvet.config import Address
 from korvet.server.redis_check import ServerFacts
 
+# While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
 _EVERYSEC = (
-    "written to disk once a second: a crash of Korvet or its server loses nothing that was acknowledged, "
-    "a crash of the machine may lose the last second"
+    "written to disk once a second: a crash of the machine, or of Redis while the disk is busy, "
+    "may lose the last 2 seconds"
 )
 _DURABILITY = {
     "always": "written to disk before every acknowledgement",

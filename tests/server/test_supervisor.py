@@ -1,0 +1,236 @@
+"""The processes of a broker, with real forks and signals: who starts, dies, drains and is replaced."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import redis
+
+from tests.support import processes
+from tests.support.broker import Broker, echo_broker
+
+
+def ask(address: tuple[str, int], line: str) -> str:
+    with socket.create_connection(address, 10) as connection:
+        connection.sendall(f"{line}\n".encode())
+        return connection.makefile().readline().strip()
+
+
+def everybody(broker: Broker) -> set[int]:
+    return {broker.pid, *processes.children(broker.pid)}
+
+
+def gone(pids: set[int]) -> bool:
+    return not any(processes.alive(pid) for pid in pids)
+
+
+def test_the_supervisor_never_imports_gevent_or_the_lake(tmp_path: Path) -> None:
+    program = (
+        "import sys; import korvet.server.supervisor, korvet.protocol.messages; "
+        "print(*[name for name in ('gevent', 'greenlet', 'pyarrow', 'deltalake', 'pyspark', 'prometheus_client')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_serve_starts_workers_ops_keeper_and_the_embedded_server(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=2) as broker:
+        assert len(broker.worker_pids()) == 2
+        assert len(processes.children(broker.pid)) == 5
+        assert processes.parent(broker.server_pid()) == broker.pid
+        assert ask(broker.address, "hello").endswith(" hello")
+        assert str(broker.data_dir) in broker.output()
+        assert "once a second" in broker.output()
+
+
+def test_sigterm_ends_everything_with_exit_code_zero(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        pids = everybody(broker)
+        assert broker.stop() == 0
+        assert gone(pids)
+
+
+def test_sigterm_lets_a_begun_request_finish(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker, socket.create_connection(broker.address, 30) as connection:
+        connection.sendall(b"slow\n")
+        broker.signal(signal.SIGTERM)
+        assert connection.makefile().readline().endswith(" slow\n")
+        connection.close()
+        assert broker.process.wait(30) == 0
+
+
+def test_a_worker_that_outlives_its_drain_is_killed_and_the_exit_code_tells(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "drain.timeout.ms=60000") as broker:
+        with socket.create_connection(broker.address, 30) as connection:
+            connection.sendall(b"late\n")
+            broker.signal(signal.SIGTERM)
+            processes.wait_until(lambda: "stopping" in broker.log(), "the drain begins")
+            broker.signal(signal.SIGINT)
+            assert broker.process.wait(30) == 1
+        assert "killed: it did not end in time" in broker.log()
+
+
+def test_a_second_interrupt_ends_the_drain_at_once(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "drain.timeout.ms=3600000") as broker:
+        pids = everybody(broker)
+        with socket.create_connection(broker.address, 30) as connection:
+            connection.sendall(b"late\n")
+            broker.signal(signal.SIGINT)
+            processes.wait_until(lambda: "stopping" in broker.log(), "the drain begins")
+            broker.signal(signal.SIGINT)
+            broker.process.wait(30)
+        assert gone(pids)
+
+
+def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        before = broker.worker_pids()
+        for pid in before:
+            processes.kill(pid)
+        processes.wait_until(
+            lambda: len(set(broker.worker_pids()) - set(before)) == 2, "two new workers"
+        )
+        processes.wait_until(lambda: answers(broker), "the new workers answer")
+        assert "how=\"signal SIGKILL\"" in broker.log()
+
+
+def answers(broker: Broker) -> bool:
+    try:
+        return ask(broker.address, "hello").endswith(" hello")
+    except OSError:
+        return False
+
+
+def test_killed_ops_and_keeper_are_started_again(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        for name in ("ops", "keeper"):
+            (before,) = broker.child_pids(name)
+            processes.kill(before)
+            processes.wait_until(lambda: broker.child_pids(name) not in ([], [before]), f"a new {name}")  # noqa: B023
+
+
+def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        pids = everybody(broker)
+        assert len(pids) == 6
+        broker.kill()
+        processes.wait_until(lambda: gone(pids), "workers, ops, keeper and server end with the supervisor")
+
+
+def test_records_survive_a_kill_of_supervisor_and_server_together(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        server = broker.server_pid()
+        with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+            identifier = client.get("korvet:cluster-id")
+            client.xadd("korvet:orders:0", {"value": "hello"})
+        processes.kill(server)
+        broker.kill()
+    with (
+        echo_broker(tmp_path / "again", data_dir=broker.data_dir) as broker,
+        redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client,
+    ):
+        assert client.xlen("korvet:orders:0") == 1
+        assert client.get("korvet:cluster-id") == identifier
+
+
+def test_a_start_right_after_a_killed_supervisor_waits_for_its_server_to_end(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        server = broker.server_pid()
+        # A stopped process does not act on the SIGTERM that the kernel sends it, until it may go on.
+        processes.kill(server, signal.SIGSTOP)
+        broker.kill()
+        with echo_broker(tmp_path / "again", data_dir=broker.data_dir, ready=False) as again:
+            processes.wait_until(lambda: "server of an earlier run" in again.log(), "it notices the orphan")
+            processes.kill(server, signal.SIGCONT)
+            again.wait_until_ready()
+            assert not processes.alive(server)
+
+
+def test_an_embedded_server_that_dies_is_started_again_with_its_data(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        server, path = broker.server_pid(), broker.data_dir / "server.sock"
+        with redis.Redis(unix_socket_path=str(path)) as client:
+            client.set("some", "data")
+        processes.kill(server)
+        processes.wait_until(lambda: "started the embedded server" in broker.log(), "a new server")
+        with redis.Redis(unix_socket_path=str(path)) as client:
+            processes.wait_until(lambda: has(client, "some"), "the data is back")
+        assert len(broker.worker_pids()) == 2
+
+
+def has(client: redis.Redis, key: str) -> bool:
+    try:
+        return bool(client.exists(key))
+    except redis.ConnectionError:
+        return False
+
+
+def test_sighup_replaces_every_worker_while_clients_are_served(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        before = set(broker.worker_pids())
+        broker.signal(signal.SIGHUP)
+        while before & set(broker.worker_pids()):
+            assert ask(broker.address, "hello").endswith(" hello")
+        processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
+        after = set(broker.worker_pids())
+        assert len(after) == 2
+        assert not before & after
+
+
+def test_sighup_applies_what_can_be_changed_and_names_what_needs_a_restart(tmp_path: Path) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text('"advertised" = "one.example:1"\n')
+    with echo_broker(tmp_path, "--config", str(config)) as broker:
+        assert ask(broker.address, "advertised") == "one.example:1"
+        config.write_text('"advertised" = "two.example:2"\n"namespace" = "other"\n')
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
+        assert ask(broker.address, "advertised") == "two.example:2"
+        assert "a new value needs a restart setting=namespace" in broker.log()
+
+
+def test_sighup_with_a_broken_configuration_keeps_the_old_one(tmp_path: Path) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text("")
+    with echo_broker(tmp_path, "--config", str(config)) as broker:
+        before = broker.worker_pids()
+        config.write_text('"no.such.setting" = 1\n')
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "the configuration is kept as it was" in broker.log(), "the refusal")
+        assert broker.worker_pids() == before
+
+
+def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text("")
+    with echo_broker(tmp_path, "--config", str(config)) as broker:
+        before = broker.worker_pids()
+        config.write_text('"num.partitions" = 13\n')
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "does not start" in broker.log(), "the failure is told")
+        assert broker.worker_pids() == before
+        processes.kill(before[0])
+        processes.wait_until(lambda: len(broker.worker_pids()) == 2, "the old configuration starts workers")
+        assert answers(broker)
+
+
+def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "num.partitions=13", workers=1, ready=False) as broker:
+        processes.wait_until(lambda: "in_a_row=5" in broker.log(), "five attempts")
+        waits = [line.rpartition("again_in_s=")[2] for line in broker.log().splitlines() if "in_a_row" in line]
+        assert waits[:5] == ["0.1", "0.2", "0.4", "0.8", "1.6"]
+        assert broker.log().count("this worker was told to die") == len(waits)
+        assert broker.stop() == 0
+
+
+def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        names = ask(broker.address, "fds").split()
+        assert not [name for name in names if "lock" in name]
+        # Its listener and this connection; the port's reservation and ops' listener are the supervisor's.
+        assert len([name for name in names if name.startswith("socket:")]) == 2

@@ -1,0 +1,155 @@
+"""A real `korvet serve` as a subprocess, on free ports and a data directory of its own.
+
+`korvet_broker` waits until the broker says that it is ready, and leaves no process behind, whatever the test does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.support import processes
+
+_STOP_SECONDS_MAX = 30.0
+_BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
+_OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)
+_STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
+
+KORVET = (sys.executable, "-m", "korvet", "serve")
+_REPOSITORY = Path(__file__).parents[2]
+
+
+class Broker:
+    """One started broker. `bootstrap` and `ops_address` are HOST:PORT."""
+
+    def __init__(self, command: Sequence[str], directory: Path, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.bootstrap = ""
+        self.ops_address = ""
+        self._paths = [directory / name for name in ("broker.out", "broker.err")]
+        with self._paths[0].open("wb") as out, self._paths[1].open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=_REPOSITORY,
+                preexec_fn=processes.die_with_tests,
+            )
+        self.pid = self.process.pid
+
+    def wait_until_ready(self) -> None:
+        """Wait for the announcement; fails with what the broker printed when it ended instead."""
+        processes.wait_until(
+            lambda: self.process.poll() is not None or "is ready" in self.output(), f"ready: {self.log()}"
+        )
+        assert self.process.poll() is None, f"the broker ended at its start:\n{self.log()}"
+        self.bootstrap = self._printed(_BOOTSTRAP)
+        with contextlib.suppress(AssertionError):
+            self.ops_address = self._printed(_OPS)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """`bootstrap` as sockets take it."""
+        host, _, port = self.bootstrap.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def output(self) -> str:
+        """Return what it printed on stdout."""
+        return self._paths[0].read_text()
+
+    def log(self) -> str:
+        """Return what it wrote to stderr."""
+        return self._paths[1].read_text()
+
+    def child_pids(self, name: str) -> list[int]:
+        """Return the living children whose names begin with `name`: worker, ops, keeper."""
+        started = _STARTED.findall(self.log())
+        pids = [int(pid) for child, pid in started if child.startswith(name)]
+        return [pid for pid in pids if processes.alive(pid) and processes.parent(pid) == self.pid]
+
+    def worker_pids(self) -> list[int]:
+        """Return the living workers, oldest first."""
+        return self.child_pids("worker")
+
+    def server_pid(self) -> int:
+        """Return the embedded server."""
+        return int((self.data_dir / "server.lock").read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the supervisor."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the supervisor as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Drain it and return its exit code."""
+        self.process.terminate()
+        return self.process.wait(_STOP_SECONDS_MAX)
+
+    def _printed(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.search(self.output())
+        assert match, f"{pattern.pattern} is not in:\n{self.output()}"
+        return match[1]
+
+    def _leave_nothing(self) -> None:
+        """End what is left, also where the test failed half-way or the broker is broken."""
+        if self.process.poll() is None:
+            left = processes.children(self.pid)
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            for pid in left:
+                processes.kill(pid)
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator[Broker]:
+    """Run any command that behaves like `korvet serve`, ready or not; ends it at the end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    broker = Broker(command, directory, data_dir)
+    try:
+        yield broker
+    finally:
+        broker._leave_nothing()
+
+
+@contextlib.contextmanager
+def korvet_broker(
+    tmp_path: Path, *flags: str, workers: int = 2, data_dir: Path | None = None
+) -> Iterator[Broker]:
+    """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports."""
+    data_dir = data_dir or tmp_path / "data"
+    common = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--workers", str(workers))
+    command = [*KORVET, *common, "--data-dir", str(data_dir), *flags]
+    with started(command, tmp_path, data_dir) as broker:
+        broker.wait_until_ready()
+        yield broker
+
+
+@contextlib.contextmanager
+def echo_broker(
+    directory: Path, *values: str, workers: int = 2, data_dir: Path | None = None, ready: bool = True
+) -> Iterator[Broker]:
+    """Run tests/support/echo_broker.py: the processes of a broker with workers that echo lines.
+
+    `values` are settings as `name=value`; a `--config FILE` goes first. With `ready=False` nothing is waited for.
+    """
+    data_dir = data_dir or directory / "data"
+    config, values = (values[:2], values[2:]) if values[:1] == ("--config",) else ((), values)
+    common = ("listen=127.0.0.1:0", "ops.listen=127.0.0.1:0", f"workers={workers}", f"data.dir={data_dir}")
+    command = [sys.executable, "-m", "tests.support.echo_broker", *config, *common, *values]
+    with started(command, directory, data_dir) as broker:
+        if ready:
+            broker.wait_until_ready()
+        yield broker

@@ -1,0 +1,78 @@
+"""A `korvet serve` whose workers speak no Kafka but echo lines: for tests of the processes alone.
+
+Run as `python -m tests.support.echo_broker [--config FILE] name=value ...`. A line gets the answer `<pid> <line>`;
+the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the address that clients are
+told, and `fds` the descriptors that the worker has open. A worker whose settings have
+`num.partitions` 13 dies at its start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+from korvet.config import Configuration, Settings, load
+from korvet.errors import ConfigError
+from korvet.server.slot import WorkerSlot
+from korvet.server.supervisor import Supervisor
+
+_DELAYS_S = {"slow": 1.0, "late": 30.0}
+
+
+def worker(settings: Settings, slot: WorkerSlot) -> None:
+    import gevent
+    from gevent import socket
+    from gevent.event import Event
+    from gevent.server import StreamServer
+
+    from korvet.server import ports
+
+    if settings.num_partitions == 13:
+        raise RuntimeError("this worker was told to die")
+
+    def answer(line: str) -> str:
+        gevent.sleep(_DELAYS_S.get(line, 0.0))
+        if line == "advertised":
+            return str(slot.advertised)
+        if line == "fds":
+            return " ".join(os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists())
+        return f"{os.getpid()} {line}"
+
+    def serve(connection: socket.socket, _peer: object) -> None:
+        with connection, connection.makefile("rw") as lines:
+            for line in lines:
+                lines.write(f"{answer(line.strip())}\n")
+                lines.flush()
+
+    stop = Event()
+    gevent.signal_handler(signal.SIGTERM, stop.set)
+    listener = socket.socket(ports.family(slot.listen))
+    ports.prepare_shared(listener)
+    listener.bind(slot.listen)
+    listener.listen(64)
+    server = StreamServer(listener, serve)
+    server.start()
+    slot.ready()
+    stop.wait()
+    slot.draining()
+    server.stop(timeout=settings.drain_timeout_ms / 1000)
+
+
+def main(arguments: list[str]) -> int:
+    config = None
+    if arguments[:1] == ["--config"]:
+        config, arguments = Path(arguments[1]), arguments[2:]
+    overrides = dict(argument.split("=", 1) for argument in arguments)
+    reload: partial[Configuration] = partial(load, config, {}, overrides)
+    try:
+        return Supervisor(reload(), reload, worker_main=worker).run()
+    except ConfigError as error:
+        print(f"korvet: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Real processes for tests: started so that they end with the test run, watched through /proc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WAIT_SECONDS_MAX = 30.0
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_tests() -> None:
+    """Ask the kernel to kill this process with its parent; for `preexec_fn`."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
+    """Wait until `holds()` is true; fails naming `what` when that takes unreasonably long."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that ended and was not reaped yet does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def parent(pid: int) -> int:
+    """Return the parent's process id, 0 for a process that is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def children(pid: int) -> set[int]:
+    """Return the living children of a process."""
+    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return {child for child in pids if parent(child) == pid and alive(child)}
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a process that may be gone."""
+    if alive(pid):
+        os.kill(pid, number)
