@@ -47,13 +47,15 @@ def sample(cls: type[Message], version: int, variant: str = "filled") -> Message
     """Return a `cls` whose every field of `version` is set as `variant` says.
 
     filled: nothing holds its default, arrays hold two elements. plain: everything does that has one, the rest is
-    zero or empty. null: everything is null that may be, arrays hold one element.
+    zero or empty. null: everything is null that may be, arrays hold one element. single: as filled, but for arrays
+    of one element.
     """
-    return _part(cls, version, variant, itertools.count(1))
+    message: Message = _part(cls, version, variant, itertools.count(1))
+    return message
 
 
 def _part(cls: type[Any], version: int, variant: str, numbers: Iterator[int]) -> Any:
-    values = {}
+    values: dict[str, Any] = {}
     for row in rows(cls):
         if not row.present(version) or (variant == "plain" and not row.required):
             continue
@@ -68,19 +70,23 @@ def _value(kind: Kind, version: int, variant: str, numbers: Iterator[int], defau
     if isinstance(kind, PartOf):
         return _part(kind.cls, version, variant, numbers)
     if isinstance(kind, ListOf):
-        length = {"filled": 2, "null": 1, "plain": 0}[variant]
+        length = {"filled": 2, "single": 1, "null": 1, "plain": 0}[variant]
         return [_value(kind.element, version, variant, numbers, None) for _ in range(length)]
     number = 0 if variant == "plain" else next(numbers)
     if isinstance(kind, Sized):
         text = f"name-{number}-\N{EURO SIGN}" if number else ""
         return text if kind.kind == "string" else text.encode()
-    if kind.code == "?":
+    return _fixed(kind.code, number, default)
+
+
+def _fixed(code: str, number: int, default: Any) -> Any:
+    if code == "?":
         return not default if number else False
-    if kind.code == "d":
+    if code == "d":
         return number + 0.5 if number else 0.0
-    if kind.code == "16s":
+    if code == "16s":
         return number.to_bytes(16, "big")
-    low, high = RANGES[kind.code]
+    low, high = RANGES[code]
     # Both ends and both signs turn up; a default is never hit, since none lies there.
     return 0 if not number else high - number if number % 2 or low == 0 else low + number
 
@@ -109,10 +115,14 @@ def _values(kind: Kind, version: int) -> st.SearchStrategy[Any]:
     if isinstance(kind, Sized):
         # Long enough for lengths of two varint bytes.
         return st.text(max_size=150) if kind.kind == "string" else st.binary(max_size=150)
-    if kind.code == "?":
+    return _fixed_values(kind.code)
+
+
+def _fixed_values(code: str) -> st.SearchStrategy[Any]:
+    if code == "?":
         return st.booleans()
-    if kind.code == "d":
+    if code == "d":
         return st.floats(allow_nan=False)
-    if kind.code == "16s":
+    if code == "16s":
         return st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16)
-    return st.integers(*RANGES[kind.code])
+    return st.integers(*RANGES[code])

@@ -1,0 +1,225 @@
+"""Whatever a peer sends is a message or a ProtocolError: nothing else, and no memory by the peer's number."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ProtocolError
+from korvet.protocol.compile import decode, encode
+from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
+from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
+from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.schema import Api, Message, Part, rows
+from korvet.protocol.wire import ELEMENTS_MAX, TAGGED_FIELDS_MAX, int8, unsigned_varint
+from tests.protocol import reference
+from tests.protocol.samples import LAST_OF_EACH_FORM, VERSIONS, sample
+
+LIES = (
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"\xff\xff\xff\xfe",
+    b"\x7f\xff",
+    b"\xff\xfe",
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff\xff\xff\x7f",
+    b"\xff\x7f",
+    b"\x00",
+)
+"""What a hostile peer writes where a length, a count or a tag stands, in either form."""
+
+ALLOCATED_MAX = 1 << 18
+"""Bytes that decoding a frame of a few hundred bytes may take; a lie above would take millions."""
+
+
+def content_of(cls: type[Message], version: int, variant: str = "filled") -> bytes:
+    return b"".join(encode(sample(cls, version, variant), version))
+
+
+def try_decode(cls: type[Message], version: int, content: bytes) -> Message | None:
+    """Decode `content`, which may be refused in one way only."""
+    try:
+        return decode(cls, version, content)
+    except ProtocolError:
+        return None
+
+
+@pytest.mark.parametrize(("cls", "version"), VERSIONS)
+def test_a_message_cut_short_anywhere_is_refused(cls: type[Message], version: int) -> None:
+    content = content_of(cls, version)
+    for length in range(len(content)):
+        with pytest.raises(ProtocolError):
+            decode(cls, version, content[:length])
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_random_bytes_are_a_message_or_refused(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.integers(*cls.api.versions), label="version")
+    try_decode(cls, version, data.draw(st.binary(max_size=200), label="content"))
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_damaged_messages_are_a_message_or_refused(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.integers(*cls.api.versions), label="version")
+    content = bytearray(content_of(cls, version))
+    for _ in range(data.draw(st.integers(1, 4), label="damages")):
+        first = data.draw(st.integers(0, len(content)), label="first")
+        last = data.draw(st.integers(first, min(first + 4, len(content))), label="last")
+        content[first:last] = data.draw(st.binary(max_size=6), label="damage")
+    try_decode(cls, version, bytes(content))
+
+
+def lies(content: bytes) -> Iterator[bytes]:
+    """Yield `content` with every lie at every position."""
+    for position in range(len(content)):
+        for lie in LIES:
+            yield content[:position] + lie + content[position + len(lie) :]
+
+
+@pytest.mark.parametrize(("cls", "version"), LAST_OF_EACH_FORM)
+def test_no_number_of_a_peer_sizes_an_allocation(cls: type[Message], version: int) -> None:
+    content = content_of(cls, version, "single")
+    assert try_decode(cls, version, content) is not None
+    tracemalloc.start()
+    try:
+        for lie in lies(content):
+            try_decode(cls, version, lie)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < ALLOCATED_MAX
+
+
+@pytest.mark.parametrize(("cls", "version"), LAST_OF_EACH_FORM)
+def test_text_that_is_no_utf_8_is_refused(cls: type[Message], version: int) -> None:
+    content = content_of(cls, version)
+    position = content.find(b"name-")
+    while position >= 0:
+        damaged = content[:position] + b"\xff" + content[position + 1 :]
+        message = try_decode(cls, version, damaged)
+        # Only record batches may hold what they like.
+        assert message is None or damaged[position : position + 5] in held_records(message)
+        position = content.find(b"name-", position + 1)
+
+
+def held_records(message: Part) -> bytes:
+    """Return all record batches within `message`, joined."""
+    found = b""
+    for row in rows(type(message)):
+        value = getattr(message, row.name)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Part):
+                found += held_records(each)
+            elif row.name == "records" and each is not None:
+                found += bytes(each)
+    return found
+
+
+@pytest.mark.parametrize(("cls", "version"), VERSIONS)
+def test_tagged_fields_of_a_later_kafka_are_skipped_at_every_level(cls: type[Message], version: int) -> None:
+    message = sample(cls, version)
+    content = reference.encode(message, version, unknown_tags=True)
+    assert (reference.UNKNOWN_CONTENT in content) == cls.api.is_flexible(version)
+    assert decode(cls, version, content) == message
+
+
+FETCH_HEAD = struct.pack(">iiibii", 0, 0, 0, 0, 0, -1) + b"\x01\x01\x01"
+"""FetchRequest v17 without its tagged fields: no topics, nothing forgotten, an empty rack."""
+
+
+def test_a_tagged_field_with_its_true_size_is_read() -> None:
+    content = FETCH_HEAD + b"\x01\x00\x04\x04abc"
+    assert decode(FetchRequest, 17, content).cluster_id == "abc"
+
+
+@pytest.mark.parametrize("size", [0, 3, 5])
+def test_a_known_tagged_field_whose_size_lies_is_refused(size: int) -> None:
+    content = FETCH_HEAD + b"\x01\x00" + bytes([size]) + b"\x04abc" + bytes(8)
+    with pytest.raises(ProtocolError, match="cluster_id has size"):
+        decode(FetchRequest, 17, content)
+
+
+def test_an_unknown_tagged_field_behind_the_end_is_refused() -> None:
+    for size in (5, 0xFFFFFFFF):
+        with pytest.raises(ProtocolError):
+            decode(FetchRequest, 17, FETCH_HEAD + b"\x01\x63" + unsigned_varint(size) + b"abcd")
+
+
+def test_more_tagged_fields_than_any_message_has_are_refused() -> None:
+    def content(count: int) -> bytes:
+        return unsigned_varint(count) + b"\x63\x00" * count
+
+    assert decode(FetchRequest, 17, FETCH_HEAD + content(TAGGED_FIELDS_MAX)).rack_id == ""
+    for head in (FETCH_HEAD, FETCH_HEAD[:-3] + b"\x02" + bytes(16) + b"\x01"):
+        with pytest.raises(ProtocolError, match="tagged fields has length"):
+            decode(FetchRequest, 17, head + content(TAGGED_FIELDS_MAX + 1) + bytes(8))
+
+
+@pytest.mark.parametrize("length", [-2, -(2**31), 2**31 - 1, 2])
+def test_an_array_of_impossible_length_is_refused(length: int) -> None:
+    with pytest.raises(ProtocolError, match="topics has length"):
+        decode(MetadataRequest, 1, struct.pack(">i", length) + b"a")
+
+
+def test_null_is_refused_where_the_version_has_none() -> None:
+    with pytest.raises(ProtocolError, match="topics has length -1"):
+        decode(MetadataRequest, 0, struct.pack(">i", -1))
+    assert decode(MetadataRequest, 1, struct.pack(">i", -1)).topics is None
+    with pytest.raises(ProtocolError, match="name has length -1"):
+        decode(MetadataRequest, 9, b"\x02\x00\x00\x01\x00\x00\x00\x00")
+
+
+def test_an_array_with_too_many_elements_is_refused_before_it_is_made() -> None:
+    content = struct.pack(">i", ELEMENTS_MAX + 1) + bytes(2 * (ELEMENTS_MAX + 1)) + bytes(4)
+    with pytest.raises(ProtocolError, match="topic_names has length 1000001"):
+        decode(DeleteTopicsRequest, 1, content)
+
+
+class Row(Part, kw_only=True):
+    """A row of numbers."""
+
+    numbers: list[int8]
+
+
+class TableRequest(Message, kw_only=True):
+    """Rows of numbers."""
+
+    api = Api(key=999, versions=(0, 1), flexible=1)
+
+    table: list[Row]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_arrays_within_arrays_are_counted_together(version: int) -> None:
+    def content(size: int) -> bytes:
+        return b"".join(encode(TableRequest(table=[Row(numbers=[0] * size)] * 2), version))
+
+    half = ELEMENTS_MAX // 2
+    assert len(decode(TableRequest, version, content(half - 1)).table) == 2
+    with pytest.raises(ProtocolError, match="numbers has length"):
+        decode(TableRequest, version, content(half))
+
+
+def test_an_error_does_not_repeat_what_the_peer_sent() -> None:
+    content = struct.pack(">ih", 1, 30_000) + b"\xff" * 30_000
+    with pytest.raises(ProtocolError) as caught:
+        decode(MetadataRequest, 1, content)
+    assert len(str(caught.value)) < 200
+
+
+def test_the_records_of_a_fetch_stay_within_their_frame() -> None:
+    content = content_of(FetchResponse, 11)
+    position = content.rindex(b"name-")
+    damaged = content[: position - 4] + struct.pack(">i", len(content)) + content[position:]
+    with pytest.raises(ProtocolError, match="ends at byte"):
+        decode(FetchResponse, 11, damaged)

@@ -1,0 +1,61 @@
+"""Any message that a version can carry comes back as it went, and equals what a plain encoder writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.protocol.compile import decode, encode
+from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.protocol.schema import Message
+from tests.protocol import reference
+from tests.protocol.samples import VARIANTS, VERSIONS, messages, sample
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_any_message_comes_back_as_it_went(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.integers(*cls.api.versions), label="version")
+    message = data.draw(messages(cls, version), label="message")
+    content = b"".join(encode(message, version))
+    assert decode(cls, version, content) == message
+    assert content == reference.encode(message, version)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("cls", "version"), VERSIONS)
+def test_a_message_is_read_from_any_buffer_and_from_any_position(
+    cls: type[Message], version: int, variant: str
+) -> None:
+    message = sample(cls, version, variant)
+    content = b"header" + b"".join(encode(message, version)) + b"behind"
+    for buffer in (content, bytearray(content), memoryview(content)):
+        assert decode(cls, version, buffer, 6) == message
+
+
+@pytest.mark.parametrize("version", [3, 13])
+def test_records_pass_without_a_copy(version: int) -> None:
+    batch = bytearray(b"a record batch")
+    partition = PartitionProduceData(index=0, records=memoryview(batch))
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(partition_data=[partition])])
+    chunks = encode(request, version)
+    assert any(isinstance(chunk, memoryview) and chunk.obj is batch for chunk in chunks)
+
+    frame = b"".join(chunks)
+    records = decode(ProduceRequest, version, frame).topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is frame
+    assert records == batch
+
+
+def test_decoded_messages_share_no_list() -> None:
+    for cls in MESSAGES:
+        last = cls.api.versions[1]
+        content = b"".join(encode(sample(cls, last, "plain"), last))
+        one, other = decode(cls, last, content), decode(cls, last, content)
+        for name in cls.__struct_fields__:
+            value = getattr(one, name)
+            assert not isinstance(value, list) or value is not getattr(other, name)
