@@ -1,1 +1,43 @@
+"""The handlers, one file per API key: a wire message in, calls into the domain, a wire message out.
 
+Knows which APIs are served: `HANDLERS` is the table that dispatch uses and ApiVersions reads. Every handler module has
+
+    REQUEST            the request's class, whose `api` says key and versions
+    handle(request, caller, broker)  -> the response, or None where none is to be sent
+    refuse(request, error)           -> the response that says so of a whole request
+"""
+
+from __future__ import annotations
+
+from korvet.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from korvet.handlers.handler import Handler
+
+HANDLERS: dict[int, Handler] = {
+    module.REQUEST.api.key: Handler(module.REQUEST, module.handle, module.refuse)
+    for module in (
+        produce,
+        fetch,
+        list_offsets,
+        metadata,
+        find_coordinator,
+        api_versions,
+        create_topics,
+        delete_topics,
+        init_producer_id,
+        offset_for_leader_epoch,
+        describe_cluster,
+    )
+}
+"""By API key."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.storage import log_replies, scripts
-from korvet.storage.entry import AtRest, Entry, StoredRecord, batch_args, read_entries
+from korvet.storage.entry import Entry, StoredRecord, batch_args, read_entries
 from korvet.storage.keys import Keys
 from korvet.storage.log_types import Append, Appended, Bounds, Fetched, Partition, Read, Renumbered
 from korvet.storage.replies import Reply
@@ -46,7 +46,6 @@ _ROUNDS_MAX = 5
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
 
-_AT_REST = AtRest()
 _Call = tuple[Script, tuple[str, ...], list[Arg]]
 
 
@@ -59,13 +58,11 @@ class LogStore:
         reads: Redis,
         keys: Keys,
         *,
-        at_rest: AtRest = _AT_REST,
         decompressed_bytes_max: int = 64 * 1024 * 1024,
     ) -> None:
         self._redis = redis
         self._reads = reads
         self._keys = keys
-        self._at_rest = at_rest
         self._decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
 
@@ -96,7 +93,7 @@ class LogStore:
         calls: dict[int, _Call] = {}
         for position, append in enumerate(appends):
             try:
-                calls[position] = _append_call(append, self._at_rest)
+                calls[position] = _append_call(append)
             except KafkaError as error:
                 outcomes[position] = error
         while calls:
@@ -296,7 +293,7 @@ class LogStore:
         return _outrun(partition)
 
 
-def _append_call(append: Append, at_rest: AtRest) -> _Call:
+def _append_call(append: Append) -> _Call:
     partition, count = append.partition, len(append.records)
     head: list[Arg] = [
         partition.topic_id,
@@ -310,7 +307,7 @@ def _append_call(append: Append, at_rest: AtRest) -> _Call:
         append.max_timestamp if append.timestamp is None else append.timestamp,
         partition.channel,
     ]
-    args = head + batch_args(append.records, at_rest, append.timestamp)
+    args = head + batch_args(append.records, append.at_rest, append.timestamp)
     return _APPEND, (partition.stream, partition.state, partition.producers), args
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.storage.entry import Record, StoredRecord
+from korvet.storage.entry import AtRest, Record, StoredRecord
 
 
 class Partition(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +31,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition.
 
     `batch_bytes` is its size as sent, `max_timestamp` the largest of its timestamps (ms); `producer_id` -1 is a batch
-    that is not idempotent. `timestamp` (ms) replaces those of the records (LogAppendTime).
+    that is not idempotent. `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their
+    values are compressed.
     """
 
     partition: Partition
@@ -42,6 +43,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     producer_epoch: int = -1
     base_sequence: int = -1
     timestamp: int | None = None
+    at_rest: AtRest = AtRest()
 
 
 class Appended(NamedTuple):

@@ -79,18 +79,18 @@ class Subscriptions:
         what was read before may be stale. A listener listens once per channel. Raises StorageUnavailableError when
         Redis does not confirm in time; the listener is forgotten then.
         """
-        return self.listen_all((channel,), listener)
+        return self.listen_all(((channel, listener),))
 
-    def listen_all(self, channels: Sequence[str], listener: Listener) -> bool:
+    def listen_all(self, pairs: Sequence[tuple[str, Listener]]) -> bool:
         """Do as `listen` for several channels in one round trip; True if all were live already."""
-        joined = [self._join(channel.encode(), listener) for channel in channels]
+        joined = [self._join(channel.encode(), listener) for channel, listener in pairs]
         waiting = [channel for channel in joined if not channel.live]
         if not waiting:
             return True
         try:
             self._confirm(waiting)
         except BaseException:
-            for channel in channels:
+            for channel, listener in pairs:
                 self.forget(channel, listener)
             raise
         return False

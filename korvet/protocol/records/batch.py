@@ -108,15 +108,19 @@ class ProducedBatch(NamedTuple):
         try:
             records: list[Record] = list(DefaultRecordBatch(bytes(plain) + payload))
         except CorruptRecordException as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}") from error
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}"
+            ) from error
         except UnicodeDecodeError as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
         if [record.offset for record in records] != list(range(header.record_count)):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ...")
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
+            )
         return records
 
 
-def produced_batch(records: memoryview | None, message_bytes_max: int) -> ProducedBatch:
+def produced_batch(records: bytes | bytearray | memoryview | None, message_bytes_max: int) -> ProducedBatch:
     """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.
 
     `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE,
@@ -126,14 +130,18 @@ def produced_batch(records: memoryview | None, message_bytes_max: int) -> Produc
     if records is None or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no record batch")
     if len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
-        raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[MAGIC_AT]} is too old")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[MAGIC_AT]} is too old"
+        )
     if len(records) < HEADER_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(records))
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"message format {header.magic} is unknown")
     if header.size_bytes < HEADER_BYTES or header.size_bytes > len(records):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of length {header.batch_length} in {len(records)} bytes")
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"a batch of length {header.batch_length} in {len(records)} bytes"
+        )
     if header.size_bytes > message_bytes_max:
         message = f"a batch of {header.size_bytes} bytes exceeds max.message.bytes = {message_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -142,7 +150,7 @@ def produced_batch(records: memoryview | None, message_bytes_max: int) -> Produc
     if google_crc32c.value(bytes(records[CRC_FROM:])) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
     _check_fields(header)
-    return ProducedBatch(header, records)
+    return ProducedBatch(header, memoryview(records))
 
 
 def _check_fields(header: BatchHeader) -> None:
@@ -152,11 +160,15 @@ def _check_fields(header: BatchHeader) -> None:
     if header.attributes & CONTROL_BIT:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a client may not write control records")
     if header.attributes & LOG_APPEND_TIME_BIT:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only a broker may set the timestamp type LogAppendTime")
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "only a broker may set the timestamp type LogAppendTime"
+        )
     if header.attributes & TRANSACTIONAL_BIT:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         message = f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
     if header.codec not in Codec._value2member_map_:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown"
+        )

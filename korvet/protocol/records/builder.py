@@ -15,75 +15,96 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from korvet.protocol.records.batch import HEADER_BYTES, MAGIC
 
 OFFSET_DELTA_MAX = 2**31 - 1
+LEADER_EPOCH_AT = 12
+
 StoredRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 """Offset, timestamp (ms), key, value, headers (name, value)."""
 
 
-class BuiltBatches:
-    """What `build` made: the batches one behind the other, and how far they reach."""
+class BatchesBuilder:
+    """Takes records with rising offsets until `bytes_max` are reached (uncompressed), and makes batches of them.
 
-    __slots__ = ("next_offset", "parts", "record_count", "size_bytes")
-
-    def __init__(self) -> None:
-        self.parts: list[bytearray] = []
-        self.size_bytes = 0
-        self.record_count = 0
-        self.next_offset = 0
-
-
-def build(records: Sequence[StoredRecord], *, codec: int, leader_epoch: int, bytes_max: int) -> BuiltBatches:
-    """Build batches of `records` (rising offsets) until the next record would exceed `bytes_max`, uncompressed.
-
-    At least one record is built, whatever its size: a consumer must get on (KIP-74). `codec` compresses each batch,
-    where that makes it smaller.
+    With `at_least_one` the first record is taken whatever its size: a consumer must get on (KIP-74). `codec`
+    compresses each batch, where that makes it smaller.
     """
-    built = BuiltBatches()
-    position = 0
-    budget = bytes_max
-    while position < len(records) and (not built.parts or budget > HEADER_BYTES):
-        taken, plain_bytes, batch = _one(records, position, codec, budget, required=not built.parts)
-        if batch is None:
-            break
-        base_offset = records[position][0]
-        struct.pack_into(">q", batch, 0, base_offset)
-        struct.pack_into(">i", batch, 12, leader_epoch)
-        position += taken
-        budget -= plain_bytes
-        built.parts.append(batch)
-        built.size_bytes += len(batch)
-        built.record_count += taken
-        built.next_offset = records[position - 1][0] + 1
-        if position < len(records) and records[position][0] - base_offset <= OFFSET_DELTA_MAX:
-            break  # the batch ended for its size
-    return built
 
+    def __init__(self, *, codec: int, leader_epoch: int, bytes_max: int, at_least_one: bool) -> None:
+        self._codec = codec
+        self._leader_epoch = leader_epoch
+        self._bytes_left = bytes_max
+        self._at_least_one = at_least_one
+        self._open: DefaultRecordBatchBuilder | None = None
+        self._base_offset = 0
+        self._batches: list[bytearray] = []
+        self.record_count = 0
+        self.full = False
 
-def _one(
-    records: Sequence[StoredRecord], position: int, codec: int, budget: int, *, required: bool
-) -> tuple[int, int, bytearray | None]:
-    """Build one batch from `position` on; returns how many records, their size uncompressed, and the batch."""
-    builder = DefaultRecordBatchBuilder(
-        magic=MAGIC,
-        compression_type=codec,
-        is_transactional=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=budget,
-    )
-    base_offset, timestamp, key, value, headers = records[position]
-    if not required and HEADER_BYTES + builder.size_in_bytes(0, timestamp, key, value, headers) > budget:
-        return 0, 0, None
-    append = builder.append
-    taken = 0
-    # The builder would write a delta beyond int32 without a word, so the end of the range is looked for here.
-    stop = len(records)
-    if records[-1][0] - base_offset > OFFSET_DELTA_MAX:
-        stop = next(
-            index for index in range(position, stop) if records[index][0] - base_offset > OFFSET_DELTA_MAX
+    @property
+    def plain_bytes_left(self) -> int:
+        """How many bytes may still be taken."""
+        return self._bytes_left - (self._open.size() if self._open else 0)
+
+    def add(self, records: Sequence[StoredRecord]) -> None:
+        """Take `records` from the first on; `full` says afterwards that one did not fit any more."""
+        position = 0
+        while position < len(records) and not self.full:
+            if self._open is None:
+                self._begin(records[position])
+                continue
+            if records[position][0] - self._base_offset > OFFSET_DELTA_MAX:
+                self._close()
+                continue
+            position += self._fill(records, position)
+
+    def finish(self) -> list[bytearray]:
+        """Return the batches."""
+        self._close()
+        return self._batches
+
+    def _begin(self, first: StoredRecord) -> None:
+        offset, timestamp, key, value, headers = first
+        builder = DefaultRecordBatchBuilder(
+            magic=MAGIC,
+            compression_type=self._codec,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=max(0, self._bytes_left),
         )
-    for offset, timestamp, key, value, headers in records[position:stop]:
-        if append(offset - base_offset, timestamp, key, value, headers) is None:
-            break
-        taken += 1
-    return taken, builder.size(), builder.build()
+        # The builder takes its first record whatever its size, so whether that is wanted is asked before.
+        if self.record_count or not self._at_least_one:
+            size = HEADER_BYTES + builder.size_in_bytes(0, timestamp, key, value, headers)
+            if size > self._bytes_left:
+                self.full = True
+                return
+        self._open = builder
+        self._base_offset = offset
+
+    def _fill(self, records: Sequence[StoredRecord], position: int) -> int:
+        """Append to the open batch what fits; returns how many records that were."""
+        assert self._open is not None  # noqa: S101 - for the type checker
+        stop = len(records)
+        base_offset = self._base_offset
+        # The builder writes a delta beyond int32 without a word, so the end of its range is looked for here.
+        if records[-1][0] - base_offset > OFFSET_DELTA_MAX:
+            stop = next(i for i in range(position, stop) if records[i][0] - base_offset > OFFSET_DELTA_MAX)
+        append = self._open.append
+        taken = 0
+        for offset, timestamp, key, value, headers in records[position:stop]:
+            if append(offset - base_offset, timestamp, key, value, headers) is None:
+                self.full = True
+                break
+            taken += 1
+        self.record_count += taken
+        return taken
+
+    def _close(self) -> None:
+        if self._open is None:
+            return
+        self._bytes_left -= self._open.size()
+        batch = self._open.build()
+        struct.pack_into(">q", batch, 0, self._base_offset)
+        struct.pack_into(">i", batch, LEADER_EPOCH_AT, self._leader_epoch)
+        self._batches.append(batch)
+        self._open = None

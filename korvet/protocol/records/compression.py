@@ -51,7 +51,14 @@ def decompress(codec: int, data: bytes, limit: int) -> bytes:
     except _TooLargeError:
         message = f"the records exceed {limit} bytes uncompressed"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message) from None
-    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, ValueError, EOFError) as error:
+    except (
+        zlib.error,
+        zstandard.ZstdError,
+        cramjam.DecompressionError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+    ) as error:
         # lz4 reports damage as RuntimeError, and an end that came too soon as EOFError.
         message = f"the records are not valid {Codec(codec).name}: {error}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error

@@ -1,0 +1,94 @@
+"""Appending for producers: from the batch a producer sent to the log, all partitions of a request in one round trip.
+
+Knows the checks a batch must pass and what a stale topic means; nothing of messages. Offsets, idempotence and the
+fence are decided by the append script (KIP-98, KIP-360).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from korvet.config import Settings
+from korvet.domain.topics import Topic
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.compression import Codec
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Append, Appended
+
+Result = Appended | KafkaError
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What a producer sent for one partition; `find` gives the topic, anew after it turned out to be stale."""
+
+    find: Callable[[], Topic]
+    partition: int
+    records: bytes | bytearray | memoryview | None
+
+
+class Appender:
+    """Appends for the producers of one worker. `refresh` makes the registry look at Redis again."""
+
+    def __init__(self, log: LogStore, settings: Settings, refresh: Callable[[], None]) -> None:
+        self._log = log
+        self._settings = settings
+        self._refresh = refresh
+
+    def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
+        """Append each delivery; returns what became of each, in order.
+
+        `zstd_known` says that the producer's version may send zstd (KIP-110). A topic that was deleted and made anew
+        since this worker last looked is fenced by its id; it is looked up once more and the append repeated, which is
+        safe since the fence wrote nothing.
+        """
+        results: list[Result | None] = [None] * len(deliveries)
+        self._run(deliveries, results, zstd_known=zstd_known)
+        stale = [place for place, result in enumerate(results) if _is_unknown(result)]
+        if stale:
+            self._refresh()
+            for place in stale:
+                results[place] = None
+            self._run(deliveries, results, zstd_known=zstd_known)
+        return [result for result in results if result is not None]
+
+    def _run(self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool) -> None:
+        """Fill the places of `results` that are None."""
+        appends: list[tuple[int, Append]] = []
+        for place, delivery in enumerate(deliveries):
+            if results[place] is None:
+                try:
+                    appends.append((place, self._prepare(delivery, zstd_known=zstd_known)))
+                except KafkaError as error:
+                    results[place] = error
+        if appends:
+            written = self._log.append([each for _, each in appends])
+            for (place, _), result in zip(appends, written, strict=True):
+                results[place] = result
+
+    def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append:
+        """Check a delivery and decode its records; raises KafkaError with what is wrong."""
+        topic = delivery.find()
+        partition = topic.partition(delivery.partition)
+        batch = produced_batch(delivery.records, topic.config.max_message_bytes)
+        if batch.header.codec == Codec.zstd and not zstd_known:
+            message = "zstd needs version 7 of Produce"
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+        header = batch.header
+        records = batch.records(self._settings.record_decompressed_max_bytes)
+        return Append(
+            partition=partition,
+            records=records,
+            at_rest=topic.config.at_rest,
+            batch_bytes=header.size_bytes,
+            max_timestamp=max([record.timestamp for record in records]),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+
+
+def _is_unknown(result: Result | None) -> bool:
+    return isinstance(result, KafkaError) and result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,121 @@
+"""Offsets by question: the start and end of a log, the offset that belongs to a timestamp, the end of an epoch.
+
+Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp goes
+through the log from its start: correct, and slow on a long log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from korvet.domain.cluster import LEADER_EPOCH
+from korvet.errors import KafkaError
+from korvet.storage.entry import StoredRecord
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Bounds, Partition, Read
+
+SCAN_COUNT = 1000
+"""Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
+
+
+class SpecialTimestamp(IntEnum):
+    """Negative timestamps of ListOffsets, each a question of its own."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+class OffsetFound(msgspec.Struct, frozen=True):
+    """An offset with its timestamp (ms) and leader epoch; all -1 where no record answers the question."""
+
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A timestamp in ms, or a SpecialTimestamp, for one partition."""
+
+    partition: Partition
+    timestamp: int
+
+
+class Offsets:
+    """Answers questions for offsets."""
+
+    def __init__(self, log: LogStore) -> None:
+        self._log = log
+
+    def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
+        """Answer each question, in order.
+
+        A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
+        """
+        bounds = self._log.bounds([question.partition for question in questions])
+        return [
+            found if isinstance(found, KafkaError) else self._answer(question, found)
+            for question, found in zip(questions, bounds, strict=True)
+        ]
+
+    def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
+        """Return the end of the log for each partition asked for its present leader epoch; none for another epoch."""
+        bounds = self._log.bounds([partition for partition, _ in partitions])
+        answers: list[OffsetFound | KafkaError] = []
+        for (_, epoch), found in zip(partitions, bounds, strict=True):
+            if isinstance(found, KafkaError):
+                answers.append(found)
+            elif epoch == LEADER_EPOCH:
+                answers.append(OffsetFound(found.high_watermark, leader_epoch=LEADER_EPOCH))
+            else:
+                answers.append(OffsetFound())
+        return answers
+
+    def _answer(self, question: Question, bounds: Bounds) -> OffsetFound | KafkaError:
+        try:
+            match question.timestamp:
+                case SpecialTimestamp.LATEST:
+                    return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
+                case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+                    return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
+                case SpecialTimestamp.LATEST_TIERED | SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
+                    return OffsetFound()
+                case SpecialTimestamp.MAX_TIMESTAMP:
+                    return self._largest(question.partition, bounds)
+                case timestamp:
+                    return self._first_from(question.partition, bounds, timestamp)
+        except KafkaError as error:
+            return error
+
+    def _first_from(self, partition: Partition, bounds: Bounds, timestamp: int) -> OffsetFound:
+        for step in self._steps(partition, bounds):
+            for offset, at, *_ in step:
+                if at >= timestamp:
+                    return OffsetFound(offset, at, LEADER_EPOCH)
+        return OffsetFound()
+
+    def _largest(self, partition: Partition, bounds: Bounds) -> OffsetFound:
+        largest = OffsetFound()
+        for step in self._steps(partition, bounds):
+            offset, at, *_ = max(step, key=lambda record: record[1])
+            if at > largest.timestamp:
+                largest = OffsetFound(offset, at, LEADER_EPOCH)
+        return largest
+
+    def _steps(self, partition: Partition, bounds: Bounds) -> Iterator[list[StoredRecord]]:
+        """Yield the records of the log up to the high watermark, a step at a time."""
+        offset = bounds.first_offset
+        while offset < bounds.high_watermark:
+            [fetched] = self._log.read([Read(partition, offset, SCAN_COUNT)])
+            if isinstance(fetched, KafkaError):
+                raise fetched
+            if not fetched.records:
+                return
+            yield fetched.records
+            offset = fetched.records[-1][0] + 1

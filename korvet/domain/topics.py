@@ -1,0 +1,220 @@
+"""Topics: their names and identity, creation and deletion, and the registry that each worker keeps in memory.
+
+Knows the rules for names and partition counts and how the registry in Redis is followed; nothing of messages. The
+registry is a cache: a topic that is not in it is looked for in Redis before it is called unknown, and a topic that
+was deleted or made anew meanwhile is fenced by its id in every script, so a stale row costs a retry and no record.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from collections.abc import Callable, Mapping
+
+import msgspec
+from gevent.lock import RLock
+
+from korvet.config import Settings
+from korvet.domain import topic_config
+from korvet.domain.topic_config import TopicConfig
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.log_types import Partition
+from korvet.storage.topic_store import TopicRow, TopicStore
+
+NAME_LENGTH_MAX = 249
+"""Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
+
+PARTITIONS_MAX = 10_000
+"""Partitions of one topic: one script creates them all, in a few milliseconds, and no request may ask for more."""
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of the registry. `id` are the 16 bytes of the wire; `partitions` are in order of their index."""
+
+    name: str
+    id: bytes
+    partitions: tuple[Partition, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+
+    def partition(self, index: int) -> Partition:
+        """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        if not 0 <= index < len(self.partitions):
+            message = f"topic {self.name} has no partition {index}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return self.partitions[index]
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to be made; partitions and replication factor -1 mean the broker's defaults (KIP-464)."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = {}
+
+
+def check_name(name: str, reserved_prefix: str) -> None:
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION where `name` can be no topic's name, saying why."""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"the length of {len(name)} characters exceeds {NAME_LENGTH_MAX}"
+    elif not _NAME.fullmatch(name):
+        problem = "it contains characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif reserved_prefix and name.startswith(reserved_prefix):
+        problem = f"names that start with '{reserved_prefix}' are reserved"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def id_text(topic_id: bytes) -> str:
+    """Return a topic id as Kafka's tools print it: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def new_id() -> bytes:
+    """Return a random topic id, never one of those that Kafka reserves (zero and one) or that begin with a dash."""
+    while True:
+        # A leading dash would read as an option in Kafka's command-line tools, which avoid it likewise.
+        topic_id = uuid.uuid4().bytes
+        if not id_text(topic_id).startswith("-"):
+            return topic_id
+
+
+class Topics:
+    """The registry of one worker. Its methods raise StorageUnavailableError where Redis had to be asked and is away."""
+
+    def __init__(
+        self, store: TopicStore, settings: Settings, partition_of: Callable[[str, int, str, int], Partition]
+    ) -> None:
+        """`partition_of` gives a partition of the log from topic, index, topic id and sequence bits."""
+        self._store = store
+        self._partition_of = partition_of
+        self._settings = settings
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._epoch = -1
+        self._refreshing = RLock()
+
+    def refresh(self) -> None:
+        """Take in what changed in Redis since the last look: one small command where nothing did."""
+        with self._refreshing:
+            if self._epoch >= 0:
+                changes = self._store.changes(self._epoch)
+                if changes is not None:
+                    for name in changes.deletions:
+                        self._forget(name)
+                    for row in changes.upserts:
+                        self._remember(row)
+                    self._epoch = changes.epoch
+                    return
+            registry = self._store.load()
+            self._by_name.clear()
+            self._by_id.clear()
+            for row in registry.rows.values():
+                self._remember(row)
+            self._epoch = registry.epoch
+
+    def all(self) -> list[Topic]:
+        """Return every topic, by name, as of now."""
+        self.refresh()
+        return self.cached()
+
+    def cached(self) -> list[Topic]:
+        """Return every topic, by name, as this worker last saw them."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def find(self, name: str) -> Topic:
+        """Return the topic of that name; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            self.refresh()
+            topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        return topic
+
+    def find_by_id(self, topic_id: bytes) -> Topic:
+        """Return the topic of that id; raises KafkaError UNKNOWN_TOPIC_ID where there is none."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            self.refresh()
+            topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return topic
+
+    def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Make a topic, or only check that it could be made; returns it as it is, or would be.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
+        TOPIC_ALREADY_EXISTS. When it returns, every worker finds the topic.
+        """
+        row = self._row(new)
+        if self._exists(new.name):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
+        if not validate_only:
+            self._store.create(row)
+            self.refresh()
+            topic = self._by_name.get(new.name)
+            if topic is not None and id_text(topic.id) == row.id:
+                return topic
+        return self._topic(row)
+
+    def delete(self, topic: Topic) -> None:
+        """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster."""
+        self._store.delete(topic.name, id_text(topic.id), len(topic.partitions))
+        self.refresh()
+
+    def _exists(self, name: str) -> bool:
+        self.refresh()
+        return name in self._by_name
+
+    def _row(self, new: NewTopic) -> TopicRow:
+        check_name(new.name, self._settings.topic_reserved_prefix)
+        partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            message = f"Number of partitions must be between 1 and {PARTITIONS_MAX}, not {partitions}."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if new.replication_factor < 1 and new.replication_factor != -1:
+            message = f"Replication factor must be larger than 0, or -1 for the default, not {new.replication_factor}."
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        configs = {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
+        # These shape what is stored: a later change of the broker's defaults must not change how it is read.
+        for entry in topic_config.entries(configs, self._settings):
+            if entry.name in topic_config.FIXED_AT_CREATION:
+                configs[entry.name] = entry.value
+        return TopicRow(name=new.name, id=id_text(new_id()), partitions=partitions, configs=configs)
+
+    def _remember(self, row: TopicRow) -> None:
+        self._forget(row.name)
+        topic = self._topic(row)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    def _forget(self, name: str) -> None:
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            self._by_id.pop(topic.id, None)
+
+    def _topic(self, row: TopicRow) -> Topic:
+        config = topic_config.effective(row.configs, self._settings)
+        return Topic(
+            name=row.name,
+            id=base64.urlsafe_b64decode(row.id + "=="),
+            partitions=tuple(
+                self._partition_of(row.name, index, row.id, config.sequence_bits)
+                for index in range(row.partitions)
+            ),
+            overrides=row.configs,
+            config=config,
+        )

@@ -1,0 +1,44 @@
+"""ApiVersions (key 18), versions 0-4: what this broker serves, as the table of handlers says.
+
+From version 3 on the client names its software, and a name that is no name is refused (KIP-511). A version that is
+not served never comes here: dispatch answers it in version 0 with `unsupported`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from korvet.protocol.schema import Api
+
+REQUEST = ApiVersionsRequest
+SOFTWARE_VERSION_FIRST = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: ApiVersionsRequest, caller: Caller, broker: Broker) -> ApiVersionsResponse:
+    """Answer with every API that is served. No feature is finalized: none that clients ask for is built."""
+    if caller.version >= SOFTWARE_VERSION_FIRST:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
+                )
+    return ApiVersionsResponse(api_keys=[_row(api) for api in broker.apis], finalized_features_epoch=0)
+
+
+def refuse(_request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
+    """Answer with an error alone."""
+    return ApiVersionsResponse(error_code=error.code)
+
+
+def unsupported() -> ApiVersionsResponse:
+    """Answer, in version 0, a version that is not served: with this API's own range, to ask again in (KIP-511)."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(REQUEST.api)])
+
+
+def _row(api: Api) -> ApiVersion:
+    first, last = api.advertised
+    return ApiVersion(api_key=api.key, min_version=first, max_version=last)

@@ -1,0 +1,79 @@
+"""DeleteTopics (key 20), versions 1-6: deletes topics, records and all, each by one atomic script.
+
+Version 6 names topics or gives ids. Deletion can be forbidden by delete.topic.enable; clients older than version 3 do
+not know that code and get INVALID_REQUEST, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from korvet.domain.topics import Topic
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from korvet.protocol.wire import ZERO_UUID
+
+REQUEST = DeleteTopicsRequest
+STATES_VERSION_FIRST = 6
+DISABLED_VERSION_FIRST = 3
+
+
+def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> DeleteTopicsResponse:
+    """Delete each topic; one that cannot be does not keep the others from it."""
+    if not broker.settings.delete_topic_enable:
+        known = caller.version >= DISABLED_VERSION_FIRST
+        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
+    states = _states(request)
+    times = Counter((state.name, state.topic_id) for state in states)
+    results = []
+    for (name, topic_id), count in times.items():
+        if count > 1:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
+            results.append(_failed(name, topic_id, error))
+        else:
+            results.append(_delete(name, topic_id, broker))
+    return DeleteTopicsResponse(responses=results)
+
+
+def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    """Answer every topic with the error."""
+    return DeleteTopicsResponse(
+        responses=[_failed(state.name, state.topic_id, error) for state in _states(request)]
+    )
+
+
+def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+
+
+def _delete(name: str | None, topic_id: bytes, broker: Broker) -> DeletableTopicResult:
+    try:
+        topic = _find(name, topic_id, broker)
+        broker.topics.delete(topic)
+    except KafkaError as error:
+        return _failed(name, topic_id, error)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _find(name: str | None, topic_id: bytes, broker: Broker) -> Topic:
+    if name is None:
+        return broker.topics.find_by_id(topic_id)
+    if topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or by its id, not by both.")
+    try:
+        return broker.topics.find(name)
+    except KafkaError as error:
+        raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
+
+
+def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+    )

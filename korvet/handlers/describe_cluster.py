@@ -1,0 +1,41 @@
+"""DescribeCluster (key 60), versions 0-2: the brokers, for administration clients (KIP-700).
+
+Controllers cannot be asked for: there are no separate ones (KIP-919), and no broker is ever fenced (version 2).
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.describe_cluster import (
+    ENDPOINT_BROKERS,
+    ENDPOINT_CONTROLLERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+REQUEST = DescribeClusterRequest
+
+
+def handle(request: DescribeClusterRequest, _caller: Caller, broker: Broker) -> DescribeClusterResponse:
+    """Answer with the live brokers."""
+    if request.endpoint_type == ENDPOINT_CONTROLLERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
+    if request.endpoint_type != ENDPOINT_BROKERS:
+        message = f"endpoint type {request.endpoint_type} is unknown"
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
+    cluster = broker.cluster
+    return DescribeClusterResponse(
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
+            for each in cluster.brokers
+        ],
+    )
+
+
+def refuse(_request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+    """Answer with the error."""
+    return DescribeClusterResponse(error_code=error.code, error_message=error.message or None, cluster_id="")

@@ -1,0 +1,68 @@
+"""FindCoordinator (key 10), versions 0-6: which broker keeps a group. Any does, so it is this one.
+
+Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not supported: their
+keys get INVALID_REQUEST, which ends such a client at once, with the reason, instead of leaving it to retry.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.cluster import BrokerAddress
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+REQUEST = FindCoordinatorRequest
+BATCH_VERSION_FIRST = 4
+GROUP = 0
+UNSUPPORTED = {1: "transactions are not supported", 2: "share groups are not supported"}
+NOWHERE = BrokerAddress(-1, "", -1)
+
+
+def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> FindCoordinatorResponse:
+    """Answer each key with this broker."""
+    code, message, address = ErrorCode.NONE, None, broker.cluster.this
+    if request.key_type != GROUP:
+        message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
+        code, address = ErrorCode.INVALID_REQUEST, NOWHERE
+    return _response(request, code, message, address, batch=caller.version >= BATCH_VERSION_FIRST)
+
+
+def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+    """Answer every key with the error; only the form with several keys lists any."""
+    batch = bool(request.coordinator_keys)
+    return _response(request, error.code, error.message or None, NOWHERE, batch=batch)
+
+
+def _response(
+    request: FindCoordinatorRequest,
+    code: ErrorCode,
+    message: str | None,
+    address: BrokerAddress,
+    *,
+    batch: bool,
+) -> FindCoordinatorResponse:
+    if not batch:
+        return FindCoordinatorResponse(
+            error_code=code,
+            error_message=message,
+            node_id=address.broker_id,
+            host=address.host,
+            port=address.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(
+                key=key,
+                node_id=address.broker_id,
+                host=address.host,
+                port=address.port,
+                error_code=code,
+                error_message=message,
+            )
+            for key in request.coordinator_keys
+        ]
+    )

@@ -1,0 +1,50 @@
+"""What a handler is given: who asks, and the broker it may call.
+
+Knows types only. `Broker` is what one worker is made of; it is built once, in the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from korvet.config import Settings
+from korvet.domain.append import Appender
+from korvet.domain.cluster import Cluster
+from korvet.domain.fetch import Fetcher
+from korvet.domain.offsets import Offsets
+from korvet.domain.producers import ProducerIds
+from korvet.domain.topics import Topics
+from korvet.errors import KafkaError
+from korvet.protocol.schema import Api, Message
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sent a request, and in which version of its API."""
+
+    client_id: str | None
+    peer: str
+    version: int
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a broker that handlers call; `apis` are those it serves."""
+
+    settings: Settings
+    apis: tuple[Api, ...]
+    cluster: Cluster
+    topics: Topics
+    appender: Appender
+    fetcher: Fetcher
+    offsets: Offsets
+    producer_ids: ProducerIds
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """One row of the dispatch table; the functions take the request class of their own module."""
+
+    request: type[Message]
+    handle: Callable[[Any, Caller, Broker], Message | None]
+    refuse: Callable[[Any, KafkaError], Message | None]

@@ -1,0 +1,28 @@
+"""InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
+
+Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): that
+producer begins anew. Transactions are not supported.
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+REQUEST = InitProducerIdRequest
+
+
+def handle(request: InitProducerIdRequest, _caller: Caller, broker: Broker) -> InitProducerIdResponse:
+    """Hand out the next id."""
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
+    return InitProducerIdResponse(producer_id=broker.producer_ids.take(), producer_epoch=0)
+
+
+def refuse(_request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
+    """Answer with the error; the retriable code of this API is the coordinator's (KIP-98)."""
+    code = error.code
+    if code is ErrorCode.KAFKA_STORAGE_ERROR:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return InitProducerIdResponse(error_code=code, producer_epoch=-1)

@@ -1,0 +1,95 @@
+"""ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special ones.
+
+Which special timestamps a client may use depends on its version; others are UNSUPPORTED_VERSION for the partition,
+never an offset. There are no transactions, so both isolation levels see the same end.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.fetch import check_leader_epoch
+from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+REQUEST = ListOffsetsRequest
+LEADER_EPOCH_VERSION_FIRST = 4
+SPECIAL_SINCE: dict[int, int] = {
+    SpecialTimestamp.LATEST: 0,
+    SpecialTimestamp.EARLIEST: 0,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version from which on a special timestamp may be asked for (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
+
+
+def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListOffsetsResponse:
+    """Answer for each partition; one that is named twice gets INVALID_REQUEST, as Kafka does."""
+    places: list[Question | KafkaError] = []
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            place = (topic.name, partition.partition_index)
+            if place in seen:
+                places.append(KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice"))
+            else:
+                places.append(_question(topic.name, partition, caller, broker))
+            seen.add(place)
+    found = iter(broker.offsets.find([each for each in places if isinstance(each, Question)]))
+    answers = iter([next(found) if isinstance(each, Question) else each for each in places])
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[_response(each.partition_index, next(answers), caller) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+    """Answer every partition with the error."""
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=error.code)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _question(
+    name: str, asked: ListOffsetsPartition, caller: Caller, broker: Broker
+) -> Question | KafkaError:
+    try:
+        partition = broker.topics.find(name).partition(asked.partition_index)
+        check_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as error:
+        return error
+    if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not known")
+    return Question(partition, asked.timestamp)
+
+
+def _response(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:
+    if isinstance(answer, KafkaError):
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=answer.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=answer.timestamp,
+        offset=answer.offset,
+        # Not ignorable in the schema: older versions have no leader epoch to carry (KIP-320).
+        leader_epoch=answer.leader_epoch if caller.version >= LEADER_EPOCH_VERSION_FIRST else -1,
+    )

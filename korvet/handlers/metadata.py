@@ -1,0 +1,115 @@
+"""Metadata (key 3), versions 0-13: the brokers, and all, named or identified topics, which asking may create.
+
+Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
+version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked for from version 12 on.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.cluster import LEADER_EPOCH, Cluster
+from korvet.domain.topics import NewTopic, Topic, check_name
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from korvet.protocol.wire import ZERO_UUID
+
+REQUEST = MetadataRequest
+TOPIC_ID_VERSION_FIRST = 12
+
+
+def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> MetadataResponse:
+    """Describe the cluster and the topics asked for."""
+    if request.topics is None or (caller.version == 0 and not request.topics):
+        topics = [_described(topic, broker.cluster) for topic in _all(broker)]
+    else:
+        topics = _asked(request, caller, broker)
+    cluster = broker.cluster
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
+            for each in cluster.brokers
+        ],
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=topics,
+    )
+
+
+def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    """Answer every topic asked for with the error; version 13 carries it for the whole response too."""
+    # A null name is legal only in the versions that can ask for an id; an empty one is in all.
+    topics = [_failed(topic.name or "", topic.topic_id, error) for topic in request.topics or ()]
+    return MetadataResponse(topics=topics, error_code=error.code)
+
+
+def _all(broker: Broker) -> list[Topic]:
+    try:
+        return broker.topics.all()
+    except StorageUnavailableError:
+        # What this worker knows is better than nothing: clients find the brokers and wait with them.
+        return broker.topics.cached()
+
+
+def _asked(request: MetadataRequest, caller: Caller, broker: Broker) -> list[MetadataResponseTopic]:
+    answers: dict[str | bytes, MetadataResponseTopic] = {}
+    for topic in request.topics or ():
+        if (topic.name is None or topic.topic_id != ZERO_UUID) and caller.version < TOPIC_ID_VERSION_FIRST:
+            message = f"Topic IDs are not supported in requests for version {caller.version}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        key = topic.topic_id if topic.name is None else topic.name
+        if key in answers:
+            continue
+        try:
+            found = _find(topic, broker, may_create=request.allow_auto_topic_creation)
+        except KafkaError as error:
+            answers[key] = _failed(topic.name, topic.topic_id, error)
+        else:
+            answers[key] = _described(found, broker.cluster)
+    return list(answers.values())
+
+
+def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> Topic:
+    if asked.name is None:
+        return broker.topics.find_by_id(asked.topic_id)
+    check_name(asked.name, broker.settings.topic_reserved_prefix)
+    try:
+        return broker.topics.find(asked.name)
+    except KafkaError as error:
+        creates = may_create and broker.settings.auto_create_topics_enable
+        if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    try:
+        return broker.topics.create(NewTopic(name=asked.name))
+    except KafkaError as refusal:
+        if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return broker.topics.find(asked.name)  # another client was faster
+
+
+def _described(topic: Topic, cluster: Cluster) -> MetadataResponseTopic:
+    partitions = []
+    for index in range(len(topic.partitions)):
+        leader = cluster.leader(topic.name, index)
+        partitions.append(
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+            )
+        )
+    return MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
+
+
+def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> MetadataResponseTopic:
+    # Clients wait and ask again for a leader that is not available, which is what a lost Redis comes to.
+    code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, StorageUnavailableError) else error.code
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)

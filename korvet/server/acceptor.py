@@ -1,0 +1,115 @@
+"""A worker's accept loop and the connections it holds.
+
+Knows listening sockets and greenlets; nothing of requests. A worker that is replaced goes on accepting until its
+queue is empty, since the kernel resets what is still in the queue of a socket that closes.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket as plain_socket
+
+import gevent
+import gevent.socket
+
+from korvet.config import Address, Settings
+from korvet.logs import Log
+from korvet.server import metrics
+from korvet.server.budget import ByteBudget
+from korvet.server.connection import Connection, Limits
+from korvet.server.dispatch import Dispatcher
+
+_log = Log(__name__)
+
+BACKLOG = 4096
+"""Connections the kernel may hold for a worker that is busy; the system's somaxconn may lower it."""
+
+PAUSE_SECONDS = 0.1
+"""Pause where the system has no descriptors or memory for another connection: those that close will free some."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listen(address: Address) -> gevent.socket.socket:
+    """Return a listening socket of this process's own on an address that its siblings listen on too."""
+    family = plain_socket.AF_INET6 if ":" in address.host else plain_socket.AF_INET
+    listener = gevent.socket.socket(family, plain_socket.SOCK_STREAM)
+    listener.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_REUSEADDR, 1)
+    listener.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_REUSEPORT, 1)
+    listener.bind((address.host, address.port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+class Acceptor:
+    """Accepts connections and serves each in a greenlet of its own."""
+
+    def __init__(self, listener: gevent.socket.socket, dispatcher: Dispatcher, settings: Settings) -> None:
+        self._listener = listener
+        self._dispatcher = dispatcher
+        self._connections_max = settings.max_connections
+        self._limits = Limits.of(settings)
+        self._budget = ByteBudget(settings.queued_max_request_bytes)
+        self._connections: dict[Connection, gevent.Greenlet[..., None]] = {}
+        self._refusing = False
+
+    def run(self) -> None:
+        """Accept until killed."""
+        while True:
+            try:
+                client, address = self._listener.accept()
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    _log.warning("cannot accept connections", reason=str(error))
+                    gevent.sleep(PAUSE_SECONDS)
+                continue  # any other error concerns a peer that went before it was accepted
+            self._serve(client, address)
+
+    def close(self) -> None:
+        """Accept what the kernel has queued, then stop listening."""
+        self._listener.settimeout(0)
+        while True:
+            try:
+                client, address = self._listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    break
+                continue
+            self._serve(client, address)
+        self._listener.close()
+
+    def drain(self, seconds: float) -> int:
+        """End every connection behind its present request; returns how many had to be cut off after `seconds`."""
+        for connection in list(self._connections):
+            connection.drain()
+        greenlets = list(self._connections.values())
+        gevent.joinall(greenlets, timeout=seconds)
+        left = [greenlet for greenlet in greenlets if not greenlet.dead]
+        gevent.killall(left)
+        return len(left)
+
+    def _serve(self, client: gevent.socket.socket, address: tuple[object, ...]) -> None:
+        peer = f"{address[0]}:{address[1]}"
+        if len(self._connections) >= self._connections_max:
+            if not self._refusing:  # one line for a whole crowd
+                _log.warning("connections refused", peer=peer, limit=self._connections_max)
+            self._refusing = True
+            metrics.CONNECTIONS_CLOSED.labels("refused").inc()
+            client.close()
+            return
+        self._refusing = False
+        client.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
+        client.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
+        connection = Connection(client, peer, self._dispatcher, self._limits, self._budget)
+        metrics.CONNECTIONS_OPENED.inc()
+        metrics.CONNECTIONS.inc()
+        self._connections[connection] = gevent.spawn(self._run, connection)
+
+    def _run(self, connection: Connection) -> None:
+        try:
+            connection.serve()
+        finally:
+            metrics.CONNECTIONS.dec()
+            del self._connections[connection]

@@ -1,0 +1,68 @@
+"""How many bytes of large requests a worker holds at once (queued.max.request.bytes).
+
+Knows numbers and who waits for them; nothing of connections. Bytes are charged as they arrive, never by the size that
+a peer announces: a peer that announces much and sends little takes nothing from others.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from gevent.event import Event
+
+
+class OverBudgetError(Exception):
+    """The worker held too many bytes of requests for too long to take in more of this one."""
+
+
+class ByteBudget:
+    """The budget of one worker, `bytes_max` in all."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._free = bytes_max
+        self._bytes_max = bytes_max
+        self._returned = Event()
+
+    def charge(self, wait_seconds: float) -> Charge:
+        """Begin a charge; each addition waits `wait_seconds` at the most for others to give back."""
+        return Charge(self, wait_seconds)
+
+    def take(self, size: int, wait_seconds: float) -> None:
+        """Take `size` bytes; raises OverBudgetError where they do not become free in time."""
+        while size > self._free:
+            self._returned.clear()
+            if not self._returned.wait(wait_seconds):
+                message = f"requests of more than {self._bytes_max} bytes are being received or served"
+                raise OverBudgetError(message)
+        self._free -= size
+
+    def give_back(self, size: int) -> None:
+        """Return `size` bytes."""
+        self._free += size
+        self._returned.set()
+
+
+class Charge:
+    """What one request holds of a budget; a context manager that gives it back."""
+
+    __slots__ = ("_budget", "_taken", "_wait_seconds")
+
+    def __init__(self, budget: ByteBudget, wait_seconds: float) -> None:
+        self._budget = budget
+        self._wait_seconds = wait_seconds
+        self._taken = 0
+
+    def add(self, size: int) -> None:
+        """Take `size` bytes more; raises OverBudgetError."""
+        self._budget.take(size, self._wait_seconds)
+        self._taken += size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._taken:
+            self._budget.give_back(self._taken)

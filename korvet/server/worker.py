@@ -1,0 +1,136 @@
+"""A worker: one process that serves clients, from its own accept queue to its own connections to Redis.
+
+Knows how a broker is put together and how a worker lives and drains; nothing of requests. It binds a socket of its
+own with SO_REUSEPORT after the fork, so that the kernel gives each worker a queue of its own. Nothing is
+monkey-patched: greenlets use gevent's sockets and locks by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+from collections.abc import Callable
+
+import gevent
+import gevent.socket
+import msgspec
+from gevent.event import Event
+
+from korvet.config import Settings
+from korvet.domain.append import Appender
+from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.fetch import Fetcher
+from korvet.domain.offsets import Offsets
+from korvet.domain.producers import ProducerIds
+from korvet.domain.topics import Topics
+from korvet.handlers import HANDLERS
+from korvet.handlers.handler import Broker
+from korvet.logs import Log
+from korvet.server.acceptor import Acceptor, listen
+from korvet.server.dispatch import Dispatcher
+from korvet.server.slot import WorkerSlot
+from korvet.storage.keys import Keys
+from korvet.storage.log_store import LogStore
+from korvet.storage.producer_store import ProducerStore
+from korvet.storage.resp import Redis
+from korvet.storage.subscriptions import Subscriptions
+from korvet.storage.topic_store import TopicStore
+
+_log = Log(__name__)
+
+
+class Storage(msgspec.Struct, frozen=True):
+    """A worker's connections to Redis: small commands, large replies, and news of appends."""
+
+    redis: Redis
+    reads: Redis
+    subscriptions: Subscriptions
+
+    @classmethod
+    def of(cls, settings: Settings) -> Storage:
+        """Prepare the connections; each is made at its first use."""
+
+        def client() -> Redis:
+            return Redis(
+                settings.redis_url,
+                timeout_ms=settings.redis_timeout_ms,
+                connect_timeout_ms=settings.redis_connect_timeout_ms,
+            )
+
+        subscriptions = Subscriptions(
+            settings.redis_url,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            linger_ms=settings.subscription_linger_ms,
+        )
+        return cls(client(), client(), subscriptions)
+
+    def close(self) -> None:
+        """Close all of them."""
+        self.subscriptions.close()
+        self.reads.close()
+        self.redis.close()
+
+
+def main(settings: Settings, slot: WorkerSlot) -> None:
+    """Serve clients until SIGTERM, or until the supervisor is gone; then drain and return.
+
+    Raises StorageUnavailableError where Redis is away at the start.
+    """
+    _raise_descriptor_limit()
+    stopping = Event()
+    gevent.signal_handler(signal.SIGTERM, stopping.set)
+    gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
+    storage = Storage.of(settings)
+    broker = build_broker(settings, storage, slot)
+    broker.topics.refresh()
+    acceptor = Acceptor(listen(slot.listen), Dispatcher(HANDLERS, broker), settings)
+    accepting = gevent.spawn(acceptor.run)
+    slot.ready()
+    stopping.wait()
+    slot.draining()
+    accepting.kill()
+    acceptor.close()
+    broker.fetcher.drain()
+    cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
+    if cut_off:
+        _log.warning("connections cut off at the end of the drain", connections=cut_off)
+    storage.close()
+
+
+def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Broker:
+    """Put a broker together on `storage`."""
+    keys = Keys(settings.namespace)
+    log = LogStore(
+        storage.redis,
+        storage.reads,
+        keys,
+        decompressed_bytes_max=settings.record_decompressed_max_bytes,
+    )
+    topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
+    this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
+    return Broker(
+        settings=settings,
+        apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
+        cluster=Cluster(settings.cluster_id, this),
+        topics=topics,
+        appender=Appender(log, settings, topics.refresh),
+        fetcher=Fetcher(log, storage.subscriptions),
+        offsets=Offsets(log),
+        producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+    )
+
+
+def _when_supervisor_is_gone(life_fd: int, act: Callable[[], object]) -> None:
+    """Nobody writes to the pipe: it becomes readable when its other end is gone."""
+    gevent.socket.wait_read(life_fd)
+    act()
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection is a descriptor; the soft limit of most systems (1024) is for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(
+        ValueError, OSError
+    ):  # an unlimited hard limit may be more than the kernel takes
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
