@@ -61,7 +61,7 @@ clean: ## remove what the other targets made, but no data
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
 # when its interpreter has gone, as after an upgrade of the system.
-$(VENV)/.made: $(if $(wildcard $(BIN)/python),,FORCE)
+$(VENV)/.made: $(shell test -x $(BIN)/python || echo FORCE)
 	$(if $(call first_able,pass),,$(error $(no_python)))
 	$(if $(call first_able,import ensurepip),,$(error $(call no_venv,$(call first_able,pass))))
 	@echo "==> making $(VENV) with $$($(call first_able,import ensurepip) --version)"
