@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 
@@ -13,16 +15,14 @@ INDEX = "{korvet:orders:0}:index"
 ROW = '{"id":"id-1","partitions":1}'
 
 
-def create(
-    client: redis.Redis, name: str = "orders", topic_id: str = "id-1", changes_max: int = 100
-) -> bytes:
+def create(client: Any, name: str = "orders", topic_id: str = "id-1", changes_max: int = 100) -> bytes:
     keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING]
     keys = [key.replace("orders", name) for key in keys]
     epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max])
     return epoch
 
 
-def test_row_state_feed_and_announcement_are_written_together(raw_redis: redis.Redis) -> None:
+def test_row_state_feed_and_announcement_are_written_together(raw_redis: Any) -> None:
     with raw_redis.pubsub() as listener:
         listener.subscribe(REGISTRY)
         assert listener.get_message(timeout=10)["type"] == "subscribe"
@@ -35,7 +35,7 @@ def test_row_state_feed_and_announcement_are_written_together(raw_redis: redis.R
     assert not raw_redis.exists(STREAM)
 
 
-def test_a_topic_that_exists_is_refused_and_left_alone(raw_redis: redis.Redis) -> None:
+def test_a_topic_that_exists_is_refused_and_left_alone(raw_redis: Any) -> None:
     create(raw_redis)
     raw_redis.hset(STATE, "next", "77")
     with pytest.raises(redis.ResponseError, match=r"^TOPIC_ALREADY_EXISTS "):
@@ -44,7 +44,7 @@ def test_a_topic_that_exists_is_refused_and_left_alone(raw_redis: redis.Redis) -
     assert raw_redis.zscore(CHANGES, "orders") == 1
 
 
-def test_side_keys_of_a_former_topic_are_replaced(raw_redis: redis.Redis) -> None:
+def test_side_keys_of_a_former_topic_are_replaced(raw_redis: Any) -> None:
     raw_redis.hset(STATE, mapping={"topic": "former", "next": 99, "moving": 1, "first": 3})
     raw_redis.hset(PRODUCERS, "7", "0 1 0-0@5")
     raw_redis.zadd(INDEX, {"row": 1})
@@ -55,21 +55,21 @@ def test_side_keys_of_a_former_topic_are_replaced(raw_redis: redis.Redis) -> Non
     assert raw_redis.hget(STATE, "first") is None
 
 
-def test_an_existing_stream_is_adopted_as_it_is(raw_redis: redis.Redis) -> None:
+def test_an_existing_stream_is_adopted_as_it_is(raw_redis: Any) -> None:
     raw_redis.xadd(STREAM, {"value": "hello"})
     before = raw_redis.dump(STREAM)
     create(raw_redis)
     assert raw_redis.dump(STREAM) == before
 
 
-def test_the_feed_drops_its_oldest_members_and_tells_how_far(raw_redis: redis.Redis) -> None:
+def test_the_feed_drops_its_oldest_members_and_tells_how_far(raw_redis: Any) -> None:
     for n in range(8):
         create(raw_redis, f"t{n}", changes_max=5)
     feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)
     assert feed == [(b"", 3.0), *((f"t{n}".encode(), n + 1.0) for n in range(3, 8))]
 
 
-def test_a_registry_of_the_wrong_type_is_refused_before_anything_is_written(raw_redis: redis.Redis) -> None:
+def test_a_registry_of_the_wrong_type_is_refused_before_anything_is_written(raw_redis: Any) -> None:
     raw_redis.set(CHANGES, "x")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         create(raw_redis)

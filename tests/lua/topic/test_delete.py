@@ -14,7 +14,7 @@ CHANGES = "{korvet:topics}:changes"
 PER_PARTITION = (STREAM, STATE, PRODUCERS, "{korvet:orders:0}:index", MOVING)
 
 
-def fill(client: redis.Redis, row: str = '{"id":"id-1","partitions":2}') -> None:
+def fill(client: Any, row: str = '{"id":"id-1","partitions":2}') -> None:
     client.hset(REGISTRY, "orders", row)
     client.zadd(CHANGES, {"orders": 5})
     for partition in range(2):
@@ -22,7 +22,7 @@ def fill(client: redis.Redis, row: str = '{"id":"id-1","partitions":2}') -> None
             client.set(key.replace(":0", f":{partition}"), "x")
 
 
-def delete(client: redis.Redis, topic_id: str = "id-1", partitions: int = 2) -> list[Any]:
+def delete(client: Any, topic_id: str = "id-1", partitions: int = 2) -> list[Any]:
     keys = [key.replace(":0", f":{partition}") for partition in range(partitions) for key in PER_PARTITION]
     channels = [f"korvet:orders:{partition}" for partition in range(partitions)]
     args = ["orders", topic_id, REGISTRY, 100, *channels]
@@ -30,14 +30,14 @@ def delete(client: redis.Redis, topic_id: str = "id-1", partitions: int = 2) -> 
     return reply
 
 
-def test_row_logs_and_side_keys_vanish_and_the_feed_remembers(raw_redis: redis.Redis) -> None:
+def test_row_logs_and_side_keys_vanish_and_the_feed_remembers(raw_redis: Any) -> None:
     fill(raw_redis)
     assert delete(raw_redis) == [1, b"6"]
     assert raw_redis.keys() == [CHANGES.encode()]
     assert raw_redis.zscore(CHANGES, "orders") == 6
 
 
-def test_registry_and_partitions_are_told(raw_redis: redis.Redis) -> None:
+def test_registry_and_partitions_are_told(raw_redis: Any) -> None:
     fill(raw_redis)
     channels = [REGISTRY, "korvet:orders:0", "korvet:orders:1"]
     with raw_redis.pubsub() as listener:
@@ -53,26 +53,26 @@ def test_registry_and_partitions_are_told(raw_redis: redis.Redis) -> None:
     ]
 
 
-def test_another_incarnation_is_left_alone(raw_redis: redis.Redis) -> None:
+def test_another_incarnation_is_left_alone(raw_redis: Any) -> None:
     fill(raw_redis)
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
         delete(raw_redis, topic_id="id-0")
     assert len(raw_redis.keys()) == 12
 
 
-def test_an_unknown_topic_is_refused(raw_redis: redis.Redis) -> None:
+def test_an_unknown_topic_is_refused(raw_redis: Any) -> None:
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
         delete(raw_redis)
 
 
-def test_keys_of_not_all_partitions_delete_nothing(raw_redis: redis.Redis) -> None:
+def test_keys_of_not_all_partitions_delete_nothing(raw_redis: Any) -> None:
     fill(raw_redis)
     assert delete(raw_redis, partitions=1) == [0, b"2"]
     assert len(raw_redis.keys()) == 12
 
 
 @pytest.mark.parametrize("row", ["", "{", "[]", "7", '{"id":"id-1"}', '{"id":"id-1","partitions":"2"}'])
-def test_a_malformed_row_is_named_and_nothing_is_deleted(raw_redis: redis.Redis, row: str) -> None:
+def test_a_malformed_row_is_named_and_nothing_is_deleted(raw_redis: Any, row: str) -> None:
     fill(raw_redis, row)
     with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*row of orders is malformed"):
         delete(raw_redis)
