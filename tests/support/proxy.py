@@ -7,11 +7,13 @@ clients, for servers built without it.
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import gevent
 from gevent import socket
+from gevent import ssl as gevent_ssl
 from gevent.event import Event
 from gevent.server import StreamServer
 
@@ -37,9 +39,11 @@ class Proxy:
         if certfile is None or keyfile is None:
             self._server = StreamServer(("127.0.0.1", 0), self._serve)
         else:
-            self._server = StreamServer(("127.0.0.1", 0), self._serve, certfile=certfile, keyfile=keyfile)
+            context = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certfile, keyfile)
+            self._server = StreamServer(("127.0.0.1", 0), self._serve, ssl_context=context)
         self._server.start()
-        self.port: int = self._server.server_port
+        self.port = int(self._server.server_port or 0)
         scheme = "redis" if certfile is None else "rediss"
         self.url = f"{scheme}://127.0.0.1:{self.port}"
 
