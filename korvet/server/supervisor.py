@@ -163,8 +163,12 @@ class Supervisor:
 
     def _fill(self, seat: Seat) -> None:
         seat.respawn_at = None
-        seat.child = self._children.fork(seat, self._settings)
-        _log.info("started", child=seat.child.name, pid=seat.child.pid)
+        seat.child = self._start(seat)
+
+    def _start(self, seat: Seat) -> Child:
+        child = self._children.fork(seat, self._settings)
+        _log.info("started", child=child.name, pid=child.pid)
+        return child
 
     def _on_ready(self, child: Child) -> None:
         _log.debug("ready", child=child.name, pid=child.pid)
@@ -256,7 +260,7 @@ class Supervisor:
         assert rollout is not None  # noqa: S101 - called during one
         seat = rollout.next_seat()
         if seat is not None:
-            rollout.begin(seat, self._children.fork(seat, self._settings))
+            rollout.begin(seat, self._start(seat))
             return
         self._rollout = None
         for other in self._seats:

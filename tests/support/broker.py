@@ -17,6 +17,7 @@ from tests.support import processes
 
 _STOP_SECONDS_MAX = 30.0
 _BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
+_LISTENING = re.compile(r", listening on (\S+)\)")
 _OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 
@@ -55,8 +56,9 @@ class Broker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """`bootstrap` as sockets take it."""
-        host, _, port = self.bootstrap.rpartition(":")
+        """Where it listens, as sockets take it."""
+        listening = _LISTENING.search(self.output())
+        host, _, port = (listening[1] if listening else self.bootstrap).rpartition(":")
         return host.strip("[]"), int(port)
 
     def output(self) -> str:

@@ -26,6 +26,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
     import gevent
     from gevent import socket
     from gevent.event import Event
+    from gevent.pool import Pool
     from gevent.server import StreamServer
 
     from korvet.server import ports
@@ -53,7 +54,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
     ports.prepare_shared(listener)
     listener.bind(slot.listen)
     listener.listen(64)
-    server = StreamServer(listener, serve)
+    server = StreamServer(listener, serve, spawn=Pool())
     server.start()
     slot.ready()
     stop.wait()

@@ -1,0 +1,96 @@
+"""/healthz, /readyz and /metrics, and what a bad peer of that port can do: nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+from pathlib import Path
+
+from tests.support import processes
+from tests.support.broker import Broker, echo_broker
+
+
+def get(broker: Broker, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(broker.ops_address, timeout=20)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def raw(broker: Broker, request: bytes) -> bytes:
+    host, _, port = broker.ops_address.rpartition(":")
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(request)
+        return connection.makefile("rb").read()
+
+
+def test_a_ready_broker_is_healthy_ready_and_has_metrics(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=2) as broker:
+        assert get(broker, "/healthz") == (200, b'{"status": "ok"}\n')
+        status, body = get(broker, "/readyz")
+        assert status == 200
+        assert json.loads(body)["workers"]["accepting"] == 2
+        status, body = get(broker, "/metrics")
+        assert status == 200
+        assert b'korvet_build_info{version="' in body
+        assert b'korvet_workers{state="accepting"} 2.0' in body
+
+
+def test_head_answers_without_a_body_and_all_else_is_refused(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        assert get(broker, "/healthz", "HEAD") == (200, b"")
+        assert get(broker, "/nothing")[0] == 404
+        assert get(broker, "/healthz", "POST")[0] == 501
+
+
+def test_a_head_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        assert b" 431 " in raw(broker, b"GET / HTTP/1.0\r\nx: " + b"x" * 8192)
+        assert get(broker, "/healthz")[0] == 200
+
+
+def test_a_peer_that_sends_half_a_head_is_closed_without_an_answer(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        assert raw(broker, b"GET /healthz HTTP/1.0\r\n") == b""
+
+
+def test_a_draining_broker_is_not_ready_but_alive(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        with socket.create_connection(broker.address, 30) as connection:
+            connection.sendall(b"hello\n")
+            connection.recv(1)
+            broker.signal(signal.SIGTERM)
+            processes.wait_until(lambda: get(broker, "/readyz")[0] == 503, "it is draining")
+            assert json.loads(get(broker, "/readyz")[1])["draining"] is True
+            assert get(broker, "/healthz")[0] == 200
+        assert broker.process.wait(30) == 0
+
+
+def test_a_broker_whose_redis_is_away_is_not_ready(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "redis.timeout.ms=500", workers=1) as broker:
+        server = broker.server_pid()
+        processes.kill(server, signal.SIGSTOP)
+        try:
+            status, body = get(broker, "/readyz")
+            assert status == 503
+            assert json.loads(body)["redis"] != "ok"
+        finally:
+            processes.kill(server, signal.SIGCONT)
+        processes.wait_until(lambda: get(broker, "/readyz")[0] == 200, "it is ready again")
+
+
+def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        for number in range(1, 4):
+            (pid,) = broker.worker_pids()
+            processes.kill(pid)
+            counted = f"korvet_child_restarts_total {number}.0".encode()
+            processes.wait_until(lambda: counted in get(broker, "/metrics")[1], "the restart is counted")  # noqa: B023
+            processes.wait_until(lambda: broker.worker_pids() not in ([], [pid]), "a new worker")  # noqa: B023
+        accepting = b'korvet_workers{state="accepting"} 1.0'
+        processes.wait_until(lambda: accepting in get(broker, "/metrics")[1], "the last one accepts")

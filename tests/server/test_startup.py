@@ -1,0 +1,202 @@
+"""What `korvet serve` refuses to start on: one clear line on stderr, a non-zero exit, nothing left running."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from korvet.config import Address, load
+from korvet.errors import ConfigError
+from korvet.server import data_dir, ports, redis_check
+from tests.support import processes
+from tests.support.broker import echo_broker
+from tests.support.redis_servers import embedded_server
+
+
+def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
+    """Return the one line that a broker with these settings ends with."""
+    with echo_broker(directory / "refused", *values, data_dir=data, ready=False) as broker:
+        assert broker.process.wait(30) == 2
+        assert not processes.children(broker.pid)
+        assert broker.output() == ""
+        lines = [line for line in broker.log().splitlines() if " INFO " not in line and " WARNING " not in line]
+        assert len(lines) == 1, broker.log()
+        return lines[0]
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path, taken: str, redis_url: str) -> None:
+    line = refusal(tmp_path, f"listen={taken}", f"redis.url={redis_url}")
+    assert line == f"korvet: listen {taken}: the port is in use by another process"
+
+
+def test_a_port_in_use_for_ops_is_refused(tmp_path: Path, taken: str, redis_url: str) -> None:
+    line = refusal(tmp_path, f"ops.listen={taken}", f"redis.url={redis_url}")
+    assert line == f"korvet: ops.listen {taken}: the port is in use by another process"
+
+
+def test_the_port_of_a_running_broker_is_refused_although_its_workers_share_it(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with echo_broker(tmp_path, f"redis.url={redis_url}") as broker:
+        line = refusal(tmp_path, f"listen={broker.bootstrap}", f"redis.url={redis_url}")
+        assert "the port is in use" in line
+
+
+def test_the_data_directory_of_a_running_broker_is_refused_with_its_owner(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        line = refusal(tmp_path, data=broker.data_dir)
+        assert f"is in use by process {broker.pid}" in line
+        assert len(broker.worker_pids()) == 2
+
+
+def test_an_unreachable_redis_is_refused_without_its_password(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    line = refusal(tmp_path, f"redis.url=redis://user:geheim@127.0.0.1:{port}/0")
+    assert f"127.0.0.1:{port}" in line
+    assert "refused" in line
+    assert "geheim" not in line
+
+
+def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
+    with embedded_server() as url:
+        with redis.Redis.from_url(url) as client:
+            client.config_set("requirepass", "right")
+        line = refusal(tmp_path, f"redis.url=unix://:geheim@{url.removeprefix('unix://')}")
+    assert "invalid username-password pair" in line
+    assert "geheim" not in line
+
+
+def test_an_evicting_redis_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with embedded_server("--maxmemory-policy", "allkeys-lru") as url:
+        line = refusal(tmp_path, f"redis.url={url}")
+    assert "maxmemory-policy is allkeys-lru, which would delete topics" in line
+
+
+def test_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:
+    with embedded_server("--cluster-enabled", "yes") as url:
+        assert "cluster mode" in refusal(tmp_path, f"redis.url={url}")
+
+
+def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: Path, redis_url: str) -> None:
+    with echo_broker(tmp_path, f"redis.url={redis_url}") as broker:
+        assert "appendonly is off" in broker.log()
+        assert "appendonly is off" in broker.output()
+        assert not broker.data_dir.exists()
+
+
+def test_a_redis_whose_user_may_not_ask_for_info_is_taken_with_a_warning(tmp_path: Path) -> None:
+    with embedded_server() as url:
+        with redis.Redis.from_url(url) as client:
+            client.acl_setuser("korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-info"])
+        url = f"unix://korvet:p@{url.removeprefix('unix://')}"
+        with echo_broker(tmp_path, f"redis.url={url}") as broker:
+            assert "may not run INFO" in broker.log()
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        ({"redis_version": "6.2.14"}, "Redis 6.2.14 is too old: 7.0"),
+        ({"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, "Valkey 7.1.9 is too old: 7.2"),
+        ({}, r"\(no version\) is too old"),
+    ],
+)
+def test_an_old_server_is_refused_by_name_and_version(info: dict[str, object], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        redis_check.judge(info)
+
+
+def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(redis_url: str, raw_redis: redis.Redis) -> None:
+    settings = load(None, {}, {"redis.url": redis_url}).settings
+    first = redis_check.prepare(settings)
+    assert len(first.cluster_id) == 22
+    assert redis_check.prepare(settings).cluster_id == first.cluster_id
+    assert raw_redis.get("korvet:cluster-id") == first.cluster_id.encode()
+    assert raw_redis.info()["number_of_cached_scripts"] > 0
+
+
+def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:
+    settings = load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings
+    assert redis_check.prepare(settings).cluster_id == "mine"
+
+
+def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger() -> None:
+    reservation = ports.reserve("listen", Address("127.0.0.1", 0))
+    listener = socket.socket()
+    ports.prepare_shared(listener)
+    listener.bind(reservation.address)
+    listener.listen()
+    with socket.create_connection(reservation.address) as client:
+        # The side that closes first keeps the connection in TIME_WAIT.
+        listener.accept()[0].close()
+        assert client.recv(1) == b""
+    listener.close()
+    reservation.close()
+    ports.reserve("listen", reservation.address).close()
+
+
+def test_a_reserved_port_takes_no_connection() -> None:
+    with ports.reserve("listen", Address("127.0.0.1", 0)) as reservation, pytest.raises(ConnectionRefusedError):
+        socket.create_connection(reservation.address)
+
+
+def test_ipv6_and_localhost_are_resolved() -> None:
+    with ports.reserve("listen", Address("::1", 0)) as reservation:
+        assert reservation.address.host == "::1"
+    with ports.reserve("listen", Address("localhost", 0)) as reservation:
+        assert reservation.address.host == "127.0.0.1"
+
+
+def test_a_wildcard_is_not_told_to_clients() -> None:
+    with pytest.raises(ConfigError, match="set advertised"):
+        ports.advertised("", Address("0.0.0.0", 9092))  # noqa: S104 - the case under test
+    assert ports.advertised("broker:9", Address("0.0.0.0", 9092)) == ("broker", 9)  # noqa: S104 - as above
+
+
+def test_a_host_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="listen no-such-host.invalid:1"):
+        ports.reserve("listen", Address("no-such-host.invalid", 1))
+
+
+def test_a_deep_data_directory_gets_a_short_socket_that_stays_the_same(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    first = data_dir.open_locked(deep)
+    assert len(str(first.socket)) <= 107
+    first.close()
+    second = data_dir.open_locked(deep)
+    assert second.socket == first.socket
+    second.close()
+    first.socket.parent.rmdir()
+
+
+def test_a_broker_serves_from_a_deep_data_directory(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    with echo_broker(tmp_path, data_dir=deep) as broker:
+        assert (deep / "appendonlydir").is_dir()
+        assert deep.stat().st_mode & 0o077 == 0
+        assert broker.stop() == 0
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "data.dir" in refusal(tmp_path, data=tmp_path / "file" / "data")
+
+
+def test_a_server_that_cannot_read_its_data_is_refused_with_its_last_words(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        broker.stop()
+    (broker.data_dir / "appendonlydir" / "appendonly.aof.1.base.rdb").write_bytes(b"garbage of another program")
+    line = refusal(tmp_path, data=broker.data_dir)
+    assert "the embedded server ended at its start: status 1" in line
+    assert "server.log" in line
