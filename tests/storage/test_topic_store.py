@@ -1,0 +1,161 @@
+"""The registry against a real server: rows, the feed of changes, deletion, rows that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage import topic_store
+from korvet.storage.keys import Keys
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import Changes, Registry, TopicRow, TopicStore
+
+KEYS = Keys("korvet")
+ORDERS = TopicRow(
+    name="orders",
+    id="id-1",
+    partitions=2,
+    configs={"retention.ms": "1000", "storage.format": "record"},
+    assignment=[[0], [1]],
+)
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[TopicStore]:
+    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield TopicStore(client, KEYS)
+    client.close()
+
+
+def row(name: str, topic_id: str = "id") -> TopicRow:
+    return TopicRow(name=name, id=topic_id, partitions=1)
+
+
+def test_a_created_topic_is_loaded_as_it_was_given(store: TopicStore) -> None:
+    assert store.load() == Registry(0, {})
+    assert store.create(ORDERS) == 1
+    assert store.load() == Registry(1, {"orders": ORDERS})
+
+
+def test_a_topic_that_exists_is_refused(store: TopicStore) -> None:
+    store.create(ORDERS)
+    with pytest.raises(KafkaError) as refused:
+        store.create(ORDERS)
+    assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert store.load().epoch == 1
+
+
+def test_changes_since_an_epoch_are_told_once(store: TopicStore) -> None:
+    store.create(row("a"))
+    store.create(row("b"))
+    store.delete("a", "id", 1)
+    store.create(row("c"))
+    assert store.changes(0) == Changes(4, [row("b"), row("c")], ["a"])
+    assert store.changes(2) == Changes(4, [row("c")], ["a"])
+    assert store.changes(4) == Changes(4, [], [])
+
+
+def test_a_recreated_topic_is_an_upsert_of_the_new_one(store: TopicStore) -> None:
+    store.create(row("a", "id-1"))
+    store.delete("a", "id-1", 1)
+    store.create(row("a", "id-2"))
+    assert store.changes(1) == Changes(3, [row("a", "id-2")], [])
+
+
+def test_who_missed_more_than_the_feed_remembers_loads_again(
+    store: TopicStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_store, "CHANGES_MAX", 3)
+    for n in range(5):
+        store.create(row(f"t{n}"))
+    assert store.changes(0) is None
+    assert store.changes(1) is None
+    assert store.changes(2) == Changes(5, [row("t2"), row("t3"), row("t4")], [])
+    assert len(store.load().rows) == 5
+
+
+def test_an_epoch_from_the_future_loads_again(store: TopicStore, raw_redis: Any) -> None:
+    store.create(row("a"))
+    store.create(row("b"))
+    raw_redis.flushall()
+    assert store.changes(2) is None
+    assert store.load() == Registry(0, {})
+
+
+def test_deletion_finds_all_partitions_whatever_the_caller_believes(
+    store: TopicStore, raw_redis: Any
+) -> None:
+    for believed in (0, 1, 5):
+        store.create(ORDERS)
+        for partition in range(2):
+            raw_redis.xadd(KEYS.stream("orders", partition), {"value": "x"})
+        store.delete("orders", "id-1", believed)
+        assert raw_redis.keys() == [KEYS.topic_changes.encode()]
+
+
+def test_deletion_of_another_incarnation_is_refused(store: TopicStore) -> None:
+    store.create(ORDERS)
+    for name, topic_id in (("orders", "id-0"), ("unknown", "id-1")):
+        with pytest.raises(KafkaError) as refused:
+            store.delete(name, topic_id, 2)
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert store.load().rows == {"orders": ORDERS}
+
+
+def test_ten_thousand_partitions_are_created_and_deleted(store: TopicStore, raw_redis: Any) -> None:
+    store.create(TopicRow(name="wide", id="id", partitions=10_000))
+    assert raw_redis.dbsize() == 10_002
+    assert raw_redis.hget(KEYS.state("wide", 9999), "topic") == b"id"
+    store.delete("wide", "id", 10_000)
+    assert raw_redis.keys() == [KEYS.topic_changes.encode()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"id":"x"}',
+        '{"id":"","partitions":1}',
+        '{"id":"x","partitions":0}',
+        '{"id":"x","partitions":"1"}',
+        '{"id":"x","partitions":1,"configs":{"a":1}}',
+        '{"id":"x","partitions":1,"state":"odd"}',
+        b"\xff",
+    ],
+)
+def test_a_malformed_row_is_an_unknown_topic_and_one_log_line(
+    store: TopicStore, raw_redis: Any, caplog: pytest.LogCaptureFixture, text: Any
+) -> None:
+    store.create(ORDERS)
+    store.create(row("bad"))
+    raw_redis.hset(KEYS.topics, "bad", text)
+    assert store.load() == Registry(2, {"orders": ORDERS})
+    assert store.changes(0) == Changes(2, [ORDERS], ["bad"])
+    assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR"]
+    assert "bad" in caplog.text
+
+
+def test_a_name_that_is_not_utf8_is_an_unknown_topic(store: TopicStore, raw_redis: Any) -> None:
+    store.create(ORDERS)
+    raw_redis.hset(KEYS.topics, b"\xff", '{"id":"x","partitions":1}')
+    raw_redis.zadd(KEYS.topic_changes, {b"\xff": 7})
+    assert store.load() == Registry(7, {"orders": ORDERS})
+    assert store.changes(1) == Changes(7, [], ["\\xff"])
+
+
+@pytest.mark.parametrize("key", [KEYS.topics, KEYS.topic_changes])
+def test_a_registry_of_the_wrong_type_is_an_error_that_names_it(
+    store: TopicStore, raw_redis: Any, key: str
+) -> None:
+    store.create(ORDERS)
+    raw_redis.delete(key)
+    raw_redis.set(key, "x")
+    for ask in (store.load, lambda: store.changes(0), lambda: store.create(row("b"))):
+        with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR korvet:topics: .*WRONGTYPE"):
+            ask()
