@@ -54,6 +54,25 @@ def encode(message: Message, version: int) -> list[Buffer]:
 @cache
 def decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], Any]:
     """Compile (once) the decoder of `cls` in `version`."""
+    built: Callable[[Buffer, int], Any] = _write_decoder(cls, version).build(
+        f"<{cls.__name__} v{version} decode>", "decode"
+    )
+    return built
+
+
+@cache
+def encoder(cls: type[Message], version: int) -> Encode:
+    """Compile (once) the encoder of `cls` in `version`."""
+    built: Encode = _write_encoder(cls, version).build(f"<{cls.__name__} v{version} encode>", "encode")
+    return built
+
+
+def source(cls: type[Message], version: int) -> tuple[str, str]:
+    """Return the Python text of the decoder and of the encoder of `cls` in `version`, for people to read."""
+    return _write_decoder(cls, version).text(), _write_encoder(cls, version).text()
+
+
+def _write_decoder(cls: type[Message], version: int) -> DecoderSource:
     writer = DecoderSource(version, flexible=cls.api.is_flexible(version))
     writer.line("def decode(buf, pos):")
     writer.depth += 1
@@ -61,13 +80,10 @@ def decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], Any]:
     writer.line(f"room = {ELEMENTS_MAX}")
     result = writer.part(cls)
     writer.line(f"return {result}")
-    built: Callable[[Buffer, int], Any] = writer.build(f"<{cls.__name__} v{version} decode>", "decode")
-    return built
+    return writer
 
 
-@cache
-def encoder(cls: type[Message], version: int) -> Encode:
-    """Compile (once) the encoder of `cls` in `version`."""
+def _write_encoder(cls: type[Message], version: int) -> EncoderSource:
     writer = EncoderSource(version, flexible=cls.api.is_flexible(version))
     writer.line("def encode(m0):")
     writer.depth += 1
@@ -75,8 +91,7 @@ def encoder(cls: type[Message], version: int) -> Encode:
     writer.line("w = out.append")
     writer.part(cls, "m0")
     writer.line("return out")
-    built: Encode = writer.build(f"<{cls.__name__} v{version} encode>", "encode")
-    return built
+    return writer
 
 
 def compile_served(messages: Iterable[type[Message]]) -> int:

@@ -17,6 +17,9 @@ from korvet.protocol.wire import Fixed, Sized
 
 Buffer = bytes | bytearray | memoryview
 
+SHORT_ARRAY_MAX = 8
+"""Elements of an array up to which it has a layout of its own."""
+
 
 class DecoderSource(Source):
     """Writes decoders. `buf`, `pos` and `end` are the locals of every function built."""
@@ -43,8 +46,8 @@ class DecoderSource(Source):
         values.update(zip((row.name for row in run), names, strict=True))
 
     def _tagged_fields(self, tagged: list[Row], values: dict[str, str]) -> None:
+        """Write the reading of a block of tagged fields, which is nearly always a single zero byte."""
         if not tagged:
-            # Nearly always a single zero byte.
             self.line("if buf[pos]: pos = skip_tagged(buf, pos)")
             self.line("else: pos += 1")
             return
@@ -54,6 +57,8 @@ class DecoderSource(Source):
             default = "[]" if row.default == [] else self.constant("D", row.default)
             self.line(f"{values[row.name]} = {default}")
         count, tag, size, stop = (self.name(each) for each in ("n", "tag", "size", "stop"))
+        self.line("if buf[pos]:")
+        self.depth += 1
         self.line(f"{count}, pos = read_tag_count(buf, pos)")
         self.line(f"for _ in range({count}):")
         self.depth += 1
@@ -70,7 +75,8 @@ class DecoderSource(Source):
             self.depth -= 1
         # A tag that is not known here is skipped (KIP-482).
         self.line(f"else: pos = {stop}")
-        self.depth -= 1
+        self.depth -= 2
+        self.line("else: pos += 1")
 
     def _field(self, row: Row) -> str:
         """Write the decoding of one field; returns the expression that holds it."""
@@ -92,12 +98,14 @@ class DecoderSource(Source):
             self.line(f"{value} = {self.part(kind.cls)}")
         return value
 
-    def _length(self, name: str, code: str, *, nullable: bool) -> str:
-        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`."""
+    def _length(self, name: str, code: str, *, nullable: bool, long: bool = False) -> str:
+        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`; `long` is above 127."""
         length = self.name("n")
         if self.flexible:
             self.line(f"{length} = buf[pos]")
             self.line(f"if {length} < 128: pos += 1")
+            if long:
+                self.line(f"elif buf[pos + 1] < 128: {length} += (buf[pos + 1] << 7) - 128; pos += 2")
             self.line(f"else: {length}, pos = read_varint(buf, pos)")
             self.line(f"{length} -= 1")
         else:
@@ -109,7 +117,9 @@ class DecoderSource(Source):
         return length
 
     def _sized(self, kind: Sized, name: str, value: str, *, nullable: bool) -> None:
-        length = self._length(name, "h" if kind.kind == "string" else "i", nullable=nullable)
+        length = self._length(
+            name, "h" if kind.kind == "string" else "i", nullable=nullable, long=kind.kind == "records"
+        )
         stop = self.name("stop")
         taken = {
             "string": f"str(buf[pos:{stop}], 'utf-8')",
@@ -164,12 +174,16 @@ class ArrayOf:
 
     def __init__(self, code: str) -> None:
         self._element = struct.Struct(">" + code)
+        # Most arrays are replica lists: a few numbers.
+        self._short = [struct.Struct(">" + code * count).unpack_from for count in range(SHORT_ARRAY_MAX + 1)]
 
     def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[list[Any], int]:
         """Return `count` values from `position` on, and the position behind them."""
         stop = position + count * self._element.size
         if stop > len(buffer):
             wire.raise_short(stop, buffer)
+        if count <= SHORT_ARRAY_MAX:
+            return list(self._short[count](buffer, position)), stop
         return [each for (each,) in self._element.iter_unpack(buffer[position:stop])], stop
 
 

@@ -7,10 +7,16 @@ particular message.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from korvet.protocol.schema import Kind, ListOf, Part, PartOf, Row
 from korvet.protocol.source import Source, codes_of
-from korvet.protocol.wire import Fixed, Sized
+from korvet.protocol.wire import SMALL_VARINTS, Fixed, Sized, encode_varint
+
+SHORT_ARRAY_MAX = 8
+"""Elements of an array up to which it has a layout of its own."""
 
 
 class EncoderSource(Source):
@@ -41,23 +47,32 @@ class EncoderSource(Source):
         if not tagged:
             self.line("w(b'\\0')")
             return
+        held = [self.name("m") for _ in tagged]
+        unset = []
+        for name, row in zip(held, tagged, strict=True):
+            self.line(f"{name} = {value}.{row.name}")
+            unset.append(
+                f"{name} is None" if row.default is None else f"{name} == {self.constant('D', row.default)}"
+            )
+        # Nearly always there is none.
+        self.line(f"if {' and '.join(unset)}: w(b'\\0')")
+        self.line("else:")
+        self.depth += 1
         tags = self.name("tags")
         self.line(f"{tags} = []")
-        for row in tagged:
-            held = self.name("m")
-            self.line(f"{held} = {value}.{row.name}")
-            unset = "is None" if row.default is None else f"== {self.constant('D', row.default)}"
-            self.line(f"if not {held} {unset}:")
+        for name, row, test in zip(held, tagged, unset, strict=True):
+            self.line(f"if not {test}:")
             self.depth += 1
             outer = self.name("outer")
             self.line(f"{outer} = out; out = []; w = out.append")
-            self._value(row.kind, held, nullable=row.nullable(self.version))
+            self._value(row.kind, name, nullable=row.nullable(self.version))
             self.line(f"{tags}.append(({row.validity.tag}, b''.join(out)))")
             self.line(f"out = {outer}; w = out.append")
             self.depth -= 1
         self.line(f"w(varint(len({tags})))")
         self.line(f"for tag, content in {tags}:")
         self.line("    w(varint(tag)); w(varint(len(content))); w(content)")
+        self.depth -= 1
 
     def _value(self, kind: Kind, expression: str, *, nullable: bool) -> None:
         if isinstance(kind, Fixed):
@@ -84,14 +99,11 @@ class EncoderSource(Source):
         self.depth -= nullable
 
     def _list(self, kind: ListOf, value: str) -> None:
-        self._length(value, "i")
         if isinstance(kind.element, Fixed):
-            packed = f"struct_pack('>%d{kind.element.code}' % len({value}), *{value})"
-            self.constants["struct_pack"] = struct.pack
-            if kind.element.code == "16s":
-                packed = f"b''.join({value})"
-            self.line(f"w({packed})")
+            packed = self.constant("array_of", _array_of(kind.element.code, self.flexible))
+            self.line(f"w({packed}({value}))")
             return
+        self._length(value, "i")
         element = self.name("m")
         self.line(f"for {element} in {value}:")
         self.depth += 1
@@ -100,7 +112,9 @@ class EncoderSource(Source):
 
     def _length(self, value: str, code: str) -> None:
         if self.flexible:
-            self.line(f"w(varint(len({value}) + 1))")
+            length = self.name("n")
+            self.line(f"{length} = len({value}) + 1")
+            self.line(f"w(small[{length}] if {length} < {len(SMALL_VARINTS)} else varint({length}))")
         else:
             self.line(f"w({self.layout(code)[0]}.pack(len({value})))")
 
@@ -111,3 +125,34 @@ class EncoderSource(Source):
             return "b'\\0'"
         width = 2 if isinstance(kind, Sized) and kind.kind == "string" else 4
         return repr(b"\xff" * width)
+
+
+class ArrayOf:
+    """Encodes an array of one fixed-width type, whose struct letter is `code`, with its length, in one call."""
+
+    def __init__(self, code: str, *, flexible: bool) -> None:
+        self._code = code
+        self._flexible = flexible
+        # Most arrays are replica lists: a few numbers.
+        self._short = [
+            (
+                encode_varint(count + 1) if flexible else struct.pack(">i", count),
+                struct.Struct(">" + code * count).pack,
+            )
+            for count in range(SHORT_ARRAY_MAX + 1)
+        ]
+
+    def __call__(self, values: Sequence[Any]) -> bytes:
+        """Return the length and the values."""
+        count = len(values)
+        if count <= SHORT_ARRAY_MAX:
+            head, pack = self._short[count]
+            return head + pack(*values)
+        head = encode_varint(count + 1) if self._flexible else struct.pack(">i", count)
+        repeated = f"{count}{self._code}" if len(self._code) == 1 else self._code * count
+        return head + struct.Struct(">" + repeated).pack(*values)
+
+
+@cache
+def _array_of(code: str, flexible: bool) -> ArrayOf:  # noqa: FBT001 - keys of a cache
+    return ArrayOf(code, flexible=flexible)

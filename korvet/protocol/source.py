@@ -26,6 +26,7 @@ class Source:
         self._names = 0
         self.constants: dict[str, Any] = {
             "varint": wire.encode_varint,
+            "small": wire.SMALL_VARINTS,
             "read_varint": wire.decode_varint,
             "skip_tagged": wire.skip_tagged_fields,
             "short": wire.raise_short,
@@ -57,9 +58,13 @@ class Source:
         packed = _layout(codes)
         return self.constant("S", packed), packed.size
 
+    def text(self) -> str:
+        """Return the function as Python text."""
+        return "\n".join(self._lines)
+
     def build(self, filename: str, function: str) -> Any:  # noqa: ANN401 - its caller knows its type
         """Run the source and return the function it defines."""
-        exec(compile("\n".join(self._lines), filename, "exec"), self.constants)  # noqa: S102 - see the module's head
+        exec(compile(self.text(), filename, "exec"), self.constants)  # noqa: S102 - see the module's head
         return self.constants[function]
 
     def runs(self, fields: list[Row]) -> list[list[Row]]:

@@ -51,6 +51,17 @@ def test_records_pass_without_a_copy(version: int) -> None:
     assert records == batch
 
 
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 4094, 4095, 16382, 16383, 2**21])
+@pytest.mark.parametrize("version", [8, 9])
+def test_records_of_any_size_come_back(version: int, size: int) -> None:
+    # The sizes at which their varint takes a byte more, or is no longer found in a table.
+    partition = PartitionProduceData(index=0, records=bytes(size))
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(partition_data=[partition])])
+    content = b"".join(encode(request, version))
+    assert decode(ProduceRequest, version, content) == request
+    assert content == reference.encode(request, version)
+
+
 def test_decoded_messages_share_no_list() -> None:
     for cls in MESSAGES:
         last = cls.api.versions[1]
