@@ -219,11 +219,16 @@ class Subscriptions:
         for name in self._channels:
             self._ask(_SUBSCRIBE, name)
         pinged_at = 0.0
-        while not self._gone.wait(self._timeout_s if pinged_at > link.heard_at else self._ping_interval_s):
+        pause_s = self._ping_interval_s
+        while not self._gone.wait(pause_s):
+            now = time.monotonic()
+            pause_s = self._ping_interval_s
             if pinged_at > link.heard_at:
-                link.lose("it did not answer a PING")
-            elif self._listeners and time.monotonic() - link.heard_at >= self._ping_interval_s:
-                pinged_at = time.monotonic()
+                if now - pinged_at >= self._timeout_s:
+                    link.lose("it did not answer a PING")
+            elif self._listeners and now - link.heard_at >= self._ping_interval_s:
+                pinged_at = now
+                pause_s = min(self._ping_interval_s, self._timeout_s)
                 link.send(_PING)
 
     def _pause(self) -> None:
