@@ -23,7 +23,9 @@ def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
         assert broker.process.wait(30) == 2
         assert not processes.children(broker.pid)
         assert broker.output() == ""
-        lines = [line for line in broker.log().splitlines() if " INFO " not in line and " WARNING " not in line]
+        lines = [
+            line for line in broker.log().splitlines() if " INFO " not in line and " WARNING " not in line
+        ]
         assert len(lines) == 1, broker.log()
         return lines[0]
 
@@ -98,9 +100,11 @@ def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: P
 def test_a_redis_whose_user_may_not_ask_for_info_is_taken_with_a_warning(tmp_path: Path) -> None:
     with embedded_server() as url:
         with redis.Redis.from_url(url) as client:
-            client.acl_setuser("korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-info"])
-        url = f"unix://korvet:p@{url.removeprefix('unix://')}"
-        with echo_broker(tmp_path, f"redis.url={url}") as broker:
+            client.acl_setuser(
+                "korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-info"]
+            )
+        login = f"unix://korvet:p@{url.removeprefix('unix://')}"
+        with echo_broker(tmp_path, f"redis.url={login}") as broker:
             assert "may not run INFO" in broker.log()
 
 
@@ -108,7 +112,10 @@ def test_a_redis_whose_user_may_not_ask_for_info_is_taken_with_a_warning(tmp_pat
     ("info", "name"),
     [
         ({"redis_version": "6.2.14"}, "Redis 6.2.14 is too old: 7.0"),
-        ({"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, "Valkey 7.1.9 is too old: 7.2"),
+        (
+            {"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"},
+            "Valkey 7.1.9 is too old: 7.2",
+        ),
         ({}, r"\(no version\) is too old"),
     ],
 )
@@ -117,7 +124,9 @@ def test_an_old_server_is_refused_by_name_and_version(info: dict[str, object], n
         redis_check.judge(info)
 
 
-def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(redis_url: str, raw_redis: redis.Redis) -> None:
+def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
+    redis_url: str, raw_redis: redis.Redis
+) -> None:
     settings = load(None, {}, {"redis.url": redis_url}).settings
     first = redis_check.prepare(settings)
     assert len(first.cluster_id) == 22
@@ -147,7 +156,10 @@ def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger()
 
 
 def test_a_reserved_port_takes_no_connection() -> None:
-    with ports.reserve("listen", Address("127.0.0.1", 0)) as reservation, pytest.raises(ConnectionRefusedError):
+    with (
+        ports.reserve("listen", Address("127.0.0.1", 0)) as reservation,
+        pytest.raises(ConnectionRefusedError),
+    ):
         socket.create_connection(reservation.address)
 
 
@@ -165,7 +177,7 @@ def test_a_wildcard_is_not_told_to_clients() -> None:
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="listen no-such-host.invalid:1"):
+    with pytest.raises(ConfigError, match=r"listen no-such-host\.invalid:1"):
         ports.reserve("listen", Address("no-such-host.invalid", 1))
 
 
@@ -196,7 +208,9 @@ def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None
 def test_a_server_that_cannot_read_its_data_is_refused_with_its_last_words(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         broker.stop()
-    (broker.data_dir / "appendonlydir" / "appendonly.aof.1.base.rdb").write_bytes(b"garbage of another program")
+    (broker.data_dir / "appendonlydir" / "appendonly.aof.1.base.rdb").write_bytes(
+        b"garbage of another program"
+    )
     line = refusal(tmp_path, data=broker.data_dir)
     assert "the embedded server ended at its start: status 1" in line
     assert "server.log" in line

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import redis
@@ -95,11 +98,9 @@ def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(tmp_path: 
         before = broker.worker_pids()
         for pid in before:
             processes.kill(pid)
-        processes.wait_until(
-            lambda: len(set(broker.worker_pids()) - set(before)) == 2, "two new workers"
-        )
+        processes.wait_until(lambda: len(set(broker.worker_pids()) - set(before)) == 2, "two new workers")
         processes.wait_until(lambda: answers(broker), "the new workers answer")
-        assert "how=\"signal SIGKILL\"" in broker.log()
+        assert 'how="signal SIGKILL"' in broker.log()
 
 
 def answers(broker: Broker) -> bool:
@@ -226,7 +227,9 @@ def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:
 def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "num.partitions=13", workers=1, ready=False) as broker:
         processes.wait_until(lambda: "in_a_row=5" in broker.log(), "five attempts")
-        waits = [line.rpartition("again_in_s=")[2] for line in broker.log().splitlines() if "in_a_row" in line]
+        waits = [
+            line.rpartition("again_in_s=")[2] for line in broker.log().splitlines() if "in_a_row" in line
+        ]
         assert waits[:5] == ["0.1", "0.2", "0.4", "0.8", "1.6"]
         assert broker.log().count("ended by a fault") == len(waits)
         assert broker.stop() == 0
@@ -238,3 +241,33 @@ def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(t
         assert not [name for name in names if "lock" in name]
         # Its listener and this connection; the port's reservation and ops' listener are the supervisor's.
         assert len([name for name in names if name.startswith("socket:")]) == 2
+
+
+def test_a_closed_terminal_ends_a_broker_that_was_started_there(tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.echo_broker",
+        "listen=127.0.0.1:0",
+        "ops.listen=",
+        "workers=1",
+    ]
+    with (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen(
+            [*command, f"data.dir={tmp_path / 'data'}"],
+            stdin=terminal,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=lambda: (processes.die_with_tests(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+        )
+    try:
+        processes.wait_until(lambda: "is ready" in (tmp_path / "out").read_text(), "ready")
+        os.close(terminal)
+        os.close(master)
+        assert process.wait(30) == 0
+        assert "the terminal is gone" in (tmp_path / "out").read_text()
+    finally:
+        process.kill()
+        process.wait()

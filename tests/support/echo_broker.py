@@ -39,7 +39,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
         if line == "advertised":
             return str(slot.advertised)
         if line == "fds":
-            return " ".join(os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists())
+            return " ".join(str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists())
         return f"{os.getpid()} {line}"
 
     def serve(connection: socket.socket, _peer: object) -> None:
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     try:
         return Supervisor(reload(), reload, worker_main=worker).run()
     except ConfigError as error:
-        print(f"korvet: {error}", file=sys.stderr)
+        sys.stderr.write(f"korvet: {error}\n")
         return 2
 
 

@@ -1,0 +1,128 @@
+"""The keeper: who acts, what a round does, and what stops it. Real Redis; the clock is an argument."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.config import Settings, load
+from korvet.domain.topics import id_text
+from korvet.server.keeper import Keeper, Lease, LeaseLostError
+from korvet.storage.keeper_store import KeeperStore
+from korvet.storage.keys import Keys
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicRow, TopicStore
+from tests.support import processes
+from tests.support.broker import echo_broker
+
+STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    return load(None, {}, {"redis.url": redis_url}).settings
+
+
+def client(settings: Settings) -> Redis:
+    return Redis(settings.redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+
+
+def create_topic(settings: Settings) -> None:
+    row = TopicRow(name="orders", id=id_text(uuid.uuid4().bytes), partitions=2)
+    TopicStore(client(settings), Keys("korvet")).create(row)
+
+
+@pytest.fixture
+def keeper(settings: Settings) -> Keeper:
+    create_topic(settings)
+    return Keeper(settings)
+
+
+def test_a_round_forgets_silent_producers_and_keeps_the_others(keeper: Keeper, raw_redis: Any) -> None:
+    now_ms = int(time.time() * 1000)
+    raw_redis.hset(PRODUCERS, mapping={"1": "0 1000 0-0@0", "2": f"0 {now_ms} 0-0@0"})
+    assert keeper.lease.renew()
+    keeper.round()
+    assert raw_redis.hkeys(PRODUCERS) == [b"2"]
+
+
+def test_a_round_takes_in_foreign_entries_that_no_offset_can_name(
+    keeper: Keeper, settings: Settings, raw_redis: Any
+) -> None:
+    ahead_ms = int(time.time() * 1000) + 3_600_000
+    for sequence in (1, 5000, 6000):
+        raw_redis.xadd(STREAM, {"value": f"v{sequence}"}, id=f"{ahead_ms}-{sequence}")
+    assert keeper.lease.renew()
+    keeper.round()
+    entries = raw_redis.xrange(STREAM)
+    assert [fields[b"value"] for _, fields in entries] == [b"v1", b"v5000", b"v6000"]
+    assert all(int(entry_id.split(b"-")[1]) < 1024 for entry_id, _ in entries)
+
+
+def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Settings, raw_redis: Any) -> None:
+    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    KeeperStore(client(settings), Keys("korvet")).hold("somebody else", 60_000)
+    assert not keeper.lease.renew()
+    keeper.round()
+    assert raw_redis.hexists(PRODUCERS, "1")
+
+
+def test_a_task_with_the_token_of_an_earlier_holding_stops(keeper: Keeper, raw_redis: Any) -> None:
+    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    assert keeper.lease.renew()
+    token = keeper.lease.token
+    assert token is not None
+    with pytest.raises(LeaseLostError):
+        keeper.expire_producers(token - 1)
+    assert raw_redis.hexists(PRODUCERS, "1")
+
+
+def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_redis: Any) -> None:
+    raw_redis.set("{korvet:orders:0}:producers", "no hash")
+    raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    assert keeper.lease.renew()
+    keeper.round()
+    assert not raw_redis.exists(PRODUCERS)
+
+
+def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:
+    now_s = 100.0
+    lease = Lease(KeeperStore(client(settings), Keys("korvet")), 10_000, clock=lambda: now_s)
+    assert lease.renew()
+    token = lease.token
+    assert token is not None
+    lease.check(token)
+    now_s = 110.0
+    assert not lease.held
+    with pytest.raises(LeaseLostError):
+        lease.check(token)
+
+
+def test_of_two_brokers_one_keeper_acts_and_the_other_takes_over(tmp_path: Path, redis_url: str) -> None:
+    values = (f"redis.url={redis_url}", "keeper.lease.ms=500")
+    with (
+        echo_broker(tmp_path / "one", *values, workers=1) as one,
+        echo_broker(tmp_path / "two", *values, workers=1) as two,
+    ):
+        processes.wait_until(lambda: "keeper lease held=true token=1" in one.log(), "the first keeper acts")
+        assert "held=true" not in two.log()
+        one.signal(signal.SIGKILL)
+        processes.wait_until(lambda: "keeper lease held=true token=2" in two.log(), "the second takes over")
+
+
+def test_a_keeper_goes_on_after_redis_was_away(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "keeper.lease.ms=300", "redis.timeout.ms=300", workers=1) as broker:
+        processes.wait_until(lambda: "keeper lease held=true token=1" in broker.log(), "the keeper acts")
+        # First it hangs for longer than the lease, then it dies.
+        processes.kill(broker.server_pid(), signal.SIGSTOP)
+        processes.wait_until(lambda: "keeper cannot reach Redis" in broker.log(), "it notices")
+        processes.kill(broker.server_pid())
+        processes.wait_until(lambda: "keeper lease held=true token=2" in broker.log(), "it acts again")
+        assert broker.log().count("keeper cannot reach Redis") == 1
+        assert broker.log().count("started child=keeper") == 1
+        assert broker.stop() == 0
