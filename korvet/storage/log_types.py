@@ -60,11 +60,11 @@ class Appended(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A wish for records from `offset` on, from at most `count` entries (at least one)."""
+    """A wish for records from `offset` on, from at most `entries_max` entries (at least one)."""
 
     partition: Partition
     offset: int
-    count: int
+    entries_max: int
 
 
 class Fetched(NamedTuple):

@@ -378,7 +378,7 @@ def test_a_key_of_the_wrong_type_is_an_error_that_names_it(bench: Bench, part: s
         assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
         assert bench.partition.stream in cast("KafkaError", outcome).message
         assert "WRONGTYPE" in cast("KafkaError", outcome).message
-    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR .*WRONGTYPE"):
+    with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR .*WRONGTYPE"):
         bench.logs.renumber(bench.partition)
 
 

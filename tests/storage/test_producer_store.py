@@ -30,7 +30,7 @@ def test_blocks_follow_each_other_from_zero(store: ProducerStore) -> None:
 def test_nobody_gets_the_same_block(store: ProducerStore) -> None:
     jobs = [gevent.spawn(store.next_block, 10) for _ in range(50)]
     gevent.joinall(jobs, timeout=60, raise_error=True)
-    assert sorted(job.value for job in jobs) == list(range(0, 500, 10))
+    assert sorted(job.get() for job in jobs) == list(range(0, 500, 10))
 
 
 @pytest.mark.parametrize("stored", ["x", str(2**63 - 5), "-100"])
