@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from korvet import __version__
+from korvet.cli.apis import apis
 from korvet.cli.config import config
 from korvet.cli.serve import serve
 from korvet.errors import ConfigError
@@ -25,6 +26,7 @@ def korvet() -> None:
 
 korvet.add_command(serve)
 korvet.add_command(config)
+korvet.add_command(apis)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,50 @@
+"""The tables in README.md that are made from the code; `python -m tests.support.readme` writes them anew.
+
+Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from korvet.cli import apis, config
+from korvet.config import load, rows
+from korvet.domain import topic_config
+from korvet.handlers import HANDLERS
+
+README = Path(__file__).parents[2] / "README.md"
+_BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
+
+
+def topic_config_table() -> str:
+    """Write the topic configs as a Markdown table: name, default, what is taken, whether anything acts on it."""
+    settings = load(None, {}, {}).settings
+    lines = ["| Topic config | Default | Taken | Acted upon |", "| --- | --- | --- | --- |"]
+    for entry in topic_config.entries({}, settings):
+        definition = topic_config.DEFINITIONS[entry.name]
+        taken = ", ".join(f"`{choice}`" for choice in definition.choices)
+        if definition.refused:
+            taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.refused)})"
+        acted = {True: "no meaning here"}.get(definition.meaningless, "yes")
+        if entry.name in NOT_ENFORCED:
+            acted = "not yet"
+        lines.append(f"| `{entry.name}` | `{entry.value}` | {taken} | {acted} |".replace("``", ""))
+    return "\n".join(lines) + "\n"
+
+
+NOT_ENFORCED = ("retention.bytes", "retention.ms")
+TABLES = {
+    "settings": lambda: config.markdown_table(rows()),
+    "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
+    "topic-configs": topic_config_table,
+}
+
+
+def renewed(text: str) -> str:
+    """Return the README's text with every table made anew."""
+    return _BLOCK.sub(lambda block: block["open"] + TABLES[block["name"]]() + block["close"], text)
+
+
+if __name__ == "__main__":
+    README.write_text(renewed(README.read_text()))

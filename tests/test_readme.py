@@ -1,0 +1,34 @@
+"""README.md says what is true: its generated tables, its commands, and the files it names."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support import readme
+
+TEXT = readme.README.read_text()
+
+
+def test_the_generated_tables_are_what_the_code_says() -> None:
+    assert set(re.findall(r"<!-- table: ([a-z-]+) -->", TEXT)) == set(readme.TABLES)
+    assert readme.renewed(TEXT) == TEXT, "run: .venv/bin/python -m tests.support.readme"
+
+
+def test_a_table_that_is_not_true_any_more_is_noticed() -> None:
+    changed = TEXT.replace("| 18 | ApiVersions |", "| 18 | ApiVersion |")
+    assert changed != TEXT
+    assert readme.renewed(changed) == TEXT
+
+
+def test_every_path_that_the_readme_names_exists() -> None:
+    named = set(re.findall(r"`((?:korvet|lua|tests|loadtest|deploy)/[\w./]*)`", TEXT))
+    assert len(named) > 10
+    missing = [path for path in sorted(named) if not (readme.README.parent / path).exists()]
+    assert not missing
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    makefile = (readme.README.parent / "Makefile").read_text()
+    named = set(re.findall(r"`make ([a-z-]+)", TEXT))
+    assert {"run", "test"} <= named
+    assert not [target for target in named if f"\n{target}:" not in makefile]
