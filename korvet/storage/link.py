@@ -26,14 +26,12 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.storage.redis_url import RedisAddress, Tls
 from korvet.storage.replies import Reply, RespError, error_of
 
-# As much as one read takes from the kernel: a few hundred small replies, or an eighth of a MiB of a large
-# one.
+# As much as one read takes from the kernel: thousands of small replies, or a part of a large one.
 _READ_BYTES = 128 * 1024
-# After so many full reads without a pause the reader lets others run: a large reply must not stall the
-# worker.
-_FULL_READS_MAX = 8
-# A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 seconds even when nothing is
-# asked.
+# After so many bytes the reader lets others run: recv does not wait while there is something to read, and a large
+# reply must not stall the worker.
+_BYTES_PER_TURN = 1024 * 1024
+# A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
 _BACK_OFF_MS_MIN, _BACK_OFF_MS_MAX = 50, 1000
 
@@ -143,7 +141,7 @@ class Link:
     def _read(self) -> None:
         reader = new_reader()
         buffer = bytearray(_READ_BYTES)
-        full_reads = 0
+        taken = 0
         try:
             while size := self._socket.recv_into(buffer):
                 self.heard_at = time.monotonic()
@@ -154,9 +152,9 @@ class Link:
                     replies.append(reply)
                 if replies:
                     self._on_replies(replies)
-                full_reads = full_reads + 1 if size == _READ_BYTES else 0
-                if full_reads == _FULL_READS_MAX:
-                    full_reads = 0
+                taken += size
+                if taken >= _BYTES_PER_TURN:
+                    taken = 0
                     gevent.sleep(0)
         except OSError as error:
             self.lose(_told(error))

@@ -131,8 +131,9 @@ def test_ten_thousand_channels_take_few_commands(
     before = raw_redis.info("commandstats").get("cmdstat_subscribe", {"calls": 0})["calls"]
     rest: list[tuple[str, Listener]] = [(name, Heard()) for name in names[5000:]]
     listening = [gevent.spawn(subscriptions.listen, name, Heard()) for name in names[:5000]]
-    listening.append(gevent.spawn(subscriptions.listen_all, rest))
+    others = gevent.spawn(subscriptions.listen_all, rest)
     gevent.joinall(listening, raise_error=True)
+    assert others.get() is False
     assert len(subscribed_channels(raw_redis)) == 10_000
     assert raw_redis.info("commandstats")["cmdstat_subscribe"]["calls"] - before <= 25
 
