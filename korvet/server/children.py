@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from korvet import logs
 from korvet.config import Settings
-from korvet.errors import ConfigError
+from korvet.errors import ConfigError, KafkaError
 from korvet.server import metrics_files, signals
 from korvet.server.backoff import Backoff
 from korvet.server.parent_death import die_with_parent
@@ -80,7 +80,7 @@ class Children:
         os.set_blocking(self.notes_fd, False)
 
     def fork(self, seat: Seat, settings: Settings) -> Child:
-        """Start a child for `seat` in a row of its own and return it; it is not ready yet."""
+        """Start a child for `seat` in a row of its own and return it, not ready yet; raises OSError without one."""
         index = self._free_row() if seat.index is None else seat.index
         name = _NAMES.get(index, f"worker-{index}")
         slot = ChildSlot(index, name, self.scoreboard, self._life_fd, self._note_fd)
@@ -152,8 +152,9 @@ class Children:
             self.scoreboard.started(slot.index, os.getpid())
             role.main(settings, slot)
             status = 0
-        except ConfigError as error:
-            _log.error("cannot start", reason=error)
+        except (ConfigError, KafkaError) as error:
+            # A mistake in the settings or a Redis that is away: what it says is all there is to know.
+            _log.error("cannot go on", reason=error)
         except BaseException:  # noqa: BLE001 - the boundary of a process: logged once, then it ends
             _log.exception("ended by a fault")
         finally:

@@ -45,6 +45,12 @@ class DataDir:
         """Write down the process that holds the server's lock."""
         (self.path / "server.lock").write_text(f"{pid}\n")
 
+    def remove_socket(self) -> None:
+        """Remove the socket of a server that has ended, and the directory that was made for it alone."""
+        self.socket.unlink(missing_ok=True)
+        if self.socket.parent != self.path:
+            self.socket.parent.rmdir()
+
     def close(self) -> None:
         """Release the supervisor's lock."""
         os.close(self._lock_fd)

@@ -60,6 +60,8 @@ class EmbeddedServer:
         try:
             self.launch()
             self._wait_until_loaded(pause, progress)
+        except LockedError as error:
+            raise ConfigError(f"data.dir {self.data_dir.path}: another server took it: {error}") from None
         except BaseException:
             self.stop()
             raise
@@ -110,7 +112,7 @@ class EmbeddedServer:
             self._process.kill()
             self._process.wait()
         self._process = None
-        self.data_dir.socket.unlink(missing_ok=True)
+        self.data_dir.remove_socket()
 
     def _end_orphan(self, pause: Pause, progress: Progress) -> None:
         """Wait for a server whose supervisor is dead: it ends by itself, and is made to when it does not."""

@@ -162,11 +162,17 @@ class Supervisor:
             self._children.send(rollout.successor, signal.SIGKILL)
 
     def _fill(self, seat: Seat) -> None:
-        seat.respawn_at = None
         seat.child = self._start(seat)
+        delay_s = None if seat.child else seat.backoff.delay_s(0.0)
+        seat.respawn_at = None if delay_s is None else time.monotonic() + delay_s
 
-    def _start(self, seat: Seat) -> Child:
-        child = self._children.fork(seat, self._settings)
+    def _start(self, seat: Seat) -> Child | None:
+        """Fork a child; None when the system has no process or memory left for one."""
+        try:
+            child = self._children.fork(seat, self._settings)
+        except OSError as error:
+            _log.error("no process could be started", reason=error)
+            return None
         _log.info("started", child=child.name, pid=child.pid)
         return child
 
@@ -260,7 +266,11 @@ class Supervisor:
         assert rollout is not None  # noqa: S101 - called during one
         seat = rollout.next_seat()
         if seat is not None:
-            rollout.begin(seat, self._start(seat))
+            successor = self._start(seat)
+            if successor:
+                rollout.begin(seat, successor)
+            else:
+                self._rollout_failed("no process could be started")
             return
         self._rollout = None
         for other in self._seats:

@@ -243,6 +243,11 @@ def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(t
         assert len([name for name in names if name.startswith("socket:")]) == 2
 
 
+def take_terminal() -> None:
+    processes.die_with_tests()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def test_a_closed_terminal_ends_a_broker_that_was_started_there(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     command = [
@@ -260,7 +265,7 @@ def test_a_closed_terminal_ends_a_broker_that_was_started_there(tmp_path: Path) 
             stdout=out,
             stderr=out,
             start_new_session=True,
-            preexec_fn=lambda: (processes.die_with_tests(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+            preexec_fn=take_terminal,
         )
     try:
         processes.wait_until(lambda: "is ready" in (tmp_path / "out").read_text(), "ready")

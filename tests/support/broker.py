@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -113,6 +116,9 @@ class Broker:
                 self.kill()
             for pid in left:
                 processes.kill(pid)
+        # A killed broker cannot remove its directory of metrics; the next one on its port would.
+        host, port = self.address if self.bootstrap else ("", 0)
+        shutil.rmtree(Path(tempfile.gettempdir()) / f"korvet-{os.getuid()}-{host}-{port}", ignore_errors=True)
 
 
 @contextlib.contextmanager

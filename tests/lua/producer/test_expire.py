@@ -10,10 +10,11 @@ HOUR_MS = 3_600_000
 
 
 def expire(client: Any, silence_ms: int, count: int = 100) -> int:
-    cursor, total = "0", 0
+    cursor: str | bytes = "0"
+    total = 0
     while True:
         cursor, removed = run(client, "producer/expire", (PRODUCERS,), (cursor, count, silence_ms))
-        total += removed
+        total += int(removed)
         if cursor == b"0":
             return total
 
