@@ -1,0 +1,63 @@
+"""One real broker with two workers for all tests of handlers; each test makes topics of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support import redis_servers
+from tests.support.broker import Broker, korvet_broker
+from tests.support.topic_client import Client
+from tests.support.wire_client import clients_of_two_workers
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker_redis() -> Iterator[str]:
+    """Give the URL of the broker's Redis."""
+    with redis_servers.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def broker(broker_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run the broker; at the end its log must be free of faults of its own."""
+    directory: Path = tmp_path_factory.mktemp("broker")
+    with korvet_broker(directory, "--redis-url", broker_redis) as running:
+        pids = running.worker_pids()
+        yield running
+        assert running.worker_pids() == pids
+        assert "Traceback" not in running.log()
+        assert "request failed" not in running.log()
+
+
+@pytest.fixture
+def stored(broker_redis: str) -> Iterator[redis.Redis]:
+    """Give a plain redis-py client on the broker's Redis."""
+    with redis.Redis.from_url(broker_redis) as client:
+        yield client
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    """Give a connection to the broker."""
+    with Client(broker.address) as connection:
+        yield connection
+
+
+@pytest.fixture
+def two_clients(broker: Broker) -> Iterator[tuple[Client, Client]]:
+    """Give connections to two different workers."""
+    with clients_of_two_workers(broker.address, broker.worker_pids(), Client) as clients:
+        yield clients
+
+
+@pytest.fixture
+def topic() -> str:
+    """Give a name that no other test uses."""
+    return f"topic-{next(_NUMBERS)}"

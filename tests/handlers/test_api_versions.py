@@ -1,0 +1,74 @@
+"""ApiVersions by bytes: the first thing every client asks, and asks again where it does not get on."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.handlers import HANDLERS
+from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.support.topic_client import Client
+from tests.support.wire_client import frame, header
+
+SOFTWARE: Any = {"client_software_name": "wire", "client_software_version": "1.0"}
+APACHE_KAFKA_4_2 = {
+    **{0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 10: (0, 6), 18: (0, 4), 19: (2, 7), 20: (1, 6)},
+    **{22: (0, 5), 23: (2, 4), 60: (0, 2)},
+}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served(
+    client: Client, version: int
+) -> None:
+    answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
+    assert answer.error_code == ErrorCode.NONE
+    listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert listed == APACHE_KAFKA_4_2
+    assert set(listed) == set(HANDLERS)
+
+
+def test_no_feature_is_finalized_at_an_epoch_that_clients_believe(client: Client) -> None:
+    answer = client.call(ApiVersionsRequest(**SOFTWARE), 4)
+    assert (answer.finalized_features, answer.finalized_features_epoch) == ([], 0)
+
+
+@pytest.mark.parametrize("version", [5, 32767, -1])
+def test_a_version_that_is_not_served_is_answered_in_version_0_with_the_own_range(
+    client: Client, version: int
+) -> None:
+    client.send_bytes(frame(header(18, version, correlation_id=7) + b"\0\x05name\x041.0\0"))
+    assert client.receive_frame() == struct.pack(">ihi", 7, 35, 1) + struct.pack(">hhh", 18, 0, 4)
+    assert client.call(ApiVersionsRequest(**SOFTWARE), 4).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("wire", ""), ("-wire", "1"), ("wire", "1."), ("two words", "1")]
+)
+def test_a_malformed_software_name_or_version_is_an_invalid_request(
+    client: Client, name: str, version: str
+) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert client.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
+    assert client.call(request, 2).error_code == ErrorCode.NONE
+
+
+def test_the_response_header_is_plain_even_where_the_request_is_flexible(client: Client) -> None:
+    client.send(ApiVersionsRequest(**SOFTWARE), 3, correlation_id=9)
+    # Behind the correlation id comes the error code at once, then a compact array of one more than its length.
+    assert client.receive_frame()[:7] == struct.pack(">ih", 9, 0) + bytes([len(HANDLERS) + 1])
+
+
+def test_pipelined_requests_are_answered_in_their_order(client: Client) -> None:
+    for number in range(50):
+        client.send(ApiVersionsRequest(**SOFTWARE), number % 5, correlation_id=number)
+    for number in range(50):
+        client.receive(ApiVersionsResponse, number % 5, correlation_id=number)
+
+
+def test_a_client_without_an_id_is_served(client: Client) -> None:
+    client.client_id = None
+    assert client.call(ApiVersionsRequest(**SOFTWARE), 4).error_code == ErrorCode.NONE

@@ -1,0 +1,140 @@
+"""Record batches as producers make them, as none should, and read back.
+
+`batch` is aiokafka's builder; `forged` changes what it wrote and makes the CRC right again, so that the lie is found
+for what it is and not by its checksum.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import cramjam
+import google_crc32c
+import lz4.frame
+import zstandard
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+
+from korvet.protocol.records.batch import CRC_FROM, HEADER, HEADER_BYTES, BatchHeader
+
+Header = tuple[str, bytes | None]
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
+TIMESTAMP = 1_600_000_000_000
+
+
+class Record(NamedTuple):
+    """A record; the offset is where it was read, and means nothing where it is sent."""
+
+    value: bytes | None = b"value"
+    key: bytes | None = None
+    timestamp: int = TIMESTAMP
+    headers: Sequence[Header] = ()
+    offset: int = -1
+
+
+def batch(
+    *records: Record | bytes | None,
+    codec: int = NONE,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> bytes:
+    """Return a batch of `records`; bytes and None are values."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        batch_size=1 << 30,
+    )
+    for delta, each in enumerate(records or [Record()]):
+        record = each if isinstance(each, Record) else Record(each)
+        builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
+    return bytes(builder.build())
+
+
+def forged(original: bytes, **fields: int) -> bytes:
+    """Return a batch with other header fields (see BatchHeader), its CRC made right unless `crc` is given."""
+    view = BatchHeader._make(HEADER.unpack_from(original))._replace(**fields)
+    return sealed(HEADER.pack(*view) + original[HEADER_BYTES:], keep_crc="crc" in fields)
+
+
+def sealed(data: bytes, *, keep_crc: bool = False) -> bytes:
+    """Make the CRC of a batch right."""
+    if keep_crc:
+        return data
+    crc = struct.pack(">I", google_crc32c.value(data[CRC_FROM:]))
+    return data[: CRC_FROM - 4] + crc + data[CRC_FROM:]
+
+
+def raw(payload: bytes, *, count: int = 1, codec: int = NONE, **fields: int) -> bytes:
+    """Return a batch of `count` records, so it says, whose records (compressed ones, by `codec`) are `payload`."""
+    template = BatchHeader._make(HEADER.unpack_from(batch()))._asdict()
+    header = template | {
+        "batch_length": HEADER_BYTES - 12 + len(payload),
+        "attributes": codec,
+        "record_count": count,
+        "last_offset_delta": count - 1,
+    }
+    return sealed(HEADER.pack(*(header | fields).values()) + payload)
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Compress as the producers of `codec` do."""
+    if codec == GZIP:
+        return gzip.compress(data)
+    if codec == SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(data))
+    if codec == LZ4:
+        return cast("bytes", lz4.frame.compress(data))
+    return zstandard.compress(data) if codec == ZSTD else data
+
+
+def xerial(*blocks: bytes) -> bytes:
+    """Return snappy in the blocks of snappy-java."""
+    packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    return head + b"".join(struct.pack(">i", len(each)) + each for each in packed)
+
+
+def old_message(value: bytes, magic: int) -> bytes:
+    """Return a message set of one message in the format that batches of magic 2 replaced."""
+    timestamp = struct.pack(">q", TIMESTAMP) if magic else b""
+    body = struct.pack(">bb", magic, 0) + timestamp + struct.pack(">ii", -1, len(value)) + value
+    message = struct.pack(">I", 0) + body
+    return struct.pack(">qi", 0, len(message)) + message
+
+
+def headers_of(data: bytes | bytearray | memoryview) -> list[BatchHeader]:
+    """Return the headers of all batches in what a fetch answered."""
+    found = []
+    position = 0
+    while position < len(data):
+        found.append(BatchHeader._make(HEADER.unpack_from(data, position)))
+        position += found[-1].size_bytes
+    assert position == len(data), "a batch is cut off"
+    return found
+
+
+def read(data: bytes | bytearray | memoryview | None) -> list[Record]:
+    """Return the records of all batches in what a fetch answered; fails on a wrong CRC."""
+    if not data:
+        return []
+    headers_of(data)
+    found = []
+    batches: Any = MemoryRecords(bytes(data))
+    while (each := batches.next_batch()) is not None:
+        assert each.validate_crc()
+        found += [Record(r.value, r.key, r.timestamp, tuple(r.headers), r.offset) for r in each]
+    return found
+
+
+def values(data: bytes | bytearray | memoryview | None) -> list[bytes | None]:
+    """Return the values of all records in what a fetch answered."""
+    return [record.value for record in read(data)]

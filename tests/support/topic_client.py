@@ -1,0 +1,84 @@
+"""A wire client with the requests that most tests need: one topic, one partition, one answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
+from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.protocol.wire import ZERO_UUID
+from tests.support.batches import batch
+from tests.support.wire_client import WireClient
+
+
+class Client(WireClient):
+    """A connection with the requests that most tests need, each for one partition."""
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic and return its id; `configs` have `_` for `.`."""
+        given = [
+            CreatableTopicConfig(name=each.replace("_", "."), value=value) for each, value in configs.items()
+        ]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)
+        [result] = self.call(CreateTopicsRequest(topics=[topic]), 7).topics
+        assert result.error_code == 0, result.error_message
+        topic_id: bytes = result.topic_id
+        return topic_id
+
+    def produce(  # noqa: PLR0913 - the fields of the request
+        self,
+        topic: str,
+        records: bytes | None = None,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        version: int = 8,
+        topic_id: bytes = ZERO_UUID,
+    ) -> Any:
+        """Produce a batch and return the partition's response."""
+        request = produce_request(topic, records, partition, acks=acks, topic_id=topic_id)
+        [answer] = self.call(request, version).responses
+        [response] = answer.partition_responses
+        assert response.index == partition
+        return response
+
+    def append(self, topic: str, *records: Any, partition: int = 0) -> int:
+        """Produce records and return the first one's offset."""
+        response = self.produce(topic, batch(*records), partition)
+        assert response.error_code == 0, response.error_message
+        offset: int = response.base_offset
+        return offset
+
+    def fetch(self, topic: str, offset: int = 0, *, version: int = 11, **fields: Any) -> Any:
+        """Fetch one partition and return its response; see `fetch_request`."""
+        answer = self.call(fetch_request(topic, offset, **fields), version)
+        assert answer.error_code == 0
+        [[response]] = [each.partitions for each in answer.responses]
+        return response
+
+
+def produce_request(
+    topic: str,
+    records: bytes | None = None,
+    partition: int = 0,
+    *,
+    acks: int = -1,
+    topic_id: bytes = ZERO_UUID,
+) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=batch() if records is None else records)
+    named = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named])
+
+
+def fetch_request(topic: str, offset: int = 0, **fields: Any) -> FetchRequest:
+    """Ask for one partition; `fields` are those of request, topic and partition by their names."""
+    of_partition = {"partition": 0, "partition_max_bytes": 1 << 20} | {
+        name: fields.pop(name)
+        for name in ("partition", "partition_max_bytes", "current_leader_epoch")
+        if name in fields
+    }
+    partitions = [FetchPartition(fetch_offset=offset, **of_partition)]
+    topics = [FetchTopic(topic=topic, topic_id=fields.pop("topic_id", ZERO_UUID), partitions=partitions)]
+    return FetchRequest(**({"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields))
