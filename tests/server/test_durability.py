@@ -49,7 +49,7 @@ def consume(broker: Broker, count: int) -> list[tuple[int | None, bytes | None]]
 def all_written(broker: Broker) -> bool:
     """Whether the server has handed all it acknowledged to the system; it may put that off while the disk is busy."""
     with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
-        return client.info("persistence")["aof_buffer_length"] == 0
+        return bool(client.info("persistence")["aof_buffer_length"] == 0)
 
 
 def test_records_and_offsets_survive_a_drained_stop_and_a_crash_of_everything(tmp_path: Path) -> None:

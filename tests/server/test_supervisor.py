@@ -220,8 +220,11 @@ def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:
         processes.wait_until(lambda: "does not start" in broker.log(), "the failure is told")
         assert broker.worker_pids() == before
         processes.kill(before[0])
-        processes.wait_until(lambda: len(broker.worker_pids()) == 2, "the old configuration starts workers")
-        assert answers(broker)
+        processes.wait_until(
+            lambda: before[0] not in broker.worker_pids() and len(broker.worker_pids()) == 2,
+            "a worker of the old settings",
+        )
+        processes.wait_until(lambda: answers(broker), "it answers")
 
 
 def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(tmp_path: Path) -> None:
