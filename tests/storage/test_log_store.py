@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import gevent
 import pytest
@@ -15,7 +15,7 @@ from korvet.storage.entry import AtRest, Header, Record
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Append, Appended, Bounds, Fetched, Partition, Read, Renumbered
-from korvet.storage.resp import Redis
+from korvet.storage.resp import Redis, Reply, ScriptCall
 from korvet.storage.topic_store import TopicRow, TopicStore
 
 BITS = 10
@@ -144,11 +144,29 @@ def test_many_appends_are_answered_in_their_order(bench: Bench) -> None:
     assert [one[3] for one in bench.read(0, partition=three).records] == [b"c"]
 
 
-def test_two_batches_of_one_partition_keep_their_order_behind_foreign_entries(bench: Bench) -> None:
+class WatchedRedis(Redis):
+    """The real connection, which notes the streams that each pipeline of scripts was for."""
+
+    pipelines: ClassVar[list[list[str]]] = []
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        self.pipelines.append([str(keys[0]) for _, keys, _ in calls])
+        return super().scripts(calls)
+
+
+def test_two_batches_of_one_partition_keep_their_order_behind_foreign_entries(
+    redis_url: str, raw_redis: Any
+) -> None:
+    watched = WatchedRedis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    bench = Bench(watched, raw_redis, BITS)
     bench.foreign(1, f"{2**60}-0")
     outcomes = bench.logs.append([batch(bench.partition, b"a"), batch(bench.partition, b"b")])
     assert all(isinstance(outcome, Appended) for outcome in outcomes)
     assert [value for _, value in bench.read_all()] == [b"0", b"a", b"b"]
+    # In one pipeline the second could succeed after the first was told to come again.
+    assert watched.pipelines
+    assert all(len(set(streams)) == len(streams) for streams in watched.pipelines)
+    watched.close()
 
 
 def test_a_repeated_idempotent_batch_is_answered_with_its_first_offset(bench: Bench) -> None:

@@ -73,11 +73,14 @@ def test_a_millisecond_too_full_moves_what_follows_it(raw_redis: Any, bits: int,
     width = 1 << bits
     ms = future_ms(log)
     expected = burst(log, ms, width + 20, 30, 0, 0, 5)
+    log.foreign(f"{ms + 4}-77", "behind a gap")
+    expected.append("behind a gap")
     moved = log.settle(limit)
     assert log.values() == expected
     assert moved == 50  # the 20 without offsets and the 30 behind them; what lies further on keeps its ids
     assert log.offsets()[:width] == list(range(ms << bits, (ms << bits) + width))
-    assert log.offsets()[-5:] == list(range((ms + 4) << bits, ((ms + 4) << bits) + 5))
+    kept = (ms + 4) << bits
+    assert log.offsets()[-6:] == [*range(kept, kept + 5), kept + 77]
     assert is_consistent(log)
 
 
