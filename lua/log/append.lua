@@ -9,9 +9,8 @@
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
--- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches,
--- the newest last. Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails
--- later would leave half a batch behind. Nothing is included here: every function costs every append.
+-- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
+-- half a batch behind. What is included here is code in place, for a function costs every append its definition.
 
 local stream, state, producers = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, bits, producer_id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -19,62 +18,9 @@ local epoch, base_sequence, last_sequence = tonumber(ARGV[4]), tonumber(ARGV[5])
 local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
 local first_record = 11
 
-local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
-local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
-local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
+-- @include shared/append_begin
+
 local walk_max = 100 -- milliseconds with foreign entries that an append looks through itself
-
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'moving')
-if held[1] ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
-end
-local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
-local bytes, largest = tonumber(held[5]), tonumber(held[6])
-if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and start and bytes and largest) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
-end
-
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-
-local batches = {}
-if producer_id ~= '-1' then
-  local row = redis.call('HGET', producers, producer_id)
-  if row then
-    local row_epoch = tonumber(string.match(row, '^(%d+) %d+ %d'))
-    if not row_epoch then
-      return redis.error_reply('KAFKA_STORAGE_ERROR ' .. producers .. ': producer ' .. producer_id .. ' is malformed')
-    end
-    if epoch < row_epoch then
-      return redis.error_reply(string.format(
-        'INVALID_PRODUCER_EPOCH producer %s has epoch %d, not %d', producer_id, row_epoch, epoch))
-    elseif epoch > row_epoch then
-      if base_sequence ~= 0 then
-        return redis.error_reply(string.format(
-          'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s begins epoch %d with sequence %d', producer_id, epoch,
-          base_sequence))
-      end
-    else
-      local newest
-      for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
-        newest = tonumber(to)
-        if tonumber(from) == base_sequence and newest == last_sequence then
-          return {'DUPLICATE', at, string.format('%d', math.max(start, first or 0)), now_ms}
-        end
-        batches[#batches + 1] = from .. '-' .. to .. '@' .. at
-      end
-      local behind = ((newest or -1) + 1 - base_sequence) % sequences
-      if behind ~= 0 then
-        -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture.
-        local repeated = behind < sequences / 2 and count <= behind
-        local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
-        return redis.error_reply(string.format(
-          '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))
-      end
-    end
-  end
-end
-
 if held[7] then
   return {'RENUMBER', '0', '0', now_ms}
 end
@@ -141,17 +87,4 @@ while left > 0 do
   left = left - run
 end
 
-first = first or base
-redis.call('HSET', state, 'next', string.format('%d', offset), 'first', string.format('%d', first),
-  'bytes', string.format('%d', bytes + batch_bytes),
-  'max_timestamp', tonumber(max_timestamp) > largest and max_timestamp or held[6])
-if producer_id ~= '-1' then
-  if #batches == batches_kept then
-    table.remove(batches, 1)
-  end
-  batches[#batches + 1] = string.format('%d-%d@%d', base_sequence, last_sequence, base)
-  redis.call('HSET', producers, producer_id,
-    string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' ')))
-end
-redis.call('PUBLISH', channel, string.format('%d', offset))
-return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms}
+-- @include shared/append_end

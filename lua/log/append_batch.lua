@@ -1,0 +1,40 @@
+-- Appends one producer batch, whole, as one entry of a partition's log in format batch, and announces it.
+-- KEYS     stream, state, producers
+-- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, batch bytes, largest
+--          timestamp, channel; then the entry's fields and values
+-- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms}; the outcome is APPENDED,
+--          DUPLICATE (the base offset is the one of the first time, nothing is written) or EXPEL (nothing is written:
+--          run log/expel, then this again)
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
+--          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
+--
+-- Offsets are dense from 0, and the entry's id is "<offset just past the batch>-0": the batch that holds an offset is
+-- the first entry behind it.
+
+local stream, state, producers = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, producer_id = ARGV[1], ARGV[2]
+local epoch, base_sequence, last_sequence = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
+local first_field = 10
+
+-- @include shared/append_begin
+
+local base = next_offset
+local offset = base + count
+if offset > offsets_end then
+  return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
+end
+-- Entries of others are no records of this format. One behind our last would stand in the middle of the log.
+if #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0 then
+  return {'EXPEL', '0', '0', now_ms}
+end
+local reply = redis.pcall('XADD', stream, string.format('%d-0', offset), unpack(ARGV, first_field))
+if type(reply) == 'table' and reply.err then
+  -- Refused where an entry above ours was deleted: its id is still the stream's last.
+  if string.sub(reply.err, 1, 4) == 'ERR ' then
+    return {'EXPEL', '0', '0', now_ms}
+  end
+  return reply
+end
+
+-- @include shared/append_end

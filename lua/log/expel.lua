@@ -1,0 +1,52 @@
+-- Removes entries that Korvet did not write (XADDs by others) from behind the end of a log in format batch, and sets the
+-- stream's last id back to that end. One bounded step.
+-- KEYS     stream, state
+-- ARGV     topic id, most entries to remove
+-- Returns  {entries removed, 1 if another step is needed else 0, high watermark}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
+
+local stream, state = KEYS[1], KEYS[2]
+local topic_id, limit = ARGV[1], tonumber(ARGV[2])
+
+local chunk = 50 -- entries copied into Lua at once
+
+local held = redis.call('HMGET', state, 'topic', 'next')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
+end
+local next_offset = tonumber(held[2])
+if not (next_offset and next_offset >= 0) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+if redis.call('EXISTS', stream) == 0 then
+  return {0, 0, held[2]}
+end
+
+local info, named = redis.call('XINFO', 'STREAM', stream), {}
+for i = 1, #info, 2 do
+  named[info[i]] = info[i + 1]
+end
+
+local removed, emptied = 0, false
+while removed < limit do
+  local entries = redis.call('XRANGE', stream, string.format('(%d-0', next_offset), '+', 'COUNT',
+    math.min(chunk, limit - removed))
+  if #entries == 0 then
+    emptied = true
+    break
+  end
+  local ids = {}
+  for _, entry in ipairs(entries) do
+    ids[#ids + 1] = entry[1]
+  end
+  removed = removed + redis.call('XDEL', stream, unpack(ids))
+end
+
+-- XSETID refuses an id below the largest deleted one, so that one goes first; 0-0 would not be taken.
+local end_id = next_offset > 0 and string.format('%d-0', next_offset) or '0-1'
+if emptied then
+  redis.call('XSETID', stream, named['last-generated-id'], 'ENTRIESADDED', named['entries-added'] - removed,
+    'MAXDELETEDID', end_id)
+  redis.call('XSETID', stream, end_id)
+end
+return {removed, emptied and 0 or 1, string.format('%d', next_offset)}

@@ -1,0 +1,58 @@
+-- The first half of an append, in place: the fence, the partition's state, and idempotence (KIP-98, KIP-360).
+-- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count
+-- Leaves  next_offset, start, first, bytes, largest, held, now_ms, batches (the producer's, newest last), offsets_end
+-- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
+local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
+local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
+local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
+
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'moving')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
+end
+local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
+local bytes, largest = tonumber(held[5]), tonumber(held[6])
+if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and start and bytes and largest) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local batches = {}
+if producer_id ~= '-1' then
+  local row = redis.call('HGET', producers, producer_id)
+  if row then
+    local row_epoch = tonumber(string.match(row, '^(%d+) %d+ %d'))
+    if not row_epoch then
+      return redis.error_reply('KAFKA_STORAGE_ERROR ' .. producers .. ': producer ' .. producer_id .. ' is malformed')
+    end
+    if epoch < row_epoch then
+      return redis.error_reply(string.format(
+        'INVALID_PRODUCER_EPOCH producer %s has epoch %d, not %d', producer_id, row_epoch, epoch))
+    elseif epoch > row_epoch then
+      if base_sequence ~= 0 then
+        return redis.error_reply(string.format(
+          'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s begins epoch %d with sequence %d', producer_id, epoch,
+          base_sequence))
+      end
+    else
+      local newest
+      for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
+        newest = tonumber(to)
+        if tonumber(from) == base_sequence and newest == last_sequence then
+          return {'DUPLICATE', at, string.format('%d', math.max(start, first or 0)), now_ms}
+        end
+        batches[#batches + 1] = from .. '-' .. to .. '@' .. at
+      end
+      local behind = ((newest or -1) + 1 - base_sequence) % sequences
+      if behind ~= 0 then
+        -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture.
+        local repeated = behind < sequences / 2 and count <= behind
+        local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
+        return redis.error_reply(string.format(
+          '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))
+      end
+    end
+  end
+end
