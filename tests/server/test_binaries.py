@@ -19,7 +19,7 @@ def program(directory: Path, name: str, version: str) -> Path:
 
 @pytest.fixture
 def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with nothing else on it, on a machine that the wheel has no program for."""
+    """Give a PATH with nothing else on it, on a machine that the wheel has no program for."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("platform.machine", lambda: "unheard-of")
     return tmp_path
