@@ -30,6 +30,8 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
         known = caller.version >= DISABLED_VERSION_FIRST
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
+    # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
+    broker.topics.refresh()
     states = _states(request)
     times = Counter((state.name, state.topic_id) for state in states)
     results = []

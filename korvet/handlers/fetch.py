@@ -36,6 +36,37 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
         )
+    answers, stale = _read(request, caller, broker, request.max_wait_ms)
+    if stale:
+        # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
+        broker.topics.refresh()
+        answers, _ = _read(request, caller, broker, 0)
+    committed = request.isolation_level == READ_COMMITTED
+    remaining = iter(answers)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _partition_data(partition.partition, next(remaining), committed=committed)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(_request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Answer with the error for the whole fetch."""
+    return FetchResponse(error_code=error.code)
+
+
+def _read(
+    request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
+) -> tuple[list[Found], bool]:
+    """Read every partition, in the order of the request; tells also whether Redis did not know one that we do."""
     places: list[Wanted | Found] = [
         _wanted(topic, partition, caller, broker)
         for topic in request.topics
@@ -44,31 +75,14 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
     wanted = [each for each in places if isinstance(each, Wanted)]
     limits = Limits(
         # An error is answered at once.
-        wait_ms_max=request.max_wait_ms if len(wanted) == len(places) else 0,
+        wait_ms_max=wait_ms_max if len(wanted) == len(places) else 0,
         bytes_min=request.min_bytes,
         bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
     )
-    found = iter(broker.fetcher.fetch(wanted, limits))
-    answers = iter([each if isinstance(each, Found) else next(found) for each in places])
-    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-    committed = request.isolation_level == READ_COMMITTED
-    responses = []
-    for topic in request.topics:
-        partitions = [
-            _partition_data(partition.partition, next(answers), by_id=by_id, committed=committed)
-            for partition in topic.partitions
-        ]
-        responses.append(
-            FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-        )
-    if any(each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in places if isinstance(each, Found)):
-        broker.topics.refresh()
-    return FetchResponse(responses=responses)
-
-
-def refuse(_request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Answer with the error for the whole fetch."""
-    return FetchResponse(error_code=error.code)
+    found = broker.fetcher.fetch(wanted, limits)
+    stale = any(each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in found)
+    remaining = iter(found)
+    return [each if isinstance(each, Found) else next(remaining) for each in places], stale
 
 
 def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker) -> Wanted | Found:
@@ -95,14 +109,11 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
     return broker.topics.find(topic.topic)
 
 
-def _partition_data(index: int, found: Found, *, by_id: bool, committed: bool) -> PartitionData:
-    error = found.error
-    if by_id and error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and found.high_watermark < 0:
-        error = ErrorCode.UNKNOWN_TOPIC_ID
+def _partition_data(index: int, found: Found, *, committed: bool) -> PartitionData:
     batches = found.batches
     return PartitionData(
         partition_index=index,
-        error_code=error,
+        error_code=found.error,
         high_watermark=found.high_watermark,
         last_stable_offset=found.high_watermark,
         log_start_offset=found.log_start,

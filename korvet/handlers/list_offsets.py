@@ -44,7 +44,13 @@ def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListO
                 places.append(_question(topic.name, partition, caller, broker))
             seen.add(place)
     found = iter(broker.offsets.find([each for each in places if isinstance(each, Question)]))
-    answers = iter([next(found) if isinstance(each, Question) else each for each in places])
+    every = [next(found) if isinstance(each, Question) else each for each in places]
+    if any(
+        isinstance(each, KafkaError) and each.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in every
+    ):
+        # The log refused a topic that this worker holds for live: the client's next try must find the new one.
+        broker.topics.refresh()
+    answers = iter(every)
     topics = [
         ListOffsetsTopicResponse(
             name=topic.name,

@@ -6,6 +6,8 @@ version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked
 
 from __future__ import annotations
 
+import contextlib
+
 from korvet.domain.cluster import LEADER_EPOCH, Cluster
 from korvet.domain.topics import NewTopic, Topic, check_name
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -50,15 +52,20 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 
 
 def _all(broker: Broker) -> list[Topic]:
-    try:
-        return broker.topics.all()
-    except StorageUnavailableError:
-        # What this worker knows is better than nothing: clients find the brokers and wait with them.
-        return broker.topics.cached()
+    _look_again(broker)
+    return broker.topics.cached()
+
+
+def _look_again(broker: Broker) -> None:
+    # Without Redis what this worker knows is better than nothing: clients find the brokers and wait with them.
+    with contextlib.suppress(StorageUnavailableError):
+        broker.topics.refresh()
 
 
 def _asked(request: MetadataRequest, caller: Caller, broker: Broker) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
+    # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
+    _look_again(broker)
     for topic in request.topics or ():
         if (topic.name is None or topic.topic_id != ZERO_UUID) and caller.version < TOPIC_ID_VERSION_FIRST:
             message = f"Topic IDs are not supported in requests for version {caller.version}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from korvet.domain.fetch import check_leader_epoch
 from korvet.domain.offsets import OffsetFound
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,7 +28,13 @@ def handle(
     """Answer for each partition."""
     places = [_asked(topic.topic, each, broker) for topic in request.topics for each in topic.partitions]
     found = iter(broker.offsets.epoch_ends([each for each in places if not isinstance(each, KafkaError)]))
-    answers = iter([each if isinstance(each, KafkaError) else next(found) for each in places])
+    every = [each if isinstance(each, KafkaError) else next(found) for each in places]
+    if any(
+        isinstance(each, KafkaError) and each.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in every
+    ):
+        # The log refused a topic that this worker holds for live: the client's next try must find the new one.
+        broker.topics.refresh()
+    answers = iter(every)
     topics = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,

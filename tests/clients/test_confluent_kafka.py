@@ -42,9 +42,7 @@ def create(broker: Broker, topic: str, partitions: int = 1, **config: str) -> No
     admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WAIT_SECONDS_MAX)
 
 
-def produce(
-    broker: Broker, topic: str, records: Iterable[Sample], **config: Any
-) -> list[tuple[int, int]]:
+def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any) -> list[tuple[int, int]]:
     """Send and wait; returns partition and offset of each acknowledgement."""
     acknowledged: list[tuple[int, int]] = []
 

@@ -46,9 +46,7 @@ def create(broker: Broker, topic: str, partitions: int = 1) -> None:
         running.create_topics([NewTopic(topic, partitions, 1)], timeout_ms=MILLISECONDS_MAX)
 
 
-def produce(
-    broker: Broker, topic: str, records: Iterable[Sample], **config: Any
-) -> list[tuple[int, int]]:
+def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any) -> list[tuple[int, int]]:
     """Send and wait; returns partition and offset of each acknowledgement."""
     common = {"bootstrap_servers": broker.bootstrap, "linger_ms": 20, "batch_size": 256 * 1024}
     with closing(KafkaProducer(**{**common, **config})) as producer:

@@ -134,16 +134,20 @@ C = TypeVar("C", bound=WireClient)
 def worker_of(client: WireClient, worker_pids: Iterable[int]) -> int:
     """Return the pid of the worker that serves a connection, as the kernel tells it."""
     client.call(ApiVersionsRequest(), 0)  # answered: so it was accepted
-    host, port = client.socket.getsockname()[:2]
-    theirs = f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
+    # Both ends: elsewhere the kernel may have given the same port of ours to a connection to another server.
+    ends = [_as_kernel_writes(*client.socket.getpeername()), _as_kernel_writes(*client.socket.getsockname())]
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    [inode] = [row[9] for row in rows if row[2] == theirs]
+    [inode] = [row[9] for row in rows if row[1:3] == ends]
     for pid in worker_pids:
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if os.readlink(path) == f"socket:[{inode}]":
                     return pid
     raise AssertionError("no worker holds the connection")
+
+
+def _as_kernel_writes(host: str, port: int) -> str:
+    return f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
 
 
 @contextlib.contextmanager
