@@ -27,6 +27,11 @@ class Client(WireClient):
         topic_id: bytes = result.topic_id
         return topic_id
 
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        [result] = self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5).responses
+        assert result.error_code == 0, result.error_message
+
     def produce(  # noqa: PLR0913 - the fields of the request
         self,
         topic: str,
