@@ -42,15 +42,14 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
         broker.topics.refresh()
         answers, _ = _read(request, caller, broker, 0)
     committed = request.isolation_level == READ_COMMITTED
-    remaining = iter(answers)
+    left = iter(answers)
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition_data(partition.partition, next(remaining), committed=committed)
-                    for partition in topic.partitions
+                    _data(each.partition, next(left), committed=committed) for each in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -109,7 +108,7 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
     return broker.topics.find(topic.topic)
 
 
-def _partition_data(index: int, found: Found, *, committed: bool) -> PartitionData:
+def _data(index: int, found: Found, *, committed: bool) -> PartitionData:
     batches = found.batches
     return PartitionData(
         partition_index=index,
