@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -18,9 +14,9 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from tests.support import ops
+from tests.support import ops, reading
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import (
@@ -28,7 +24,6 @@ from tests.support.records import (
     PARTITIONS,
     PER_CODEC,
     TIMESTAMP_FIRST_MS,
-    Received,
     Sample,
     by_codec,
     check_exactly,
@@ -38,8 +33,7 @@ from tests.support.records import (
 
 
 def create(broker: Broker, topic: str, partitions: int = 1, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WAIT_SECONDS_MAX)
+    reading.create_topic(broker.bootstrap, topic, partitions, **config)
 
 
 def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any) -> list[tuple[int, int]]:
@@ -66,44 +60,6 @@ def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any
     return acknowledged
 
 
-@contextmanager
-def consumer(broker: Broker, **config: Any) -> Iterator[Consumer]:
-    # librdkafka wants a group's name even where partitions are assigned; it never joins.
-    common = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    running = Consumer({**common, **config})
-    try:
-        yield running
-    finally:
-        running.close()
-
-
-def assign(running: Consumer, topic: str, partitions: int, offset: int = OFFSET_BEGINNING) -> None:
-    running.assign([TopicPartition(topic, index, offset) for index in range(partitions)])
-
-
-def consume(running: Consumer, count: int) -> list[Received]:
-    """Read `count` records, then look whether there are more than that."""
-    received: list[Received] = []
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while len(received) < count:
-        assert time.monotonic() < deadline, f"{len(received)} of {count} records"
-        received += [read(message) for message in running.consume(count, timeout=0.2)]
-    return received + [read(message) for message in running.consume(1, timeout=0.2)]
-
-
-def read(message: Message) -> Received:
-    assert message.error() is None, message.error()
-    headers: Sequence[Any] = message.headers() or ()
-    return Received(
-        message.partition() or 0,
-        message.offset() or 0,
-        message.key(),  # type: ignore[arg-type]
-        message.value(),  # type: ignore[arg-type]
-        tuple(headers),
-        message.timestamp()[1],
-    )
-
-
 def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
     topic = topic_name("confluent")
     create(broker, topic, PARTITIONS)
@@ -115,9 +71,8 @@ def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Brok
         offsets += produce(broker, topic, part, **{"compression.type": codec})
         weights.append(ops.total(broker, "korvet_received_bytes_total") - before)
     assert max(weights[1:]) < weights[0] / 2, "compressed batches travelled"
-    with consumer(broker) as running:
-        assign(running, topic, PARTITIONS)
-        check_exactly(sent, consume(running, len(sent)), offsets)
+    with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
+        check_exactly(sent, reading.read(running, len(sent)), offsets)
 
 
 def test_batches_reach_the_consumer_compressed_as_the_topic_says(broker: Broker) -> None:
@@ -128,9 +83,8 @@ def test_batches_reach_the_consumer_compressed_as_the_topic_says(broker: Broker)
         sent = samples(0, 2000)
         produce(broker, topic, sent)
         before = ops.total(broker, "korvet_sent_bytes_total")
-        with consumer(broker) as running:
-            assign(running, topic, PARTITIONS)
-            check_exactly(sent, consume(running, len(sent)))
+        with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
+            check_exactly(sent, reading.read(running, len(sent)))
         weights.append(ops.total(broker, "korvet_sent_bytes_total") - before)
     assert max(weights[1:]) < weights[0] / 2, "compressed batches travelled"
 
@@ -140,9 +94,8 @@ def test_an_idempotent_producer_writes_every_record_once(broker: Broker) -> None
     create(broker, topic, PARTITIONS)
     sent = samples(0, 5000)
     offsets = produce(broker, topic, sent, **{"enable.idempotence": True})
-    with consumer(broker) as running:
-        assign(running, topic, PARTITIONS)
-        check_exactly(sent, consume(running, len(sent)), offsets)
+    with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
+        check_exactly(sent, reading.read(running, len(sent)), offsets)
 
 
 def test_offsets_are_found_by_end_and_by_time_and_can_be_sought(broker: Broker) -> None:
@@ -150,8 +103,7 @@ def test_offsets_are_found_by_end_and_by_time_and_can_be_sought(broker: Broker) 
     create(broker, topic)
     sent = [record._replace(partition=0) for record in samples(0, 3000)]
     offsets = sorted(offset for _, offset in produce(broker, topic, sent))
-    with consumer(broker) as running:
-        assign(running, topic, 1)
+    with reading.consumer(broker.bootstrap, topic, range(1)) as running:
         assert running.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS_MAX) == (
             offsets[0],
             offsets[-1] + 1,
@@ -162,9 +114,9 @@ def test_offsets_are_found_by_end_and_by_time_and_can_be_sought(broker: Broker) 
         found = [running.offsets_for_times([one], WAIT_SECONDS_MAX)[0].offset for one in asked]
         assert found[:2] == [offsets[1500], offsets[0]]
         assert found[2] in (-1, offsets[-1] + 1)
-        assert len(consume(running, len(sent))) == len(sent)
+        assert len(reading.read(running, len(sent))) == len(sent)
         running.seek(TopicPartition(topic, 0, offsets[2990]))
-        assert [record.offset for record in consume(running, 10)] == offsets[2990:]
+        assert [record.offset for record in reading.read(running, 10)] == offsets[2990:]
 
 
 def test_a_seek_into_the_middle_of_a_batch_begins_at_that_record(broker: Broker) -> None:
@@ -172,21 +124,21 @@ def test_a_seek_into_the_middle_of_a_batch_begins_at_that_record(broker: Broker)
     create(broker, topic)
     sent = [record._replace(partition=0) for record in samples(0, 100)]
     offsets = [offset for _, offset in produce(broker, topic, sent, **{"linger.ms": 200})]
-    with consumer(broker) as running:
+    with reading.consumer(broker.bootstrap, topic, ()) as running:
         running.assign([TopicPartition(topic, 0, offsets[57])])
-        check_exactly(sent[57:], consume(running, 43))
+        check_exactly(sent[57:], reading.read(running, 43))
 
 
 def test_a_consumer_that_waits_at_the_end_of_an_empty_topic_gets_the_first_record(broker: Broker) -> None:
     topic = topic_name("confluent-waits")
     create(broker, topic)
-    with consumer(broker, **{"auto.offset.reset": "error"}) as running:
+    with reading.consumer(broker.bootstrap, topic, (), **{"auto.offset.reset": "error"}) as running:
         _, end = running.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS_MAX)
         running.assign([TopicPartition(topic, 0, end)])
         assert running.consume(1, timeout=1.0) == []
         sent = [Sample(0, b"first", b"record", (), TIMESTAMP_FIRST_MS)]
         produce(broker, topic, sent)
-        check_exactly(sent, consume(running, 1))
+        check_exactly(sent, reading.read(running, 1))
 
 
 def test_a_record_of_900_kilobytes_passes_and_a_larger_batch_than_allowed_does_not(broker: Broker) -> None:
@@ -195,9 +147,8 @@ def test_a_record_of_900_kilobytes_passes_and_a_larger_batch_than_allowed_does_n
     large = bytes(range(256)) * 3600
     sent = [Sample(0, None, large, (), TIMESTAMP_FIRST_MS), Sample(0, b"", b"small", (), TIMESTAMP_FIRST_MS)]
     produce(broker, topic, sent)
-    with consumer(broker) as running:
-        assign(running, topic, 1)
-        check_exactly(sent, consume(running, 2))
+    with reading.consumer(broker.bootstrap, topic, range(1)) as running:
+        check_exactly(sent, reading.read(running, 2))
     errors: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 4_000_000})
     producer.produce(topic, large * 2, on_delivery=lambda error, _: errors.append(error))
@@ -216,9 +167,8 @@ def test_an_unknown_topic_is_created_by_a_producer_but_not_by_who_only_looks(bro
     sent = [Sample(2, b"k", b"v", (), TIMESTAMP_FIRST_MS)]
     offsets = produce(broker, topic, sent)
     assert len(admin.list_topics(timeout=WAIT_SECONDS_MAX).topics[topic].partitions) == 3
-    with consumer(broker) as running:
-        assign(running, topic, 3)
-        check_exactly(sent, consume(running, 1), offsets)
+    with reading.consumer(broker.bootstrap, topic, range(3)) as running:
+        check_exactly(sent, reading.read(running, 1), offsets)
 
 
 def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -> None:
@@ -234,6 +184,5 @@ def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -
     create(broker, topic, 2)
     sent = [Sample(1, b"new", b"new", (), TIMESTAMP_FIRST_MS)]
     offsets = produce(broker, topic, sent)
-    with consumer(broker) as running:
-        assign(running, topic, 2)
-        check_exactly(sent, consume(running, 1), offsets)
+    with reading.consumer(broker.bootstrap, topic, range(2)) as running:
+        check_exactly(sent, reading.read(running, 1), offsets)

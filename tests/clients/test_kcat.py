@@ -1,0 +1,118 @@
+"""kcat (librdkafka, on Debian an old one) as a client: what it writes it reads back exactly.
+
+kcat is a program, no package of Python: these tests run where it is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.support.broker import Broker
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.records import (
+    CODECS,
+    PARTITIONS,
+    PER_CODEC,
+    Headers,
+    Received,
+    Sample,
+    check_exactly,
+    topic_name,
+)
+from tests.support.topic_client import Client
+
+pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+
+HEADERS: Headers = (("codec", b"?"), ("again", b"one"), ("again", b"two"), ("empty", b""))
+
+
+def kcat(broker: Broker, *arguments: str, given: bytes = b"") -> bytes:
+    done = subprocess.run(
+        ["kcat", "-b", broker.bootstrap, *arguments],
+        input=given,
+        capture_output=True,
+        timeout=WAIT_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def consume(broker: Broker, topic: str, *arguments: str) -> list[Received]:
+    """Read from where the arguments say up to the end of every partition."""
+    lines = kcat(broker, "-C", "-t", topic, "-e", "-q", "-J", *arguments).splitlines()
+    received = []
+    for line in lines:
+        message = json.loads(line)
+        names = message.get("headers", [])
+        headers = tuple((name, value.encode()) for name, value in zip(names[::2], names[1::2], strict=True))
+        key, value = (
+            None if each is None else each.encode() for each in (message["key"], message["payload"])
+        )
+        received.append(Received(message["partition"], message["offset"], key, value, headers, message["ts"]))
+    return received
+
+
+def headers_of(codec: str) -> Headers:
+    return (("codec", codec.encode()), *HEADERS[1:])
+
+
+def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
+    topic = topic_name("kcat")
+    with Client(broker.address) as client:
+        client.create(topic, PARTITIONS)
+    sent: list[Sample] = []
+    before_ms = int(time.time() * 1000)
+    for place, codec in enumerate(CODECS):
+        flags = [flag for name, value in headers_of(codec) for flag in ("-H", f"{name}={value.decode()}")]
+        for partition in range(PARTITIONS):
+            numbers = range(place * PER_CODEC + partition, (place + 1) * PER_CODEC, PARTITIONS)
+            sent += [
+                Sample(partition, b"key-%d" % (each % 997), b"value %d" % each, headers_of(codec), -1)
+                for each in numbers
+            ]
+            lines = b"".join(b"key-%d\tvalue %d\n" % (each % 997, each) for each in numbers)
+            kcat(
+                broker, "-P", "-t", topic, "-p", str(partition), "-K", "\t", "-z", codec, *flags, given=lines
+            )
+    after_ms = int(time.time() * 1000)
+    received = consume(broker, topic)
+    assert all(before_ms <= record.timestamp <= after_ms for record in received)
+    check_exactly(sent, [record._replace(timestamp=-1) for record in received])
+
+
+def test_offsets_are_asked_for_and_read_from(broker: Broker) -> None:
+    topic = topic_name("kcat-offsets")
+    with Client(broker.address) as client:
+        client.create(topic)
+    kcat(broker, "-P", "-t", topic, "-Z", "-K", ":", given=b"a:1\nb:2\n:\nd:\n")
+    first, second, third, fourth = consume(broker, topic)
+    assert [(each.key, each.value) for each in (first, second)] == [(b"a", b"1"), (b"b", b"2")]
+    assert [(each.key, each.value) for each in (third, fourth)] == [(None, None), (b"d", None)]
+    asked = kcat(broker, "-Q", "-t", f"{topic}:0:{third.timestamp}").decode()
+    assert int(asked.split()[-1]) in [each.offset for each in (first, second, third)]
+    assert consume(broker, topic, "-p", "0", "-o", str(third.offset)) == [third, fourth]
+    assert consume(broker, topic, "-p", "0", "-o", "end") == []
+
+
+def test_the_list_of_topics_names_brokers_and_partitions(broker: Broker) -> None:
+    topic = topic_name("kcat-list")
+    with Client(broker.address) as client:
+        topic_id = client.create(topic, 3)
+    assert topic_id
+    listed = json.loads(kcat(broker, "-L", "-J"))
+    assert [each["name"] for each in listed["brokers"]] == [broker.bootstrap]
+    [described] = [each for each in listed["topics"] if each["topic"] == topic]
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+
+
+def test_an_unknown_topic_is_created_by_a_producer(broker: Broker) -> None:
+    topic = topic_name("kcat-auto")
+    kcat(broker, "-P", "-t", topic, "-p", "2", given=b"hello\n")
+    [record] = consume(broker, topic)
+    assert (record.partition, record.key, record.value) == (2, None, b"hello")
