@@ -35,9 +35,7 @@ def test_the_cluster_is_this_broker_and_the_same_as_in_metadata(
 def test_other_endpoints_than_brokers_are_refused(
     client: Client, endpoint_type: int, code: ErrorCode
 ) -> None:
-    request = DescribeClusterRequest(
-        include_cluster_authorized_operations=False, endpoint_type=endpoint_type
-    )
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
     answer = client.call(request, 1)
     assert (answer.error_code, answer.brokers) == (code, [])
     assert answer.error_message

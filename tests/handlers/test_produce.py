@@ -60,9 +60,7 @@ def test_an_unknown_id_is_unknown_topic_id_and_an_unknown_partition_of_a_known_o
     client: Client, topic: str
 ) -> None:
     topic_id = client.create(topic)
-    assert (
-        client.produce("", topic_id=UNKNOWN_ID, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID == 100
-    )
+    assert client.produce("", topic_id=UNKNOWN_ID, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID == 100
     response = client.produce("", None, 1, topic_id=topic_id, version=13)
     assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -263,9 +261,7 @@ def test_a_transactional_request_is_refused(client: Client, topic: str, version:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9])
-def test_acks_0_gets_no_response_and_the_connection_goes_on(
-    client: Client, topic: str, version: int
-) -> None:
+def test_acks_0_gets_no_response_and_the_connection_goes_on(client: Client, topic: str, version: int) -> None:
     client.create(topic)
     client.send(produce_request(topic, batch(b"unanswered"), acks=0), version)
     assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
@@ -309,9 +305,7 @@ def test_the_leader_epoch_and_base_offset_of_a_batch_mean_nothing(client: Client
     assert [each.offset - response.base_offset for each in read(client.fetch(topic).records)] == [0, 1]
 
 
-def test_a_topic_made_anew_elsewhere_gets_the_records(
-    two_clients: tuple[Client, Client], topic: str
-) -> None:
+def test_a_topic_made_anew_elsewhere_gets_the_records(two_clients: tuple[Client, Client], topic: str) -> None:
     here, there = two_clients
     old_id = here.create(topic)
     here.append(topic, b"old")

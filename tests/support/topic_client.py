@@ -32,7 +32,7 @@ class Client(WireClient):
         [result] = self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5).responses
         assert result.error_code == 0, result.error_message
 
-    def produce(  # noqa: PLR0913 - the fields of the request
+    def produce(
         self,
         topic: str,
         records: bytes | None = None,

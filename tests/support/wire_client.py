@@ -7,7 +7,6 @@ Nothing is hidden: no retries, no negotiation, no pool. `call` is for requests a
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
@@ -141,7 +140,7 @@ def worker_of(client: WireClient, worker_pids: Iterable[int]) -> int:
     for pid in worker_pids:
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if os.readlink(path) == f"socket:[{inode}]":
+                if str(path.readlink()) == f"socket:[{inode}]":
                     return pid
     raise AssertionError("no worker holds the connection")
 

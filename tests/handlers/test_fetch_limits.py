@@ -1,0 +1,247 @@
+"""Fetch by bytes: limits in bytes over several partitions (KIP-74), and waiting for records."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.support import processes
+from tests.support.batches import read, values
+from tests.support.topic_client import Client, fetch_request
+
+FOREVER_MS = 60_000
+"""Longer than any of these tests takes: what is answered was woken."""
+
+
+def fetch_all(client: Client, topic: str, order: list[int], *, each: int = 1 << 20, **fields: Any) -> Any:
+    partitions = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=each) for n in order]
+    topics = [FetchTopic(topic=topic, partitions=partitions)]
+    request = FetchRequest(**({"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields))
+    [answer] = client.call(request, 11).responses
+    return {response.partition_index: response for response in answer.partitions}
+
+
+def parked(stored: redis.Redis, topic: str, partition: int = 0) -> bool:
+    [(_, listeners)] = stored.pubsub_numsub(f"korvet:{topic}:{partition}")
+    return bool(listeners)
+
+
+@pytest.fixture
+def filled(client: Client, topic: str) -> str:
+    client.create(topic, 4)
+    for partition in range(4):
+        client.append(topic, *[b"%d" % partition * 1000] * 10, partition=partition)
+    return topic
+
+
+def counts(found: Any) -> list[int]:
+    return [len(values(found[n].records)) for n in range(4)]
+
+
+# Twice: a worker knows nothing of a partition's records at first, and learns what they weigh.
+@pytest.mark.parametrize("_time", range(2))
+def test_a_partitions_limit_holds_for_each(client: Client, filled: str, _time: int) -> None:
+    for _ in range(2):
+        found = fetch_all(client, filled, [0, 1, 2, 3], each=3_500)
+        assert counts(found) == [3, 3, 3, 3]
+        assert all(len(each.records) <= 3_500 for each in found.values())
+
+
+def test_the_first_partition_with_records_gives_one_whatever_the_limits_say(
+    client: Client, filled: str
+) -> None:
+    for _ in range(2):
+        assert counts(fetch_all(client, filled, [0, 1, 2, 3], each=1, max_bytes=1)) == [1, 0, 0, 0]
+        assert counts(fetch_all(client, filled, [3, 1, 2, 0], each=0, max_bytes=0)) == [0, 0, 0, 1]
+        assert counts(fetch_all(client, filled, [2, 1, 0, 3], each=-1, max_bytes=-1)) == [0, 0, 1, 0]
+
+
+def test_an_empty_partition_does_not_use_up_the_one_record(client: Client, topic: str) -> None:
+    client.create(topic, 4)
+    client.append(topic, b"x" * 1000, partition=2)
+    assert counts(fetch_all(client, topic, [0, 1, 2, 3], max_bytes=1)) == [0, 0, 1, 0]
+
+
+def test_the_requests_limit_is_used_up_in_its_order(client: Client, filled: str) -> None:
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        found = fetch_all(client, filled, order, max_bytes=15_500)
+        assert [len(values(found[n].records)) for n in order] == [10, 5, 0, 0]
+        assert sum(len(each.records) for each in found.values()) <= 15_500
+        # Also where nothing was read the bounds are told.
+        assert all(each.high_watermark > each.log_start_offset > 0 for each in found.values())
+
+
+def test_a_log_larger_than_the_limit_is_read_to_its_end_in_pieces(client: Client, topic: str) -> None:
+    client.create(topic)
+    for n in range(5):
+        client.append(topic, *[b"%04d" % (n * 1000 + i) for i in range(1000)])
+    got: list[Any] = []
+    offset = 0
+    while records := read(client.fetch(topic, offset, partition_max_bytes=7_000).records):
+        got += [each.value for each in records]
+        offset = records[-1].offset + 1
+    assert got == [b"%04d" % n for n in range(5000)]
+
+
+def test_a_record_above_every_limit_does_not_stop_a_consumer(client: Client, topic: str) -> None:
+    client.create(topic)
+    offset = client.append(topic, b"small", b"x" * 900_000, b"small too")
+    for expected in ([b"small"], [b"x" * 900_000], [b"small too"]):
+        response = client.fetch(topic, offset, partition_max_bytes=100, max_bytes=100)
+        assert values(response.records) == expected
+        offset += 1
+
+
+class Waiting:
+    """A fetch under way in a thread of its own."""
+
+    def __init__(self, client: Client, topic: str, offset: int = 0, **fields: Any) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._answer: Future[Any] = self._pool.submit(
+            client.call, fetch_request(topic, offset, **{"max_wait_ms": FOREVER_MS} | fields), 11
+        )
+
+    def until_parked(self, stored: redis.Redis, topic: str) -> None:
+        processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
+        assert not self._answer.done()
+
+    def answer(self) -> Any:
+        [answer] = self._answer.result(30).responses
+        self._pool.shutdown()
+        return answer.partitions[0]
+
+
+def test_a_consumer_at_the_end_of_an_empty_topic_gets_the_first_record(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    consumer, producer = two_clients
+    producer.create(topic)
+    waiting = Waiting(consumer, topic)
+    waiting.until_parked(stored, topic)
+    offset = producer.append(topic, b"first")
+    answer = waiting.answer()
+    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, offset + 1)
+    assert values(answer.records) == [b"first"]
+
+
+def test_a_parked_fetch_is_woken_by_an_append_on_another_worker_and_on_its_own(
+    two_clients: tuple[Client, Client], client: Client, topic: str, stored: redis.Redis
+) -> None:
+    consumer, other = two_clients
+    client.create(topic)
+    offset = 0
+    for n, producer in enumerate((other, client, other, client)):
+        waiting = Waiting(consumer, topic, offset)
+        waiting.until_parked(stored, topic)
+        offset = producer.append(topic, b"%d" % n) + 1
+        assert values(waiting.answer().records) == [b"%d" % n]
+
+
+def test_a_foreign_record_is_found_at_the_latest_when_the_wait_is_over(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    client.create(topic)
+    waiting = Waiting(client, topic, max_wait_ms=700)
+    waiting.until_parked(stored, topic)
+    stored.xadd(f"korvet:{topic}:0", {"value": "hello"})
+    assert values(waiting.answer().records) == [b"hello"]
+
+
+def test_a_fetch_waits_until_min_bytes_are_there(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    consumer, producer = two_clients
+    producer.create(topic)
+    producer.append(topic, b"x" * 100)
+    waiting = Waiting(consumer, topic, min_bytes=450)
+    waiting.until_parked(stored, topic)
+    for _ in range(3):
+        producer.append(topic, b"x" * 100)
+    answer = waiting.answer()
+    assert len(values(answer.records)) == 4
+    assert len(answer.records) >= 450
+
+
+def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(
+    client: Client, topic: str
+) -> None:
+    client.create(topic)
+    client.append(topic, b"x")
+    assert values(client.fetch(topic, max_wait_ms=100, min_bytes=10_000).records) == [b"x"]
+    assert client.fetch("no-such-topic", max_wait_ms=FOREVER_MS, min_bytes=10_000).error_code == 3
+
+
+@pytest.mark.parametrize("min_bytes", [0, -1])
+def test_a_fetch_that_wants_nothing_does_not_wait(client: Client, topic: str, min_bytes: int) -> None:
+    client.create(topic)
+    response = client.fetch(topic, max_wait_ms=FOREVER_MS, min_bytes=min_bytes)
+    assert (response.error_code, response.records) == (ErrorCode.NONE, b"")
+
+
+def test_a_fetch_out_of_range_does_not_wait(client: Client, topic: str) -> None:
+    client.create(topic)
+    response = client.fetch(topic, 5, max_wait_ms=FOREVER_MS)
+    assert response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_deleting_a_topic_answers_the_fetch_that_waits_for_it(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    consumer, admin = two_clients
+    admin.create(topic)
+    waiting = Waiting(consumer, topic)
+    waiting.until_parked(stored, topic)
+    admin.delete(topic)
+    assert waiting.answer().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_deleting_a_topic_answers_the_fetch_that_waits_for_its_id(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    consumer, admin = two_clients
+    topic_id = admin.create(topic)
+    consumer.send(fetch_request("", topic_id=topic_id, max_wait_ms=FOREVER_MS), 18)
+    processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
+    admin.delete(topic)
+    [answer] = consumer.receive(FetchResponse, 18).responses
+    assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_waiting_fetch_holds_back_what_is_asked_behind_it(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    consumer, producer = two_clients
+    producer.create(topic)
+    consumer.send(fetch_request(topic, max_wait_ms=FOREVER_MS), 11, correlation_id=1)
+    consumer.send(ApiVersionsRequest(), 0, correlation_id=2)
+    processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
+    producer.append(topic, b"v")
+    [answer] = consumer.receive(FetchResponse, 11, correlation_id=1).responses
+    assert values(answer.partitions[0].records) == [b"v"]
+    assert consumer.receive_frame()[:4] == b"\0\0\0\2"
+
+
+def test_many_consumers_of_one_partition_are_all_woken(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    producer = two_clients[0]
+    producer.create(topic)
+    address = producer.socket.getpeername()
+    consumers = [Client(address) for _ in range(40)]
+    try:
+        for consumer in consumers:
+            consumer.send(fetch_request(topic, max_wait_ms=FOREVER_MS), 11)
+        processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
+        producer.append(topic, b"v")
+        for consumer in consumers:
+            [answer] = consumer.receive(FetchResponse, 11).responses
+            assert values(answer.partitions[0].records) == [b"v"]
+    finally:
+        for consumer in consumers:
+            consumer.close()
