@@ -158,7 +158,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("log.retention.ms", "\u0661", "a whole number"),
         ("delete.topic.enable", "yes", "true or false"),
         ("compression.type", "brotli", "one of none, gzip, snappy, lz4, zstd"),
-        ("storage.format", "batch", "it has to be record"),
+        ("storage.format", "columns", "it has to be one of record, batch"),
         ("listen", "9092", "HOST:PORT"),
         ("listen", "127.0.0.1:65536", "HOST:PORT"),
         ("listen", "::1:9092", "HOST:PORT"),

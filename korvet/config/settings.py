@@ -169,13 +169,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["none", "gzip", "snappy", "lz4", "zstd"], About("Codec of the batches that consumers get.")
     ] = "none"
     storage_format: Annotated[
-        Literal["record"], About("How a new topic lies in Redis: one stream entry per record.")
+        Literal["record", "batch"],
+        About(
+            "How a new topic lies in Redis: one stream entry for each record, or for each producer's batch."
+        ),
     ] = "record"
+    storage_format_topics: Annotated[
+        str,
+        About(
+            "Storage formats by topic name, `PATTERN=FORMAT` with shell wildcards, comma-separated; the first match"
+            " counts, before storage.format.",
+            form=values.format_patterns,
+        ),
+    ] = ""
     storage_compression: Annotated[
-        Literal["none", "lz4", "zstd"], About("Codec of large record values in Redis.")
+        Literal["none", "lz4", "zstd"],
+        About("Codec of large record values, and of uncompressed batches, in Redis."),
     ] = "lz4"
     storage_compression_min_bytes: Annotated[
-        int, About("Smallest record value that is compressed in Redis.")
+        int, About("Smallest record value, or batch, that is compressed in Redis.")
     ] = 1024
     offset_sequence_bits: Annotated[
         int, About("Low bits of an offset in a new topic; the rest of it are milliseconds.", least=8, most=12)

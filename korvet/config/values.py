@@ -100,6 +100,15 @@ def topic_prefix(text: str) -> str:
     return "at most 249 letters, digits, '.', '_' and '-', or nothing"
 
 
+def format_patterns(text: str) -> str:
+    """Allow `PATTERN=record` and `PATTERN=batch`, comma-separated, or nothing."""
+    if not text or all(
+        re.fullmatch(r"\s*[A-Za-z0-9._*?\[\]!-]+=(record|batch)\s*", part) for part in text.split(",")
+    ):
+        return ""
+    return "PATTERN=record or PATTERN=batch, comma-separated, as in metrics.*=batch"
+
+
 def without_secrets(text: str) -> str:
     """Mask the passwords of URLs in a text: what is printed or logged passes here."""
     text = _USER_AND_PASSWORD.sub(r"://\1:***@", text)

@@ -13,10 +13,10 @@ import msgspec
 from korvet.config import Settings
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.batch import ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Append, Appended
+from korvet.storage.log_types import Append, AppendBatch, Appended, Partition
 
 Result = Appended | KafkaError
 
@@ -56,7 +56,7 @@ class Appender:
 
     def _run(self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool) -> None:
         """Fill the places of `results` that are None."""
-        appends: list[tuple[int, Append]] = []
+        appends: list[tuple[int, Append | AppendBatch]] = []
         for place, delivery in enumerate(deliveries):
             if results[place] is None:
                 try:
@@ -68,14 +68,16 @@ class Appender:
             for (place, _), result in zip(appends, written, strict=True):
                 results[place] = result
 
-    def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append:
-        """Check a delivery and decode its records; raises KafkaError with what is wrong."""
+    def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append | AppendBatch:
+        """Check a delivery and make it what the log takes; raises KafkaError with what is wrong."""
         topic = delivery.find()
         partition = topic.partition(delivery.partition)
         batch = produced_batch(delivery.records, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+        if partition.format == "batch":
+            return self._whole(topic, partition, batch)
         header = batch.header
         records = batch.records(self._settings.record_decompressed_max_bytes)
         return Append(
@@ -84,6 +86,24 @@ class Appender:
             at_rest=topic.config.at_rest,
             batch_bytes=header.size_bytes,
             max_timestamp=max([record.timestamp for record in records]),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+
+    def _whole(self, topic: Topic, partition: Partition, batch: ProducedBatch) -> AppendBatch:
+        """Keep a batch as it came, unless the topic's compression.type names another codec."""
+        config = topic.config
+        if config.recompress and batch.header.codec != config.codec:
+            batch = batch.recompressed(config.codec, self._settings.record_decompressed_max_bytes)
+        header = batch.header
+        return AppendBatch(
+            partition=partition,
+            batch=batch.view,
+            codec=header.codec,
+            record_count=header.record_count,
+            max_timestamp=header.max_timestamp,
+            at_rest=config.at_rest,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

@@ -67,6 +67,7 @@ def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) 
 
 _NOT_BUILT = "is not supported yet"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
 _BOOLEANS = ("true", "false")
 _AT_REST_CODECS: dict[str, Literal["none", "lz4", "zstd"]] = {"none": "none", "lz4": "lz4", "zstd": "zstd"}
 
@@ -122,8 +123,7 @@ DEFINITIONS: dict[str, Definition] = {
             name="storage.format",
             type=ConfigType.STRING,
             setting="storage.format",
-            choices=("record",),
-            refused={"batch": _NOT_BUILT},
+            choices=_FORMATS,
         ),
         # What follows belongs to segments, replicas and cleaners of Kafka's own log.
         _meaningless("compression.gzip.level", "-1", -1, INT_MAX),
@@ -191,6 +191,9 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec
     max_message_bytes: int
     sequence_bits: int
+    format: Literal["record", "batch"]
+    recompress: bool
+    """Whether a batch in another codec is compressed anew when it is appended in format `batch`."""
     at_rest: AtRest
     retention_ms: int
     retention_bytes: int
@@ -253,6 +256,8 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
         max_message_bytes=int(values["max.message.bytes"]),
         sequence_bits=int(values["offset.sequence.bits"]),
+        format="batch" if values["storage.format"] == "batch" else "record",
+        recompress=compression not in ("none", "producer"),
         at_rest=AtRest(
             _AT_REST_CODECS[values["storage.compression"]], settings.storage_compression_min_bytes
         ),

@@ -8,9 +8,11 @@ was deleted or made anew meanwhile is fenced by its id in every script, so a sta
 from __future__ import annotations
 
 import base64
+import fnmatch
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import msgspec
 from gevent.lock import RLock
@@ -29,6 +31,9 @@ PARTITIONS_MAX = 10_000
 """Partitions of one topic: one script creates them all, in a few milliseconds, and no request may ask for more."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +96,8 @@ def new_id() -> bytes:
 class Topics:
     """The registry of one worker. Its methods raise StorageUnavailableError where Redis had to be asked and is away."""
 
-    def __init__(
-        self, store: TopicStore, settings: Settings, partition_of: Callable[[str, int, str, int], Partition]
-    ) -> None:
-        """`partition_of` gives a partition of the log from topic, index, topic id and sequence bits."""
+    def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
+        """`partition_of` gives a partition of the log from topic, index, topic id, sequence bits and format."""
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
@@ -102,6 +105,15 @@ class Topics:
         self._by_id: dict[bytes, Topic] = {}
         self._epoch = -1
         self._refreshing = RLock()
+
+    def reload(self) -> None:
+        """Read the whole registry anew: what a worker believed of a topic has turned out to be wrong.
+
+        The feed of changes cannot tell of a Redis that was emptied, and has come to the same epoch again.
+        """
+        with self._refreshing:
+            self._epoch = -1
+            self.refresh()
 
     def refresh(self) -> None:
         """Take in what changed in Redis since the last look: one small command where nothing did."""
@@ -188,12 +200,21 @@ class Topics:
         if new.replication_factor < 1 and new.replication_factor != -1:
             message = f"Replication factor must be larger than 0, or -1 for the default, not {new.replication_factor}."
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-        configs = {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
+        configs = {"storage.format": self._format(new.name)}
+        configs |= {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
         # These shape what is stored: a later change of the broker's defaults must not change how it is read.
         for entry in topic_config.entries(configs, self._settings):
             if entry.name in topic_config.FIXED_AT_CREATION:
                 configs[entry.name] = entry.value
         return TopicRow(name=new.name, id=id_text(new_id()), partitions=partitions, configs=configs)
+
+    def _format(self, name: str) -> str:
+        """Return the broker's format for a topic of that name (storage.format.topics, storage.format)."""
+        for rule in filter(None, self._settings.storage_format_topics.split(",")):
+            pattern, _, storage_format = rule.strip().rpartition("=")
+            if fnmatch.fnmatchcase(name, pattern):
+                return storage_format
+        return self._settings.storage_format
 
     def _remember(self, row: TopicRow) -> None:
         self._forget(row.name)
@@ -212,7 +233,7 @@ class Topics:
             name=row.name,
             id=base64.urlsafe_b64decode(row.id + "=="),
             partitions=tuple(
-                self._partition_of(row.name, index, row.id, config.sequence_bits)
+                self._partition_of(row.name, index, row.id, config.sequence_bits, config.format)
                 for index in range(row.partitions)
             ),
             overrides=row.configs,

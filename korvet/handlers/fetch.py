@@ -8,7 +8,8 @@ offset is the high watermark and no transaction was aborted.
 
 from __future__ import annotations
 
-from korvet.domain.fetch import Found, Limits, Wanted, check_leader_epoch
+from korvet.domain.fetch import Limits, check_leader_epoch
+from korvet.domain.reading import Found, Wanted
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
@@ -20,7 +21,6 @@ from korvet.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from korvet.protocol.records.compression import Codec
 
 REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
@@ -93,12 +93,11 @@ def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker
             partition=found.partition(partition.partition),
             offset=partition.fetch_offset,
             bytes_max=partition.partition_max_bytes,
+            zstd_known=caller.version >= ZSTD_VERSION_FIRST,
         )
         check_leader_epoch(partition.current_leader_epoch)
     except KafkaError as error:
         return Found(error=error.code)
-    if found.config.codec is Codec.zstd and caller.version < ZSTD_VERSION_FIRST:
-        return Found(error=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return wanted
 
 
@@ -109,7 +108,6 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
 
 
 def _data(index: int, found: Found, *, committed: bool) -> PartitionData:
-    batches = found.batches
     return PartitionData(
         partition_index=index,
         error_code=found.error,
@@ -117,5 +115,5 @@ def _data(index: int, found: Found, *, committed: bool) -> PartitionData:
         last_stable_offset=found.high_watermark,
         log_start_offset=found.log_start,
         aborted_transactions=[] if committed else None,
-        records=batches[0] if len(batches) == 1 else b"".join(batches),
+        records=found.chunks,
     )

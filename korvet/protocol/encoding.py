@@ -88,35 +88,44 @@ class EncoderSource(Source):
             if isinstance(kind, PartOf):
                 self.line("w(b'\\x01')")
         if isinstance(kind, Sized):
-            if kind.kind == "string":
-                self.line(f"{value} = {value}.encode()")
-            self._length(value, "h" if kind.kind == "string" else "i")
-            self.line(f"w({value})")
+            self._sized(kind, value)
         elif isinstance(kind, ListOf):
             self._list(kind, value)
         else:
             self.part(kind.cls, value)
         self.depth -= nullable
 
+    def _sized(self, kind: Sized, value: str) -> None:
+        if kind.kind == "records":
+            pieces = self.name("pieces")
+            self.line(f"{pieces} = {value} if type({value}) is list else ({value},)")
+            self._length(f"sum(map(len, {pieces}))", "i")
+            self.line(f"out += {pieces}")
+            return
+        if kind.kind == "string":
+            self.line(f"{value} = {value}.encode()")
+        self._length(f"len({value})", "h" if kind.kind == "string" else "i")
+        self.line(f"w({value})")
+
     def _list(self, kind: ListOf, value: str) -> None:
         if isinstance(kind.element, Fixed):
             packed = self.constant("array_of", _array_of(kind.element.code, self.flexible))
             self.line(f"w({packed}({value}))")
             return
-        self._length(value, "i")
+        self._length(f"len({value})", "i")
         element = self.name("m")
         self.line(f"for {element} in {value}:")
         self.depth += 1
         self._value(kind.element, element, nullable=False)
         self.depth -= 1
 
-    def _length(self, value: str, code: str) -> None:
+    def _length(self, expression: str, code: str) -> None:
         if self.flexible:
             length = self.name("n")
-            self.line(f"{length} = len({value}) + 1")
+            self.line(f"{length} = {expression} + 1")
             self.line(f"w(small[{length}] if {length} < {len(SMALL_VARINTS)} else varint({length}))")
         else:
-            self.line(f"w({self.layout(code)[0]}.pack(len({value})))")
+            self.line(f"w({self.layout(code)[0]}.pack({expression}))")
 
     def _null(self, kind: Kind) -> str:
         if isinstance(kind, PartOf):

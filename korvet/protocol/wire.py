@@ -45,6 +45,10 @@ uuid: TypeAlias = Annotated[bytes, Fixed("16s")]
 string: TypeAlias = Annotated[str, Sized("string")]
 bytestring: TypeAlias = Annotated[bytes, Sized("bytes")]
 records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
+record_pieces: TypeAlias = Annotated[
+    bytes | bytearray | memoryview | list[bytes | bytearray | memoryview], Sized("records")
+]
+"""Records that may be given in pieces, one behind the other: they are sent as they are, never joined."""
 
 ZERO_UUID = bytes(16)
 

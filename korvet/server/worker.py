@@ -114,7 +114,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this),
         topics=topics,
-        appender=Appender(log, settings, topics.refresh),
+        appender=Appender(log, settings, topics.reload),
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),

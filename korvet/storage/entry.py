@@ -21,7 +21,7 @@ import zstandard
 from korvet.errors import ErrorCode, KafkaError
 
 Header = tuple[str, bytes | None]
-Arg = bytes | str | int
+Arg = bytes | str | int | memoryview
 StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
 """Offset, timestamp (ms), key, value, headers."""
 
@@ -36,7 +36,9 @@ OFFSETS_END = 2**53
 
 _HEADER = b"header."
 _NULL_HEADER = b"nullheader."
-_MARKER = b"korvet.encoding"
+MARKER = b"korvet.encoding"
+"""The field that says how a value, or a batch, is compressed."""
+
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
@@ -83,11 +85,11 @@ def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) ->
         args += (b"key", record.key)
     if value is not None:
         if at_rest.codec != "none" and len(value) >= at_rest.min_bytes:
-            value, marker = _compress(value, at_rest.codec)
+            value, marker = compress(value, at_rest.codec)
         args += (b"value", value)
     args += (b"timestamp", b"%d" % (record.timestamp if timestamp is None else timestamp))
     if marker is not None:
-        args += (_MARKER, marker)
+        args += (MARKER, marker)
     for name, content in record.headers:
         if content is None:
             args += (_NULL_HEADER + name.encode(), b"")
@@ -185,15 +187,15 @@ def _read_fields(
             value = content
         elif name == b"timestamp" and timestamp is None and (parsed := _timestamp(content)) is not None:
             timestamp = parsed
-        elif name == _MARKER and encoding is None:
+        elif name == MARKER and encoding is None:
             encoding = content
         else:
             headers.append((_text(name), content))
     if encoding is not None:
-        plain = None if value is None else _decompress(value, encoding, decompressed_bytes_max)
+        plain = None if value is None else decompress(value, encoding, decompressed_bytes_max)
         if plain is None:
             damaged(offset, _text(encoding))
-            headers.append((_MARKER.decode(), encoding))
+            headers.append((MARKER.decode(), encoding))
         else:
             value = plain
     return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
@@ -211,13 +213,13 @@ def _timestamp(content: bytes) -> int | None:
     return parsed if -_TIMESTAMP_END <= parsed < _TIMESTAMP_END else None
 
 
-def _compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
+def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
     """Return the frame and its marker, or the value and None where the frame is not smaller."""
     frame: bytes = lz4.frame.compress(value) if codec == "lz4" else zstandard.ZstdCompressor().compress(value)
     return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
 
 
-def _decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
+def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
     """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes."""
     if encoding == b"lz4":
         reader = lz4.frame.LZ4FrameDecompressor()

@@ -27,13 +27,16 @@ class State(NamedTuple):
     moving: bool
 
 
-def range_start(offset: int, bits: int) -> str:
+def range_start(partition: Partition, offset: int) -> str:
     """Return where an XRANGE for `offset` and all behind it begins.
 
-    Exclusive of the offset before: between two milliseconds lie ids that no offset names, and a read that began
+    In format `batch` that is the first id behind the offset, since an id is where its batch ends. In format `record`
+    it is exclusive of the offset before: between two milliseconds lie ids that no offset names, and a read that began
     behind them would pass over entries that still have to come into the log.
     """
-    before = offset - 1
+    if partition.format == "batch":
+        return f"{max(offset, 0) + 1}-0"
+    before, bits = offset - 1, partition.bits
     return "-" if before < 0 else f"({before >> bits}-{before & (1 << bits) - 1}"
 
 
@@ -59,22 +62,22 @@ def read_state(partition: Partition, reply: Reply) -> State:
 
 
 def read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError | None:
-    """Return the answer of lua/log/append.lua; None where foreign entries must be taken in first."""
+    """Return the answer of an append script; None where something must be done about foreign entries first."""
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
         return refused(partition.stream, reply)
     try:
         outcome, base_offset, log_start, now_ms = cast("tuple[bytes, bytes, bytes, int]", reply)
-        if outcome == b"RENUMBER":
+        if outcome in (b"RENUMBER", b"EXPEL"):
             return None
         return Appended(int(base_offset), int(log_start), now_ms, outcome == b"DUPLICATE")
     except (ValueError, TypeError):
-        return malformed(partition.stream, "the answer of lua/log/append.lua")
+        return malformed(partition.stream, "the answer of an append script")
 
 
 def read_renumbered(partition: Partition, reply: Reply) -> Renumbered | KafkaError:
-    """Return the answer of lua/log/renumber.lua."""
+    """Return the answer of lua/log/renumber.lua or lua/log/expel.lua."""
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
@@ -83,7 +86,18 @@ def read_renumbered(partition: Partition, reply: Reply) -> Renumbered | KafkaErr
         moved, more, high_watermark = cast("tuple[int, int, bytes]", reply)
         return Renumbered(moved, int(high_watermark), more == 1)
     except (ValueError, TypeError):
-        return malformed(partition.stream, "the answer of lua/log/renumber.lua")
+        return malformed(partition.stream, "the answer of a script against foreign entries")
+
+
+def read_batch_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError:
+    """Return the bounds from the state alone: in format `batch` no entry of others moves them."""
+    try:
+        state = read_state(partition, reply)
+    except KafkaError as error:
+        return error
+    end = state.next_offset
+    earliest = end if state.first is None else max(state.first, state.start)
+    return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
 
 
 def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | None:

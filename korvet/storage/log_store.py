@@ -10,20 +10,34 @@ after it was served, and nothing behind an entry without an offset is served bef
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Sequence
+from typing import Literal
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.storage import log_replies, scripts
+from korvet.storage import batch_entry, log_replies, scripts
+from korvet.storage.batch_entry import StoredBatch, read_batches
 from korvet.storage.entry import Entry, StoredRecord, batch_args, read_entries
 from korvet.storage.keys import Keys
-from korvet.storage.log_types import Append, Appended, Bounds, Fetched, Partition, Read, Renumbered
+from korvet.storage.log_types import (
+    Append,
+    AppendBatch,
+    Appended,
+    Bounds,
+    Fetched,
+    Partition,
+    Read,
+    Renumbered,
+)
 from korvet.storage.replies import Reply
 from korvet.storage.resp import Arg, Redis
 from korvet.storage.scripts import Script
 
 _LOG = logging.getLogger(__name__)
 _APPEND = scripts.get("log/append")
+_APPEND_BATCH = scripts.get("log/append_batch")
 _RENUMBER = scripts.get("log/renumber")
+_EXPEL = scripts.get("log/expel")
 
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
@@ -66,7 +80,14 @@ class LogStore:
         self._decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
 
-    def partition(self, topic: str, index: int, topic_id: str, bits: int) -> Partition:
+    def partition(
+        self,
+        topic: str,
+        index: int,
+        topic_id: str,
+        bits: int,
+        storage_format: Literal["record", "batch"] = "record",
+    ) -> Partition:
         """Return the partition with its names; `bits` is the topic's offset.sequence.bits, 8 to 12."""
         keys = self._keys
         return Partition(
@@ -74,6 +95,7 @@ class LogStore:
             index=index,
             topic_id=topic_id,
             bits=bits,
+            format=storage_format,
             stream=keys.stream(topic, index),
             state=keys.state(topic, index),
             producers=keys.producers(topic, index),
@@ -81,7 +103,7 @@ class LogStore:
             channel=keys.append_channel(topic, index),
         )
 
-    def append(self, appends: Sequence[Append]) -> list[Appended | KafkaError]:
+    def append(self, appends: Sequence[Append | AppendBatch]) -> list[Appended | KafkaError]:
         """Append every batch, each by one atomic script, all in one round trip; answers stand in the same order.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
@@ -107,7 +129,7 @@ class LogStore:
         return [outcomes[position] for position in range(len(appends))]
 
     def _append_wave(
-        self, appends: Sequence[Append], calls: dict[int, _Call]
+        self, appends: Sequence[Append | AppendBatch], calls: dict[int, _Call]
     ) -> dict[int, Appended | KafkaError]:
         outcomes: dict[int, Appended | KafkaError] = {}
         for _ in range(_ROUNDS_MAX):
@@ -178,14 +200,7 @@ class LogStore:
             commands += (
                 ("MULTI",),
                 log_replies.state_command(partition),
-                (
-                    "XRANGE",
-                    partition.stream,
-                    log_replies.range_start(offset, partition.bits),
-                    "+",
-                    "COUNT",
-                    count,
-                ),
+                ("XRANGE", partition.stream, log_replies.range_start(partition, offset), "+", "COUNT", count),
                 ("EXEC",),
             )
         replies = self._reads.pipeline(commands)[3::4]
@@ -197,14 +212,27 @@ class LogStore:
             state_reply, entries_reply = log_replies.executed(partition, reply, 2)
             state = log_replies.read_state(partition, state_reply)
             entries = log_replies.entries(partition, entries_reply)
-            records = self._records(partition, entries, state.next_offset)
+            end = state.next_offset
+            first = end if state.first is None else min(max(state.start, state.first), end)
+            if partition.format == "batch":
+                batches = self._batches(partition, entries, end)
+                more = len(entries) >= count
+                return Fetched(state.start, first, end, [], more=more, batches=batches), True
+            records = self._records(partition, entries, end)
         except KafkaError as error:
             return error, True
-        end = state.next_offset
-        first = end if state.first is None else min(max(state.start, state.first), end)
         foreign = len(records) < len(entries)
         fetched = Fetched(state.start, first, end, records, more=foreign or len(entries) >= count)
         return fetched, bool(records) or not (foreign or state.moving or offset > end)
+
+    def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:
+        try:
+            batches, foreign = read_batches(entries, end, self._decompressed_bytes_max)
+        except (ValueError, TypeError, AttributeError, IndexError, struct.error) as error:
+            raise log_replies.malformed(partition.stream, "an entry") from error
+        if foreign:
+            _LOG.warning("%s: %d entries are no batches; they are not served", partition.stream, foreign)
+        return batches
 
     def _records(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredRecord]:
         def damaged(offset: int, encoding: str) -> None:
@@ -243,19 +271,30 @@ class LogStore:
 
     def _bounds_once(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError | None]:
         commands: list[Sequence[Arg]] = []
+        asked: list[int] = []
         for partition in partitions:
-            commands += (
-                ("MULTI",),
-                log_replies.state_command(partition),
-                ("XRANGE", partition.stream, "-", "+", "COUNT", 1),
-                ("XREVRANGE", partition.stream, "+", "-", "COUNT", 1),
-                ("EXEC",),
-            )
-        replies = self._reads.pipeline(commands)[4::5]
-        return [log_replies.read_bounds(*pair) for pair in zip(partitions, replies, strict=True)]
+            if partition.format == "batch":
+                commands.append(log_replies.state_command(partition))
+            else:
+                commands += (
+                    ("MULTI",),
+                    log_replies.state_command(partition),
+                    ("XRANGE", partition.stream, "-", "+", "COUNT", 1),
+                    ("XREVRANGE", partition.stream, "+", "-", "COUNT", 1),
+                    ("EXEC",),
+                )
+            asked.append(len(commands) - 1)
+        replies = self._reads.pipeline(commands)
+        found: list[Bounds | KafkaError | None] = []
+        for partition, place in zip(partitions, asked, strict=True):
+            read = log_replies.read_batch_bounds if partition.format == "batch" else log_replies.read_bounds
+            found.append(read(partition, replies[place]))
+        return found
 
     def renumber(self, partition: Partition) -> Renumbered:
-        """Do one bounded step of taking foreign entries into the log; without such entries it changes nothing.
+        """Do one bounded step against foreign entries; without such entries it changes nothing.
+
+        In format `record` they are taken into the log, in format `batch`, where they are no records, removed.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
@@ -267,14 +306,22 @@ class LogStore:
     def _renumber(self, partitions: Sequence[Partition]) -> list[Renumbered | KafkaError]:
         calls: list[_Call] = []
         for one in partitions:
+            if one.format == "batch":
+                calls.append((_EXPEL, (one.stream, one.state), [one.topic_id, _STEP_ENTRIES_MAX]))
+                continue
             args: list[Arg] = [one.topic_id, one.bits, _STEP_ENTRIES_MAX, _STEP_BYTES_MAX, one.channel]
             calls.append((_RENUMBER, (one.stream, one.state, one.moving), args))
         steps = []
         for partition, reply in zip(partitions, self._redis.scripts(calls), strict=True):
             step = log_replies.read_renumbered(partition, reply)
             if isinstance(step, Renumbered) and step.moved:
-                message = "%s: %d foreign entries got new offsets, now up to %d"
-                _LOG.info(message, partition.stream, step.moved, step.high_watermark)
+                if partition.format == "batch":
+                    _LOG.warning(
+                        "%s: %d entries that are no batches were removed", partition.stream, step.moved
+                    )
+                else:
+                    message = "%s: %d foreign entries got new offsets, now up to %d"
+                    _LOG.info(message, partition.stream, step.moved, step.high_watermark)
             steps.append(step)
         return steps
 
@@ -293,7 +340,9 @@ class LogStore:
         return _outrun(partition)
 
 
-def _append_call(append: Append) -> _Call:
+def _append_call(append: Append | AppendBatch) -> _Call:
+    if isinstance(append, AppendBatch):
+        return _append_batch_call(append)
     partition, count = append.partition, len(append.records)
     head: list[Arg] = [
         partition.topic_id,
@@ -309,6 +358,23 @@ def _append_call(append: Append) -> _Call:
     ]
     args = head + batch_args(append.records, append.at_rest, append.timestamp)
     return _APPEND, (partition.stream, partition.state, partition.producers), args
+
+
+def _append_batch_call(append: AppendBatch) -> _Call:
+    partition = append.partition
+    head: list[Arg] = [
+        partition.topic_id,
+        append.producer_id,
+        append.producer_epoch,
+        append.base_sequence,
+        (append.base_sequence + append.record_count - 1) % SEQUENCE_MODULUS,
+        append.record_count,
+        len(append.batch),
+        append.max_timestamp,
+        partition.channel,
+    ]
+    args = head + batch_entry.batch_args(append.batch, append.codec, append.at_rest)
+    return _APPEND_BATCH, (partition.stream, partition.state, partition.producers), args
 
 
 def _outrun(partition: Partition) -> KafkaError:

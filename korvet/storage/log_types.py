@@ -6,10 +6,11 @@ Knows values only: nothing of Redis, of scripts or of the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from korvet.storage.batch_entry import StoredBatch
 from korvet.storage.entry import AtRest, Record, StoredRecord
 
 
@@ -20,6 +21,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     index: int
     topic_id: str
     bits: int
+    format: Literal["record", "batch"]
     stream: str
     state: str
     producers: str
@@ -46,6 +48,23 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_rest: AtRest = AtRest()
 
 
+class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One producer batch for one partition of format `batch`: its bytes, and what its header says of them.
+
+    `codec` is the number of the batch's own compression; the other fields are those of Append.
+    """
+
+    partition: Partition
+    batch: memoryview
+    codec: int
+    record_count: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    at_rest: AtRest = AtRest()
+
+
 class Appended(NamedTuple):
     """Where a batch lies: contiguously from `base_offset`.
 
@@ -68,7 +87,10 @@ class Read(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a read found; `records` may be empty, and begin behind the wished offset where the log has a gap.
+    """What a read found; it may be nothing, and begin behind the wished offset where the log has a gap.
+
+    In format `record` these are `records`; in format `batch` they are `batches`, the first of which holds the wished
+    offset, maybe in its middle.
 
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
@@ -80,6 +102,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     records: list[StoredRecord]
     more: bool
+    batches: Sequence[StoredBatch] = ()
 
 
 class Bounds(NamedTuple):

@@ -74,7 +74,8 @@ class TopicStore:
     def create(self, row: TopicRow) -> int:
         """Write the row and the state of every partition at once; returns the change's epoch.
 
-        Raises KafkaError: TOPIC_ALREADY_EXISTS, KAFKA_STORAGE_ERROR; StorageUnavailableError.
+        Raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (format `batch` over streams that are there already),
+        KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
         keys = [self._keys.topics, self._keys.topic_changes]
         for index in range(row.partitions):
@@ -84,6 +85,7 @@ class TopicStore:
                 self._keys.producers(*of),
                 self._keys.index(*of),
                 self._keys.moving(*of),
+                self._keys.stream(*of),
             )
         stored = _Stored(
             id=row.id,
@@ -93,7 +95,9 @@ class TopicStore:
             state=row.state,
         )
         text = msgspec.json.encode(stored)
-        reply = self._run(_CREATE, keys, [row.name, row.id, text, self._keys.topics_channel, CHANGES_MAX])
+        streams = "refuse" if row.configs.get("storage.format") == "batch" else "adopt"
+        args: list[Arg] = [row.name, row.id, text, self._keys.topics_channel, CHANGES_MAX, streams]
+        reply = self._run(_CREATE, keys, args)
         return self._int(reply)
 
     def delete(self, name: str, topic_id: str, partitions: int) -> int:

@@ -119,7 +119,7 @@ class PartitionData(Part, kw_only=True):
     snapshot_id: Annotated[SnapshotId | None, since(12, tag=2)] = None
     aborted_transactions: Annotated[list[AbortedTransaction] | None, since(4, ignorable=True)]
     preferred_read_replica: Annotated[int32, since(11)] = -1
-    records: wire.records | None
+    records: wire.record_pieces | None
 
 
 class FetchableTopicResponse(Part, kw_only=True):

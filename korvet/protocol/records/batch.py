@@ -15,7 +15,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.compression import Codec, decompress
+from korvet.protocol.records.compression import Codec, compress, decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -61,6 +61,20 @@ class BatchHeader(NamedTuple):
     def size_bytes(self) -> int:
         """The size of the whole batch, header included."""
         return self.batch_length + LENGTH_FROM
+
+
+def patched_header(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """Return the header's bytes with the two fields that a broker sets; the CRC covers neither."""
+    return HEADER.pack(base_offset, header.batch_length, leader_epoch, *header[3:])
+
+
+def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader:
+    """Return the header for other bytes behind it, which are in `codec`: length, attributes and CRC follow."""
+    length = HEADER_BYTES - LENGTH_FROM + len(payload)
+    changed = header._replace(batch_length=length, attributes=header.attributes & ~CODEC_MASK | codec)
+    covered = HEADER.pack(*changed)[CRC_FROM:]
+    crc = google_crc32c.extend(google_crc32c.value(covered), payload)
+    return changed._replace(crc=crc)
 
 
 class Record(Protocol):
@@ -118,6 +132,13 @@ class ProducedBatch(NamedTuple):
                 ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
             )
         return records
+
+    def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
+        """Return the same batch in another codec; `bytes_max` and errors as for `records`."""
+        header, view = self
+        payload = compress(codec, decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max))
+        changed = with_payload(header, payload, codec)
+        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
 
 
 def produced_batch(records: bytes | bytearray | memoryview | None, message_bytes_max: int) -> ProducedBatch:

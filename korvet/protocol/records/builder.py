@@ -7,16 +7,23 @@ Batches built here carry no producer: their sequences are not those the producer
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.protocol.records.batch import HEADER_BYTES, MAGIC
+from korvet.protocol.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    patched_header,
+    with_payload,
+)
+from korvet.protocol.records.compression import Codec, compress
 
 OFFSET_DELTA_MAX = 2**31 - 1
-LEADER_EPOCH_AT = 12
 
+Buffer = bytes | bytearray | memoryview
 StoredRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 """Offset, timestamp (ms), key, value, headers (name, value)."""
 
@@ -35,7 +42,7 @@ class BatchesBuilder:
         self._at_least_one = at_least_one
         self._open: DefaultRecordBatchBuilder | None = None
         self._base_offset = 0
-        self._batches: list[bytearray] = []
+        self._pieces: list[Buffer] = []
         self.record_count = 0
         self.full = False
 
@@ -56,16 +63,16 @@ class BatchesBuilder:
                 continue
             position += self._fill(records, position)
 
-    def finish(self) -> list[bytearray]:
-        """Return the batches."""
+    def finish(self) -> list[Buffer]:
+        """Return the batches in pieces, which follow each other."""
         self._close()
-        return self._batches
+        return self._pieces
 
     def _begin(self, first: StoredRecord) -> None:
         offset, timestamp, key, value, headers = first
         builder = DefaultRecordBatchBuilder(
             magic=MAGIC,
-            compression_type=self._codec,
+            compression_type=Codec.none,
             is_transactional=0,
             producer_id=-1,
             producer_epoch=-1,
@@ -104,7 +111,11 @@ class BatchesBuilder:
             return
         self._bytes_left -= self._open.size()
         batch = self._open.build()
-        struct.pack_into(">q", batch, 0, self._base_offset)
-        struct.pack_into(">i", batch, LEADER_EPOCH_AT, self._leader_epoch)
-        self._batches.append(batch)
+        header = BatchHeader._make(HEADER.unpack_from(batch))
+        payload = memoryview(batch)[HEADER_BYTES:]
+        if self._codec != Codec.none:
+            compressed = compress(self._codec, bytes(payload))
+            if len(compressed) < len(payload):
+                header, payload = with_payload(header, compressed, self._codec), memoryview(compressed)
+        self._pieces += (patched_header(header, self._base_offset, self._leader_epoch), payload)
         self._open = None

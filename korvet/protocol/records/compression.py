@@ -37,6 +37,11 @@ class _TooLargeError(Exception):
     """More than the limit came out."""
 
 
+def compress(codec: int, data: bytes) -> bytes:
+    """Return `data` in `codec`, a member of Codec, as every client reads it."""
+    return _COMPRESSORS[codec](data)
+
+
 def decompress(codec: int, data: bytes, limit: int) -> bytes:
     """Undo `codec` on `data`, to `limit` bytes at the most.
 
@@ -123,6 +128,12 @@ def _snappy(data: bytes, limit: int) -> bytes:
     return bytes(out)
 
 
+def _xerial(data: bytes) -> bytes:
+    """Write one xerial block; Java's client reads nothing else."""
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return XERIAL_MAGIC + struct.pack(">iiI", 1, 1, len(block)) + block
+
+
 def _snappy_block(block: bytes, limit: int) -> bytes:
     # A block opens with its uncompressed size as a varint, so the bound can be checked before anything is made.
     if cramjam.snappy.decompress_raw_len(block) > limit:
@@ -136,4 +147,13 @@ _DECOMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
     Codec.snappy: _snappy,
     Codec.lz4: _lz4,
     Codec.zstd: _zstd,
+}
+_COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {
+    Codec.none: bytes,
+    Codec.gzip: lambda data: bytes(cramjam.gzip.compress(data)),
+    Codec.snappy: _xerial,
+    Codec.lz4: lambda data: bytes(
+        lz4.frame.compress(data, block_linked=False)
+    ),  # Java reads no linked blocks
+    Codec.zstd: lambda data: zstandard.ZstdCompressor().compress(data),
 }

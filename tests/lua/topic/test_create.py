@@ -16,9 +16,9 @@ ROW = '{"id":"id-1","partitions":1}'
 
 
 def create(client: Any, name: str = "orders", topic_id: str = "id-1", changes_max: int = 100) -> bytes:
-    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING]
+    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, STREAM]
     keys = [key.replace("orders", name) for key in keys]
-    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max])
+    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, "adopt"])
     return epoch
 
 

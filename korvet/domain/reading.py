@@ -1,0 +1,244 @@
+"""Reading several partitions within one budget of bytes: how much to ask of each, and what goes into an answer.
+
+Knows KIP-74's limits, Kafka's bounds checks and both storage formats; nothing of messages or of waiting. Reads of all
+partitions travel together. How many entries to ask for follows from what the partition's entries weighed so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from korvet.domain.cluster import LEADER_EPOCH
+from korvet.domain.topics import Topic
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.compression import Codec
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Fetched, Partition, Read
+
+FIRST_COUNT = 32
+"""Entries asked of a partition of which this worker has seen none yet."""
+
+COUNT_MAX = 1000
+"""Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
+
+REPLY_BYTES_MAX = 512 * 1024 * 1024
+"""What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
+
+WEIGHTS_MAX = 50_000
+"""Partitions whose weight is remembered; all are forgotten beyond it, and learned again within a fetch."""
+
+ROUNDS_MAX = 256
+"""Round trips one read may take before it answers with what it has."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One partition of a fetch: where to read from, in offsets, and its limit in bytes.
+
+    `zstd_known` says that the reader's version may be sent zstd (KIP-110).
+    """
+
+    topic: Topic
+    partition: Partition
+    offset: int
+    bytes_max: int
+    zstd_known: bool = True
+
+
+class Found(msgspec.Struct):
+    """The answer for one partition: an error, or record batches, in pieces, and bounds (-1 where not known)."""
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    log_start: int = -1
+    chunks: list[Buffer] = []
+    size_bytes: int = 0
+
+
+class RecordCollector:
+    """Builds batches of the records of format `record`."""
+
+    def __init__(self, wanted: Wanted, bytes_max: int, *, at_least_one: bool) -> None:
+        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE where the topic's codec is one the reader does not know."""
+        codec = wanted.topic.config.codec
+        if codec is Codec.zstd and not wanted.zstd_known:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+        self._builder = BatchesBuilder(
+            codec=codec, leader_epoch=LEADER_EPOCH, bytes_max=bytes_max, at_least_one=at_least_one
+        )
+        self.next_offset = wanted.offset
+
+    @property
+    def full(self) -> bool:
+        """Whether something did not fit any more."""
+        return self._builder.full
+
+    def add(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken."""
+        builder = self._builder
+        left, count = builder.plain_bytes_left, builder.record_count
+        builder.add(fetched.records)
+        taken = builder.record_count - count
+        if taken:
+            self.next_offset = fetched.records[taken - 1][0] + 1
+        return left - builder.plain_bytes_left, taken
+
+    def finish(self) -> list[Buffer]:
+        """Return the batches."""
+        return self._builder.finish()
+
+
+class BatchCollector:
+    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
+
+    def __init__(self, wanted: Wanted, bytes_max: int, *, at_least_one: bool) -> None:
+        self._bytes_left = bytes_max
+        self._take_next = at_least_one
+        self._zstd_known = wanted.zstd_known
+        self._chunks: list[Buffer] = []
+        self.next_offset = wanted.offset
+        self.full = False
+
+    def add(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken.
+
+        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch that the reader does not know.
+        """
+        size_bytes = taken = 0
+        for batch in fetched.batches:
+            if batch.size_bytes > self._bytes_left and not self._take_next:
+                self.full = True
+                break
+            if batch.header.codec == Codec.zstd and not self._zstd_known:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+            self._take_next = False
+            self._chunks += batch.chunks(LEADER_EPOCH)
+            self._bytes_left -= batch.size_bytes
+            self.next_offset = batch.next_offset
+            size_bytes += batch.size_bytes
+            taken += 1
+        return size_bytes, taken
+
+    def finish(self) -> list[Buffer]:
+        """Return the batches, in pieces."""
+        return self._chunks
+
+
+class Reading(msgspec.Struct):
+    """One partition of a read under way."""
+
+    place: int
+    wanted: Wanted
+    offset: int = -1
+    room: int = 0
+    entries: int = 0
+    entries_max: int = 0
+    collector: RecordCollector | BatchCollector | None = None
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        wanted = self.wanted
+        self.offset, self.room = wanted.offset, wanted.bytes_max
+        worst = max(1, wanted.topic.config.max_message_bytes)
+        self.entries_max = min(COUNT_MAX, max(FIRST_COUNT, REPLY_BYTES_MAX // worst))
+
+
+class Reader:
+    """Reads partitions for one worker, and remembers what their entries weigh."""
+
+    def __init__(self, log: LogStore) -> None:
+        self._log = log
+        self._weights: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    def read(
+        self, wanted: Sequence[Wanted], places: Iterable[int], found: list[Found], bytes_max: int
+    ) -> None:
+        """Read the partitions at `places` anew into `found`; the others keep what they have, and count.
+
+        Raises StorageUnavailableError.
+        """
+        places = sorted(places)
+        for place in places:
+            found[place] = Found()
+        left = bytes_max - sum(each.size_bytes for each in found)
+        anything = any(each.size_bytes for each in found)
+        reading = [Reading(place, wanted[place]) for place in places]
+        for _ in range(ROUNDS_MAX):
+            wave = self._plan(reading, left)
+            if not wave:
+                break
+            results = self._log.read(
+                [Read(each.wanted.partition, each.offset, each.entries) for each in wave]
+            )
+            for each, result in zip(wave, results, strict=True):
+                answer = found[each.place]
+                try:
+                    taken = self._take(each, result, answer, left, first=not anything)
+                except KafkaError as error:
+                    answer.error = error.code
+                    each.done = True
+                else:
+                    left -= taken
+                    anything = anything or taken > 0
+        for each in reading:
+            if each.collector is not None and not found[each.place].error:
+                found[each.place].chunks = each.collector.finish()
+
+    def _plan(self, reading: list[Reading], left: int) -> list[Reading]:
+        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget."""
+        wave = []
+        planned = 0
+        for each in reading:
+            if each.done:
+                continue
+            stream = each.wanted.partition.stream
+            room = max(0, min(each.room, left - planned))
+            if planned and not room:
+                # Nothing is left for it: one entry, for the bounds that its answer must carry.
+                each.entries = 1
+            elif stream not in self._weights or each.offset >= self._ends.get(stream, 0):
+                # Not seen before, or at the end, where most likely nothing is.
+                each.entries = FIRST_COUNT
+                planned += 0 if stream in self._ends else room
+            else:
+                weight = self._weights[stream]
+                each.entries = min(room // weight + 1, each.entries_max)
+                planned += each.entries * weight
+            wave.append(each)
+        return wave
+
+    def _take(
+        self, reading: Reading, result: Fetched | KafkaError, found: Found, left: int, *, first: bool
+    ) -> int:
+        """Put what was read of one partition into its answer; returns the bytes it took from the budget."""
+        if isinstance(result, KafkaError):
+            raise result
+        wanted = reading.wanted
+        found.high_watermark = result.high_watermark
+        found.log_start = result.first_offset
+        if not result.log_start <= wanted.offset <= result.high_watermark:
+            message = f"{wanted.offset} is not in {result.log_start}..{result.high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if reading.collector is None:
+            collector = BatchCollector if wanted.partition.format == "batch" else RecordCollector
+            reading.collector = collector(wanted, min(wanted.bytes_max, left), at_least_one=first)
+        taken, entries = reading.collector.add(result)
+        reading.room -= taken
+        reading.offset = reading.collector.next_offset
+        reading.done = not result.more or reading.collector.full or reading.room <= 0
+        found.size_bytes += taken
+        self._learn(wanted.partition.stream, result.high_watermark, taken, entries)
+        return taken
+
+    def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
+        if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
+            self._weights.clear()
+            self._ends.clear()
+        self._ends[stream] = end
+        if entries:
+            self._weights[stream] = max(1, size_bytes // entries)
