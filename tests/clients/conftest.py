@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import redis
 
 from tests.support.broker import Broker, korvet_broker
 
@@ -15,3 +16,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory = tmp_path_factory.mktemp("broker")
     with korvet_broker(directory, "--set", "num.partitions=3", workers=2) as running:
         yield running
+
+
+@pytest.fixture
+def stored(broker: Broker) -> Iterator[redis.Redis]:
+    """Give a plain redis-py client on the broker's embedded server."""
+    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+        yield client

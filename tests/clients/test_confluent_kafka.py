@@ -32,10 +32,6 @@ from tests.support.records import (
 )
 
 
-def create(broker: Broker, topic: str, partitions: int = 1, **config: str) -> None:
-    reading.create_topic(broker.bootstrap, topic, partitions, **config)
-
-
 def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any) -> list[tuple[int, int]]:
     """Send and wait; returns partition and offset of each acknowledgement."""
     acknowledged: list[tuple[int, int]] = []
@@ -62,7 +58,7 @@ def produce(broker: Broker, topic: str, records: Iterable[Sample], **config: Any
 
 def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
     topic = topic_name("confluent")
-    create(broker, topic, PARTITIONS)
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
     sent = samples(0, PER_CODEC * len(CODECS))
     offsets: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -79,7 +75,7 @@ def test_batches_reach_the_consumer_compressed_as_the_topic_says(broker: Broker)
     weights: list[float] = []
     for codec in CODECS:
         topic = topic_name(f"confluent-{codec}")
-        create(broker, topic, PARTITIONS, **{"compression.type": codec})
+        reading.create_topic(broker.bootstrap, topic, PARTITIONS, {"compression.type": codec})
         sent = samples(0, 2000)
         produce(broker, topic, sent)
         before = ops.total(broker, "korvet_sent_bytes_total")
@@ -91,7 +87,7 @@ def test_batches_reach_the_consumer_compressed_as_the_topic_says(broker: Broker)
 
 def test_an_idempotent_producer_writes_every_record_once(broker: Broker) -> None:
     topic = topic_name("confluent-idempotent")
-    create(broker, topic, PARTITIONS)
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
     sent = samples(0, 5000)
     offsets = produce(broker, topic, sent, **{"enable.idempotence": True})
     with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
@@ -100,7 +96,7 @@ def test_an_idempotent_producer_writes_every_record_once(broker: Broker) -> None
 
 def test_offsets_are_found_by_end_and_by_time_and_can_be_sought(broker: Broker) -> None:
     topic = topic_name("confluent-offsets")
-    create(broker, topic)
+    reading.create_topic(broker.bootstrap, topic)
     sent = [record._replace(partition=0) for record in samples(0, 3000)]
     offsets = sorted(offset for _, offset in produce(broker, topic, sent))
     with reading.consumer(broker.bootstrap, topic, range(1)) as running:
@@ -121,7 +117,7 @@ def test_offsets_are_found_by_end_and_by_time_and_can_be_sought(broker: Broker) 
 
 def test_a_seek_into_the_middle_of_a_batch_begins_at_that_record(broker: Broker) -> None:
     topic = topic_name("confluent-middle")
-    create(broker, topic)
+    reading.create_topic(broker.bootstrap, topic)
     sent = [record._replace(partition=0) for record in samples(0, 100)]
     offsets = [offset for _, offset in produce(broker, topic, sent, **{"linger.ms": 200})]
     with reading.consumer(broker.bootstrap, topic, ()) as running:
@@ -131,7 +127,7 @@ def test_a_seek_into_the_middle_of_a_batch_begins_at_that_record(broker: Broker)
 
 def test_a_consumer_that_waits_at_the_end_of_an_empty_topic_gets_the_first_record(broker: Broker) -> None:
     topic = topic_name("confluent-waits")
-    create(broker, topic)
+    reading.create_topic(broker.bootstrap, topic)
     with reading.consumer(broker.bootstrap, topic, (), **{"auto.offset.reset": "error"}) as running:
         _, end = running.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS_MAX)
         running.assign([TopicPartition(topic, 0, end)])
@@ -143,7 +139,7 @@ def test_a_consumer_that_waits_at_the_end_of_an_empty_topic_gets_the_first_recor
 
 def test_a_record_of_900_kilobytes_passes_and_a_larger_batch_than_allowed_does_not(broker: Broker) -> None:
     topic = topic_name("confluent-large")
-    create(broker, topic)
+    reading.create_topic(broker.bootstrap, topic)
     large = bytes(range(256)) * 3600
     sent = [Sample(0, None, large, (), TIMESTAMP_FIRST_MS), Sample(0, b"", b"small", (), TIMESTAMP_FIRST_MS)]
     produce(broker, topic, sent)
@@ -173,15 +169,15 @@ def test_an_unknown_topic_is_created_by_a_producer_but_not_by_who_only_looks(bro
 
 def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -> None:
     topic = topic_name("confluent-deleted")
-    create(broker, topic, 2)
+    reading.create_topic(broker.bootstrap, topic, 2)
     with pytest.raises(KafkaException) as raised:
-        create(broker, topic)
+        reading.create_topic(broker.bootstrap, topic)
     assert raised.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     produce(broker, topic, [Sample(1, b"old", b"old", (), TIMESTAMP_FIRST_MS)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(WAIT_SECONDS_MAX)
     assert topic not in admin.list_topics(timeout=WAIT_SECONDS_MAX).topics
-    create(broker, topic, 2)
+    reading.create_topic(broker.bootstrap, topic, 2)
     sent = [Sample(1, b"new", b"new", (), TIMESTAMP_FIRST_MS)]
     offsets = produce(broker, topic, sent)
     with reading.consumer(broker.bootstrap, topic, range(2)) as running:

@@ -8,16 +8,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import Received
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
-    """Create a topic; `config` by names with dots."""
+def create_topic(
+    bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> None:
+    """Create a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WAIT_SECONDS_MAX)
+    admin.create_topics([NewTopic(topic, partitions, config=config or {})])[topic].result(WAIT_SECONDS_MAX)
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
