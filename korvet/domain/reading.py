@@ -77,6 +77,10 @@ class RecordCollector:
         """Whether something did not fit any more."""
         return self._builder.full
 
+    def limit(self, bytes_left: int) -> None:
+        """Take no more than `bytes_left` from here on."""
+        self._builder.limit(bytes_left)
+
     def add(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken."""
         builder = self._builder
@@ -102,6 +106,10 @@ class BatchCollector:
         self._chunks: list[Buffer] = []
         self.next_offset = wanted.offset
         self.full = False
+
+    def limit(self, bytes_left: int) -> None:
+        """Take no more than `bytes_left` from here on."""
+        self._bytes_left = min(self._bytes_left, bytes_left)
 
     def add(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken.
@@ -129,7 +137,11 @@ class BatchCollector:
 
 
 class Reading(msgspec.Struct):
-    """One partition of a read under way."""
+    """One partition of a read under way.
+
+    `taking` says that what comes next goes into its answer, and is not only looked at for the bounds, which are known
+    (`bounded`) once anything was read.
+    """
 
     place: int
     wanted: Wanted
@@ -137,6 +149,8 @@ class Reading(msgspec.Struct):
     room: int = 0
     entries: int = 0
     entries_max: int = 0
+    taking: bool = False
+    bounded: bool = False
     collector: RecordCollector | BatchCollector | None = None
     done: bool = False
 
@@ -169,7 +183,7 @@ class Reader:
         anything = any(each.size_bytes for each in found)
         reading = [Reading(place, wanted[place]) for place in places]
         for _ in range(ROUNDS_MAX):
-            wave = self._plan(reading, left)
+            wave = self._plan(reading, left, anything=anything)
             if not wave:
                 break
             results = self._log.read(
@@ -178,19 +192,20 @@ class Reader:
             for each, result in zip(wave, results, strict=True):
                 answer = found[each.place]
                 try:
-                    taken = self._take(each, result, answer, left, first=not anything)
+                    left = self._take(each, result, answer, left, first=not anything)
                 except KafkaError as error:
                     answer.error = error.code
                     each.done = True
-                else:
-                    left -= taken
-                    anything = anything or taken > 0
+                anything = anything or answer.size_bytes > 0
         for each in reading:
             if each.collector is not None and not found[each.place].error:
                 found[each.place].chunks = each.collector.finish()
 
-    def _plan(self, reading: list[Reading], left: int) -> list[Reading]:
-        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget."""
+    def _plan(self, reading: list[Reading], left: int, *, anything: bool) -> list[Reading]:
+        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
+
+        `anything` says that something was found already; until then the budget does not count (KIP-74).
+        """
         wave = []
         planned = 0
         for each in reading:
@@ -198,42 +213,59 @@ class Reader:
                 continue
             stream = each.wanted.partition.stream
             room = max(0, min(each.room, left - planned))
-            if planned and not room:
+            each.taking = room > 0 or not anything
+            if not each.taking:
                 # Nothing is left for it: one entry, for the bounds that its answer must carry.
                 each.entries = 1
-            elif stream not in self._weights or each.offset >= self._ends.get(stream, 0):
-                # Not seen before, or at the end, where most likely nothing is.
+                if each.bounded:
+                    continue
+            elif each.offset >= self._ends.get(stream, each.offset + 1):
+                each.entries = FIRST_COUNT  # at the end, where most likely nothing is
+            elif stream not in self._weights:
                 each.entries = FIRST_COUNT
-                planned += 0 if stream in self._ends else room
+                planned += room
+                anything = True
             else:
                 weight = self._weights[stream]
                 each.entries = min(room // weight + 1, each.entries_max)
                 planned += each.entries * weight
+                anything = True
             wave.append(each)
         return wave
 
     def _take(
         self, reading: Reading, result: Fetched | KafkaError, found: Found, left: int, *, first: bool
     ) -> int:
-        """Put what was read of one partition into its answer; returns the bytes it took from the budget."""
+        """Put what was read of one partition into its answer; returns what is left of the budget then."""
         if isinstance(result, KafkaError):
             raise result
         wanted = reading.wanted
         found.high_watermark = result.high_watermark
         found.log_start = result.first_offset
+        reading.bounded = True
         if not result.log_start <= wanted.offset <= result.high_watermark:
             message = f"{wanted.offset} is not in {result.log_start}..{result.high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if not reading.taking:
+            reading.done = not (result.records or result.batches or result.more)
+            self._learn(wanted.partition.stream, result.high_watermark, 0, 0)
+            return left
+        room = min(reading.room, left)
         if reading.collector is None:
             collector = BatchCollector if wanted.partition.format == "batch" else RecordCollector
-            reading.collector = collector(wanted, min(wanted.bytes_max, left), at_least_one=first)
+            reading.collector = collector(wanted, room, at_least_one=first)
+        else:
+            # Others of the request may have used up what it could have had when it began.
+            reading.collector.limit(room)
         taken, entries = reading.collector.add(result)
-        reading.room -= taken
         reading.offset = reading.collector.next_offset
-        reading.done = not result.more or reading.collector.full or reading.room <= 0
+        reading.done = not result.more or reading.collector.full or reading.room <= taken
+        # What did not fit into the rest of the request's budget ends it: the others give their bounds only.
+        used_up = reading.collector.full and left <= reading.room
+        reading.room -= taken
         found.size_bytes += taken
         self._learn(wanted.partition.stream, result.high_watermark, taken, entries)
-        return taken
+        return 0 if used_up else left - taken
 
     def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
         if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:

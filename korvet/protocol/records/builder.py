@@ -51,6 +51,12 @@ class BatchesBuilder:
         """How many bytes may still be taken."""
         return self._bytes_left - (self._open.size() if self._open else 0)
 
+    def limit(self, bytes_left: int) -> None:
+        """Take no more than `bytes_left` from here on."""
+        if bytes_left < self.plain_bytes_left:
+            self._close()  # an open batch grows to the size it was opened with
+            self._bytes_left = bytes_left
+
     def add(self, records: Sequence[StoredRecord]) -> None:
         """Take `records` from the first on; `full` says afterwards that one did not fit any more."""
         position = 0
