@@ -1,0 +1,246 @@
+"""CreateTopics by bytes: what may be made, with which settings, and what is answered of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.wire import ZERO_UUID
+from tests.support.topic_client import Client
+
+DYNAMIC_TOPIC, DEFAULT = 1, 5
+
+
+def wish(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
+    configs = [
+        CreatableTopicConfig(name=each, value=value) for each, value in fields.pop("configs", {}).items()
+    ]
+    assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+        for index, brokers in fields.pop("assignments", [])
+    ]
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=configs,
+        assignments=assignments,
+    )
+
+
+def create(client: Client, *topics: CreatableTopic, version: int = 7, **fields: Any) -> Any:
+    return client.call(CreateTopicsRequest(topics=list(topics), **fields), version).topics
+
+
+def code(client: Client, *args: Any, **fields: Any) -> ErrorCode:
+    [result] = create(client, wish(*args, **fields))
+    assert bool(result.error_message) == bool(result.error_code)
+    return ErrorCode(result.error_code)
+
+
+def partitions_of(client: Client, name: str) -> int:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name)],
+        allow_auto_topic_creation=False,
+    )
+    [described] = client.call(request, 12).topics
+    return len(described.partitions)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_every_version_makes_a_topic(client: Client, topic: str, version: int) -> None:
+    [result] = create(client, wish(topic, 3, 2), version=version)
+    assert (result.name, result.error_code, result.error_message) == (topic, ErrorCode.NONE, None)
+    assert (result.topic_id != ZERO_UUID) == (version >= 7)
+    assert result.num_partitions == (3 if version >= 5 else -1)
+    assert result.replication_factor == (1 if version >= 5 else -1)
+    assert bool(result.configs) == (version >= 5)
+    assert partitions_of(client, topic) == 3
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_minus_1_is_the_brokers_default(client: Client, topic: str, version: int) -> None:
+    [result] = create(client, wish(topic, -1, -1), version=version)
+    assert result.error_code == ErrorCode.NONE
+    assert partitions_of(client, topic) == 1
+
+
+def test_configs_are_answered_all_with_where_each_comes_from(client: Client, topic: str) -> None:
+    configs = {
+        "retention.ms": "86400000",
+        "retention.bytes": "1073741824",
+        "compression.type": "lz4",
+        "storage.compression": "zstd",
+    }
+    [result] = create(client, wish(topic, configs=configs))
+    found = {each.name: each for each in result.configs}
+    given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
+    assert given.items() >= configs.items()
+    assert set(given) - set(configs) <= {"storage.format", "offset.sequence.bits"}  # kept as they were
+    defaults = {
+        "cleanup.policy": "delete",
+        "max.message.bytes": "1048588",
+        "message.timestamp.type": "CreateTime",
+        "min.insync.replicas": "1",
+        "segment.bytes": "1073741824",
+        "remote.storage.enable": "false",
+    }
+    assert {name: found[name].value for name in defaults} == defaults
+    assert {found[name].config_source for name in defaults} == {DEFAULT}
+    assert not any(each.read_only or each.is_sensitive for each in result.configs)
+    assert [each.name for each in result.configs] == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"no.such.config": "1"},
+        {"retention.ms": "soon"},
+        {"retention.ms": "-2"},
+        {"retention.ms": None},
+        {"max.message.bytes": "2147483648"},
+        {"max.message.bytes": "-1"},
+        {"compression.type": "brotli"},
+        {"cleanup.policy": "compact"},
+        {"cleanup.policy": "compact,delete"},
+        {"cleanup.policy": "shred"},
+        {"remote.storage.enable": "true"},
+        {"storage.format": "parquet"},
+        {"storage.compression": "snappy"},
+        {"offset.sequence.bits": "13"},
+        {"offset.sequence.bits": "7"},
+        {"min.cleanable.dirty.ratio": "1.5"},
+        {"preallocate": "maybe"},
+    ],
+)
+def test_a_config_that_is_unknown_ill_typed_or_not_built_is_invalid(
+    client: Client, topic: str, configs: Any, stored: redis.Redis
+) -> None:
+    assert code(client, topic, configs=configs) == ErrorCode.INVALID_CONFIG == 40
+    assert not stored.hexists("korvet:topics", topic)
+
+
+def test_a_config_given_twice_is_invalid(client: Client, topic: str) -> None:
+    twice = wish(topic)
+    twice.configs = [CreatableTopicConfig(name="retention.ms", value="1")] * 2
+    [result] = create(client, twice)
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a b", "a:0", "{a}", "\u00e9", "x" * 250, "__reserved", "a\n"]
+)
+@pytest.mark.parametrize("version", [2, 7])
+def test_an_invalid_name_is_refused(client: Client, name: str, version: int, stored: redis.Redis) -> None:
+    [result] = create(client, wish(name), version=version)
+    assert (result.name, result.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert not stored.hexists("korvet:topics", name)
+
+
+@pytest.mark.parametrize("partitions", [0, -2, 2**31 - 1])
+def test_a_count_of_partitions_that_cannot_be_is_refused(client: Client, topic: str, partitions: int) -> None:
+    assert code(client, topic, partitions) == ErrorCode.INVALID_PARTITIONS == 37
+
+
+def test_the_most_partitions_are_made_and_deleted_by_one_request(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    assert code(client, topic, 10_000) == ErrorCode.NONE
+    assert partitions_of(client, topic) == 10_000
+    client.delete(topic)
+    assert list(stored.scan_iter(f"*korvet:{topic}:*", count=50_000)) == []
+    assert code(client, topic, 10_001) == ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize("replicas", [0, -2])
+def test_a_replication_factor_below_1_is_refused(client: Client, topic: str, replicas: int) -> None:
+    assert code(client, topic, 1, replicas) == ErrorCode.INVALID_REPLICATION_FACTOR == 38
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 32767])
+def test_any_other_replication_factor_is_taken_and_reported_as_1(
+    client: Client, topic: str, replicas: int
+) -> None:
+    [result] = create(client, wish(topic, 1, replicas))
+    assert (result.error_code, result.replication_factor) == (ErrorCode.NONE, 1)
+
+
+def test_a_topic_that_exists_is_not_made_again(two_clients: tuple[Client, Client], topic: str) -> None:
+    here, there = two_clients
+    here.create(topic, 2)
+    for client in two_clients:
+        assert code(client, topic, 5) == ErrorCode.TOPIC_ALREADY_EXISTS == 36
+    assert partitions_of(there, topic) == 2
+
+
+def test_a_topic_named_twice_is_answered_once_and_not_made(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    other = f"{topic}-other"
+    results = create(client, wish(topic), wish(other), wish(topic, 2))
+    codes = {each.name: each.error_code for each in results}
+    assert (len(results), codes) == (2, {topic: ErrorCode.INVALID_REQUEST, other: ErrorCode.NONE})
+    assert not stored.hexists("korvet:topics", topic)
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_validation_makes_nothing_and_finds_the_same(
+    client: Client, topic: str, version: int, stored: redis.Redis
+) -> None:
+    for _ in range(2):
+        [result] = create(client, wish(topic, 4), version=version, validate_only=True)
+        assert (result.error_code, result.num_partitions) == (0, 4 if version >= 5 else -1)
+        assert bool(result.configs) == (version >= 5)
+    assert not stored.hexists("korvet:topics", topic)
+    assert list(stored.scan_iter(f"*korvet:{topic}:*")) == []
+    assert create(client, wish("a b"), validate_only=True)[0].error_code == 17
+    client.create(topic)
+    assert create(client, wish(topic), validate_only=True)[0].error_code == 36
+
+
+def test_assignments_say_how_many_partitions_there_are(client: Client, topic: str) -> None:
+    [result] = create(client, wish(topic, -1, -1, assignments=[(1, [0]), (0, [0])]))
+    assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 2)
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [[(1, [0])], [(0, [0]), (0, [0])], [(0, [])], [(0, [0, 0])], [(0, [1])], [(0, [0]), (2, [0])]],
+)
+def test_assignments_that_cannot_be_are_refused(client: Client, topic: str, assignments: Any) -> None:
+    found = code(client, topic, -1, -1, assignments=assignments)
+    assert found == ErrorCode.INVALID_REPLICA_ASSIGNMENT == 39
+
+
+@pytest.mark.parametrize("numbers", [(1, -1), (-1, 1)])
+def test_assignments_beside_numbers_are_an_invalid_request(
+    client: Client, topic: str, numbers: tuple[int, int]
+) -> None:
+    assert code(client, topic, *numbers, assignments=[(0, [0])]) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_new_topic_is_visible_to_every_worker_at_once(
+    two_clients: tuple[Client, Client], topic: str
+) -> None:
+    here, there = two_clients
+    for number in range(20):
+        here.create(f"{topic}-{number}")
+        assert there.produce(f"{topic}-{number}").error_code == ErrorCode.NONE
+
+
+def test_an_existing_stream_is_adopted_as_the_log(client: Client, topic: str, stored: redis.Redis) -> None:
+    stored.xadd(f"korvet:{topic}:0", {"value": "before"})
+    client.create(topic)
+    from tests.support.batches import values
+
+    assert values(client.fetch(topic).records) == [b"before"]

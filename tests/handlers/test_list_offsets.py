@@ -1,0 +1,177 @@
+"""ListOffsets by bytes: the ends of a log, and offsets by time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tests.support.batches import Record
+from tests.support.topic_client import Client
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
+NOTHING = (ErrorCode.NONE, -1, -1)
+
+
+def ask(
+    client: Client, topic: str, timestamp: int, version: int = 11, partition: int = 0, **fields: Any
+) -> Any:
+    asked = ListOffsetsPartition(
+        partition_index=partition,
+        timestamp=timestamp,
+        current_leader_epoch=fields.pop("current_leader_epoch", -1),
+    )
+    topics = [ListOffsetsTopic(name=topic, partitions=[asked])]
+    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics, **fields), version).topics
+    [response] = answer.partitions
+    assert (answer.name, response.partition_index) == (topic, partition)
+    return response
+
+
+def found(*args: Any, **fields: Any) -> tuple[int, int, int]:
+    response = ask(*args, **fields)
+    return response.error_code, response.offset, response.timestamp
+
+
+@pytest.fixture
+def timed(client: Client, topic: str) -> tuple[str, int]:
+    """Give a topic with timestamps that do not rise, and the offset of its first record."""
+    client.create(topic)
+    first = client.append(topic, *[Record(timestamp=at) for at in (100, 300, 200, 300, 50)])
+    return topic, first
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_the_ends_in_every_version(client: Client, timed: tuple[str, int], version: int) -> None:
+    topic, first = timed
+    assert found(client, topic, EARLIEST, version) == (0, first, -1)
+    latest = ask(client, topic, LATEST, version)
+    assert (latest.error_code, latest.offset, latest.timestamp) == (0, first + 5, -1)
+    assert latest.leader_epoch == (0 if version >= 4 else -1)
+
+
+@pytest.mark.parametrize("version", [2, 11])
+def test_a_committed_reader_sees_the_same_end(client: Client, timed: tuple[str, int], version: int) -> None:
+    topic, first = timed
+    assert found(client, topic, LATEST, version, isolation_level=1) == (0, first + 5, -1)
+
+
+@pytest.mark.parametrize("version", [1, 4, 11])
+@pytest.mark.parametrize(
+    ("timestamp", "place", "at"),
+    [(0, 0, 100), (100, 0, 100), (101, 1, 300), (200, 1, 300), (300, 1, 300)],
+)
+def test_a_time_is_the_first_record_that_is_not_older(
+    client: Client, timed: tuple[str, int], version: int, timestamp: int, place: int, at: int
+) -> None:
+    topic, first = timed
+    response = ask(client, topic, timestamp, version)
+    assert (response.error_code, response.offset, response.timestamp) == (0, first + place, at)
+    assert response.leader_epoch == (0 if version >= 4 else -1)
+
+
+@pytest.mark.parametrize("version", [1, 7, 11])
+def test_a_time_behind_every_record_finds_nothing_and_is_no_error(
+    client: Client, timed: tuple[str, int], version: int
+) -> None:
+    response = ask(client, timed[0], 301, version)
+    assert (response.error_code, response.offset, response.timestamp) == NOTHING
+    assert response.leader_epoch == -1
+
+
+@pytest.mark.parametrize(
+    ("special", "since"),
+    [
+        (MAX_TIMESTAMP, 7),
+        (EARLIEST_LOCAL, 8),
+        (LATEST_TIERED, 9),
+        (PENDING_UPLOAD, 11),
+        (-7, 12),
+        (-(2**63), 12),
+    ],
+)
+def test_each_special_timestamp_is_known_from_its_version_on(
+    client: Client, timed: tuple[str, int], special: int, since: int
+) -> None:
+    topic, first = timed
+    answers = {
+        MAX_TIMESTAMP: (0, first + 1, 300),
+        EARLIEST_LOCAL: (0, first, -1),
+        LATEST_TIERED: NOTHING,
+        PENDING_UPLOAD: NOTHING,
+    }
+    for version in range(1, 12):
+        unknown = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+        assert found(client, topic, special, version) == (unknown if version < since else answers[special])
+
+
+def test_an_empty_log_begins_and_ends_at_0_and_holds_no_time(client: Client, topic: str) -> None:
+    client.create(topic)
+    assert found(client, topic, EARLIEST) == found(client, topic, LATEST) == (0, 0, -1)
+    assert found(client, topic, EARLIEST_LOCAL) == (0, 0, -1)
+    for timestamp in (MAX_TIMESTAMP, 0, 2**63 - 1):
+        assert found(client, topic, timestamp) == NOTHING
+
+
+def test_foreign_entries_count(client: Client, topic: str, stored: redis.Redis) -> None:
+    client.create(topic)
+    ids = [stored.xadd(f"korvet:{topic}:0", {"value": "hello"}) for _ in range(3)]
+    ms, sequence = (int(part) for part in ids[0].split(b"-"))
+    assert found(client, topic, EARLIEST) == (0, (ms << 10) + sequence, -1)
+    ms, sequence = (int(part) for part in ids[2].split(b"-"))
+    assert found(client, topic, LATEST) == (0, (ms << 10) + sequence + 1, -1)
+
+
+def test_a_search_goes_through_a_log_of_several_steps(client: Client, topic: str) -> None:
+    client.create(topic)
+    first = client.append(topic, *[Record(timestamp=n) for n in range(2500)])
+    assert found(client, topic, 2499) == (0, first + 2499, 2499)
+    assert found(client, topic, MAX_TIMESTAMP) == (0, first + 2499, 2499)
+
+
+def test_unknown_topics_and_partitions_have_their_code(client: Client, topic: str) -> None:
+    client.create(topic)
+    for name, partition in (("no-such-topic", 0), (topic, 1), (topic, -1)):
+        response = ask(client, name, LATEST, partition=partition)
+        assert (response.error_code, response.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
+)
+def test_a_leader_epoch_is_checked_from_version_4_on(
+    client: Client, timed: tuple[str, int], epoch: int, code: int
+) -> None:
+    assert ask(client, timed[0], LATEST, 4, current_leader_epoch=epoch).error_code == code
+    assert ask(client, timed[0], LATEST, 3, current_leader_epoch=epoch).error_code == 0
+
+
+def test_a_partition_named_twice_is_answered_once_and_refused_once(
+    client: Client, timed: tuple[str, int]
+) -> None:
+    twice = [ListOffsetsPartition(partition_index=0, timestamp=LATEST)] * 2
+    topics = [ListOffsetsTopic(name=timed[0], partitions=twice)]
+    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 11).topics
+    assert [each.error_code for each in answer.partitions] == [0, ErrorCode.INVALID_REQUEST]
+
+
+def test_a_topic_made_anew_elsewhere_is_the_one_that_is_asked(
+    two_clients: tuple[Client, Client], topic: str
+) -> None:
+    here, there = two_clients
+    here.create(topic)
+    here.append(topic, b"old")
+    there.delete(topic)
+    assert ask(here, topic, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    there.create(topic)
+    there.append(topic, b"new")
+    there.delete(topic)
+    there.create(topic)
+    assert found(here, topic, LATEST) == (0, 0, -1)
