@@ -66,6 +66,8 @@ def _delete(name: str | None, topic_id: bytes, broker: Broker) -> DeletableTopic
 
 def _find(name: str | None, topic_id: bytes, broker: Broker) -> Topic:
     if name is None:
+        if topic_id == ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
         return broker.topics.find_by_id(topic_id)
     if topic_id != ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or by its id, not by both.")

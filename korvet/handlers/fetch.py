@@ -8,6 +8,9 @@ offset is the high watermark and no transaction was aborted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
+
 from korvet.domain.fetch import Limits, check_leader_epoch
 from korvet.domain.reading import Found, Wanted
 from korvet.domain.topics import Topic
@@ -41,25 +44,14 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
         # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
         broker.topics.refresh()
         answers, _ = _read(request, caller, broker, 0)
-    committed = request.isolation_level == READ_COMMITTED
-    left = iter(answers)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _data(each.partition, next(left), committed=committed) for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return FetchResponse(responses=_topics(request, iter(answers)))
 
 
-def refuse(_request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Answer with the error for the whole fetch."""
-    return FetchResponse(error_code=error.code)
+def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
+    if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+        return FetchResponse(error_code=error.code)
+    return FetchResponse(error_code=error.code, responses=_topics(request, repeat(Found(error=error.code))))
 
 
 def _read(
@@ -105,6 +97,20 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
     if caller.version >= TOPIC_ID_VERSION_FIRST:
         return broker.topics.find_by_id(topic.topic_id)
     return broker.topics.find(topic.topic)
+
+
+def _topics(request: FetchRequest, answers: Iterator[Found]) -> list[FetchableTopicResponse]:
+    committed = request.isolation_level == READ_COMMITTED
+    return [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                _data(each.partition, next(answers), committed=committed) for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
 
 
 def _data(index: int, found: Found, *, committed: bool) -> PartitionData:

@@ -85,7 +85,7 @@ def _asked(request: MetadataRequest, caller: Caller, broker: Broker) -> list[Met
 def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> Topic:
     if asked.name is None:
         return broker.topics.find_by_id(asked.topic_id)
-    check_name(asked.name, broker.settings.topic_reserved_prefix)
+    check_name(asked.name, reserved_prefix="")  # a reserved name is a name, only not one to be made
     try:
         return broker.topics.find(asked.name)
     except KafkaError as error:
