@@ -8,6 +8,7 @@ monkey-patched: greenlets use gevent's sockets and locks by name.
 from __future__ import annotations
 
 import contextlib
+import gc
 import resource
 import signal
 from collections.abc import Callable
@@ -38,6 +39,9 @@ from korvet.storage.subscriptions import Subscriptions
 from korvet.storage.topic_store import TopicStore
 
 _log = Log(__name__)
+
+GC_THRESHOLD = 200_000
+"""Containers made, beyond those freed, before the collector looks at the young ones."""
 
 
 class Storage(msgspec.Struct, frozen=True):
@@ -78,6 +82,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     Raises StorageUnavailableError where Redis is away at the start.
     """
     _raise_descriptor_limit()
+    _collect_less()
     stopping = Event()
     gevent.signal_handler(signal.SIGTERM, stopping.set)
     gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
@@ -125,6 +130,16 @@ def _when_supervisor_is_gone(life_fd: int, act: Callable[[], object]) -> None:
     """Nobody writes to the pipe: it becomes readable when its other end is gone."""
     gevent.socket.wait_read(life_fd)
     act()
+
+
+def _collect_less() -> None:
+    """Make the garbage collector look less often: a fetch reads lists by the ten thousand, and none is garbage.
+
+    With Python's own thresholds it takes two thirds of the CPU of a read. What was there before the fork is shared
+    with the other workers and never collected.
+    """
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 50, 1000)
 
 
 def _raise_descriptor_limit() -> None:

@@ -1,8 +1,9 @@
 -- Appends one producer batch to a partition's log, at contiguous offsets, and announces it.
 -- KEYS     stream, state, producers
 -- ARGV     topic id, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence, record count,
---          batch bytes, largest timestamp, channel; then for each record the number of its arguments and these
---          (field, value, field, value, ...)
+--          batch bytes, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
+--          differ), their names, and for each record its values; where they differ, for each record the number of its
+--          arguments and these (field, value, field, value, ...)
 -- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms}; the outcome is APPENDED,
 --          DUPLICATE (the base offset is the one of the first time, nothing is written) or RENUMBER (nothing is
 --          written: run log/renumber, then this again)
@@ -16,7 +17,9 @@ local stream, state, producers = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, bits, producer_id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local epoch, base_sequence, last_sequence = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local first_record = 11
+local shared_fields = tonumber(ARGV[11])
+local field_1, field_2, field_3 = ARGV[12], ARGV[13], ARGV[14]
+local first_record = 12 + shared_fields
 
 -- @include shared/append_begin
 
@@ -56,32 +59,37 @@ if count > offsets_end - base then
   return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
 end
 
+local call, argv = redis.call, ARGV
 local offset, at, left = base, first_record, count
 while left > 0 do
   local ms = math.floor(offset / width)
   local sequence = offset - ms * width
   local run = math.min(left, width - sequence)
-  local size = tonumber(ARGV[at])
   local id = string.format('%d-%d', ms, sequence)
-  if offset == base then
-    -- Refused where an entry above ours was deleted: its id is still the stream's last. No look-up tells this as
-    -- cheaply as the refusal itself.
-    local reply = redis.pcall('XADD', stream, id, unpack(ARGV, at + 1, at + size))
+  local run_id = string.format('%d-*', ms)
+  for n = 1, run do
+    -- The first entry may be refused, where one above it was deleted whose id is still the stream's last. No look-up
+    -- tells this as cheaply as the refusal itself.
+    local add = offset == base and n == 1 and redis.pcall or call
+    local reply
+    if shared_fields == 3 then
+      reply = add('XADD', stream, id, field_1, argv[at], field_2, argv[at + 1], field_3, argv[at + 2])
+      at = at + 3
+    elseif shared_fields == 2 then
+      reply = add('XADD', stream, id, field_1, argv[at], field_2, argv[at + 1])
+      at = at + 2
+    else
+      local size = tonumber(argv[at])
+      reply = add('XADD', stream, id, unpack(argv, at + 1, at + size))
+      at = at + size + 1
+    end
     if type(reply) == 'table' and reply.err then
       if string.sub(reply.err, 1, 4) == 'ERR ' then
         return {'RENUMBER', '0', '0', now_ms}
       end
       return reply
     end
-  else
-    redis.call('XADD', stream, id, unpack(ARGV, at + 1, at + size))
-  end
-  at = at + size + 1
-  local run_id = string.format('%d-*', ms)
-  for _ = 2, run do
-    size = tonumber(ARGV[at])
-    redis.call('XADD', stream, run_id, unpack(ARGV, at + 1, at + size))
-    at = at + size + 1
+    id = run_id
   end
   offset = offset + run
   left = left - run
