@@ -1,0 +1,102 @@
+"""Idempotent producers while a worker is killed every second: nothing is lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support import processes, reading
+from tests.support.broker import Broker, korvet_broker
+from tests.support.load import ConfluentLoad, KafkaPythonLoad, Load
+
+PARTITIONS = 3
+SECONDS_OF_LOAD = 20
+SETTLED_SECONDS = 0.15
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def written(stored: redis.Redis, topic: str) -> int:
+    """Return the records in all streams of a topic."""
+    return sum(int(stored.xlen(f"korvet:{topic}:{index}")) for index in range(PARTITIONS))
+
+
+def progress(stored: redis.Redis, load: Load) -> tuple[int, int]:
+    return written(stored, load.topic), len(load.acknowledged)
+
+
+def written_without_an_answer(stored: redis.Redis, load: Load) -> int:
+    """Return how many records of a load are in the log though no answer came for them; 0 where it goes on.
+
+    Its records go through one connection. While a worker stands still, a load whose records neither reach the log
+    nor are acknowledged is that worker's, and what is written but not acknowledged is in requests that it holds.
+    """
+    before = progress(stored, load)
+    time.sleep(SETTLED_SECONDS)
+    after = progress(stored, load)
+    return after[0] - after[1] if after == before else 0
+
+
+def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load) -> int:
+    """Kill a worker in the middle of requests of this load; returns how many of its records they hold."""
+    deadline = time.monotonic() + processes.WAIT_SECONDS_MAX
+    for turn in itertools.count():
+        assert time.monotonic() < deadline, f"no worker was met with requests of {load.topic} in flight"
+        pids = broker.worker_pids()
+        if not pids:
+            time.sleep(0.02)
+            continue
+        pid = pids[turn % len(pids)]
+        processes.kill(pid, signal.SIGSTOP)
+        processes.wait_until(lambda: stopped(pid), "the worker stands still")  # noqa: B023 - used at once
+        unanswered = written_without_an_answer(stored, load)
+        if unanswered > 0:
+            processes.kill(pid)
+            processes.wait_until(lambda: not processes.alive(pid), "the worker is gone")  # noqa: B023
+            return unanswered
+        processes.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError
+
+
+# kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_worker_killed_every_second_costs_idempotent_producers_no_record_and_no_double(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "kafka")
+    with (
+        korvet_broker(tmp_path, workers=2) as broker,
+        redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as stored,
+    ):
+        loads = [
+            ConfluentLoad(broker.bootstrap, "confluent", PARTITIONS),
+            KafkaPythonLoad(broker.bootstrap, "kafka-python", PARTITIONS),
+        ]
+        for load in loads:
+            reading.create_topic(broker.bootstrap, load.topic, PARTITIONS)
+            load.start()
+        processes.wait_until(lambda: all(len(load.acknowledged) > 100 for load in loads), "both have begun")
+        kills: list[int] = []
+        begun = time.monotonic()
+        for number in range(SECONDS_OF_LOAD):
+            time.sleep(max(0.0, begun + number - time.monotonic()))
+            kills.append(kill_one_that_owes_an_answer(broker, stored, loads[number % 2]))
+        for load in loads:
+            load.end()
+        assert len(kills) == SECONDS_OF_LOAD
+        assert min(kills) > 0
+        assert broker.log().count('how="signal SIGKILL"') == SECONDS_OF_LOAD
+        for load in loads:
+            load.check(reading.read_all(broker.bootstrap, load.topic, range(PARTITIONS), load.sent))
+        processes.wait_until(lambda: len(broker.worker_pids()) == 2, "both workers are back")
+    gc.collect()
