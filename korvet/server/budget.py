@@ -1,7 +1,9 @@
 """How many bytes of large requests a worker holds at once (queued.max.request.bytes).
 
 Knows numbers and who waits for them; nothing of connections. Bytes are charged as they arrive, never by the size that
-a peer announces: a peer that announces much and sends little takes nothing from others.
+a peer announces: a peer that announces much and sends little takes nothing from others. Requests that have arrived in
+part could so wait for each other for ever; therefore the one that began first is never held back, and what is held
+may exceed the budget by that one.
 """
 
 from __future__ import annotations
@@ -23,22 +25,25 @@ class ByteBudget:
         self._free = bytes_max
         self._bytes_max = bytes_max
         self._returned = Event()
+        self._charges: dict[Charge, None] = {}
 
     def charge(self, wait_seconds: float) -> Charge:
         """Begin a charge; each addition waits `wait_seconds` at the most for others to give back."""
         return Charge(self, wait_seconds)
 
-    def take(self, size: int, wait_seconds: float) -> None:
-        """Take `size` bytes; raises OverBudgetError where they do not become free in time."""
-        while size > self._free:
+    def take(self, charge: Charge, size: int, wait_seconds: float) -> None:
+        """Take `size` bytes for `charge`; raises OverBudgetError where they do not become free in time."""
+        self._charges[charge] = None
+        while size > self._free and charge is not next(iter(self._charges)):
             self._returned.clear()
             if not self._returned.wait(wait_seconds):
                 message = f"requests of more than {self._bytes_max} bytes are being received or served"
                 raise OverBudgetError(message)
         self._free -= size
 
-    def give_back(self, size: int) -> None:
-        """Return `size` bytes."""
+    def give_back(self, charge: Charge, size: int) -> None:
+        """End `charge`, which took `size` bytes."""
+        self._charges.pop(charge, None)
         self._free += size
         self._returned.set()
 
@@ -55,7 +60,7 @@ class Charge:
 
     def add(self, size: int) -> None:
         """Take `size` bytes more; raises OverBudgetError."""
-        self._budget.take(size, self._wait_seconds)
+        self._budget.take(self, size, self._wait_seconds)
         self._taken += size
 
     def __enter__(self) -> Self:
@@ -64,5 +69,4 @@ class Charge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._taken:
-            self._budget.give_back(self._taken)
+        self._budget.give_back(self, self._taken)
