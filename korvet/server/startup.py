@@ -99,6 +99,8 @@ def _start_embedded(settings: Settings, signals: Signals, cleanup: ExitStack) ->
 
 
 def _compile_codecs() -> None:
-    from korvet.protocol import messages  # noqa: PLC0415 - compiling is what takes time, and errors belong here
+    # Here for the time that compiling takes and for the errors it may raise; the records so that workers share them.
+    from korvet.protocol import messages  # noqa: PLC0415
+    from korvet.protocol.records import builder  # noqa: F401, PLC0415
 
     messages.compile_all()

@@ -41,6 +41,7 @@ _NULL_HEADER = b"nullheader."
 MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
+_KEYED, _UNKEYED = 6, 4  # names and values of a record with and without a key
 _HEADERS = attrgetter("headers")
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
@@ -157,6 +158,8 @@ def read_entries(
     width = 1 << bits
     prefix: bytes | None = None
     base = 0
+    key: bytes | None = None
+    value = b""
     for entry_id, fields in entries:
         ms, _, sequence_text = entry_id.partition(b"-")
         if ms != prefix:
@@ -165,15 +168,15 @@ def read_entries(
         offset = base + sequence
         if sequence >= width or offset >= end:
             break
-        if (
-            len(fields) == 6  # noqa: PLR2004 - the fields that nearly every record has
-            and fields[0] == b"key"
-            and fields[2] == b"value"
-            and fields[4] == b"timestamp"
-            and fields[5].isdigit()
-            and len(fields[5]) <= _SAFE_DIGITS
-        ):
-            append((offset, int(fields[5]), fields[1], fields[3], []))
+        # The fields that nearly every record has, in the order in which they are written.
+        size = len(fields)
+        stamp = b""
+        if size == _KEYED and fields[0] == b"key" and fields[2] == b"value" and fields[4] == b"timestamp":
+            key, value, stamp = fields[1], fields[3], fields[5]
+        elif size == _UNKEYED and fields[0] == b"value" and fields[2] == b"timestamp":
+            key, value, stamp = None, fields[1], fields[3]
+        if stamp.isdigit() and len(stamp) <= _SAFE_DIGITS:
+            append((offset, int(stamp), key, value, []))
         else:
             append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
     return records
