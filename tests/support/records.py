@@ -106,4 +106,3 @@ def check_exactly(
         assert len(bare) == len(expected[partition]), f"records of partition {partition}"
     if offsets is not None:
         assert sorted(offsets) == sorted((record.partition, record.offset) for record in received)
-
