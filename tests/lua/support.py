@@ -27,11 +27,16 @@ def run(client: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any
 
 
 class Log:
-    """The log of korvet:orders:0 as the scripts see it."""
+    """The log of korvet:orders:0 as the scripts see it, in format `record`.
 
-    def __init__(self, client: Any, bits: int = 10) -> None:
+    `shared` is the number of fields that all records of an append have, which are said once: `value` and `timestamp`
+    (2), `key` before them (3); 0: each record says its own.
+    """
+
+    def __init__(self, client: Any, bits: int = 10, shared: int = 2) -> None:
         self.client = client
         self.bits = bits
+        self.shared = shared
         fields = {"topic": TOPIC_ID, "next": "0", "start": "0", "bytes": "0", "max_timestamp": "-1"}
         client.hset(STATE, mapping=fields)
 
@@ -44,12 +49,19 @@ class Log:
         topic_id: str = TOPIC_ID,
         max_timestamp: int = 5,
     ) -> list[Any]:
-        """Append records that have only a value."""
+        """Append records of these values."""
         last = (sequence + len(values) - 1) % 2**31
         head = [topic_id, self.bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
-        records = [arg for value in values for arg in (2, "value", value)]
-        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS), head + records)
+        args = [*head, *self._records(values)]
+        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS), args)
         return reply
+
+    def _records(self, values: Sequence[bytes | str]) -> list[Any]:
+        if self.shared == 3:
+            return [3, "key", "value", "timestamp", *(arg for value in values for arg in ("k", value, "5"))]
+        if self.shared == 2:
+            return [2, "value", "timestamp", *(arg for value in values for arg in (value, "5"))]
+        return [0, *(arg for value in values for arg in (2, "value", value))]
 
     def appended(self, *values: bytes | str, **options: int) -> int:
         """Append, expect that to succeed, and return the base offset."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.entry import (
     ENTRY_ARGS_MAX,
+    Arg,
     AtRest,
     Entry,
     Header,
@@ -51,6 +52,22 @@ def record(value: bytes | None, key: bytes | None = None, *headers: Header, time
     return cast("Record", SimpleNamespace(key=key, value=value, timestamp=timestamp, headers=list(headers)))
 
 
+def said(args: list[Arg]) -> list[list[Arg]]:
+    """Return the fields and values of each record, as lua/log/append.lua understands the arguments."""
+    shared, *rest = args
+    if isinstance(shared, int) and shared:
+        names, columns = rest[:shared], rest[shared:]
+        rows = [columns[at : at + shared] for at in range(0, len(columns), shared)]
+        return [[arg for pair in zip(names, row, strict=True) for arg in pair] for row in rows]
+    found = []
+    while rest:
+        size, *rest = rest
+        assert isinstance(size, int)
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
+
+
 def no_damage(offset: int, encoding: str) -> None:
     raise AssertionError(f"offset {offset} is damaged: {encoding}")
 
@@ -81,8 +98,7 @@ def test_every_record_survives_the_stream_exactly(client: Any, codec: Any, origi
     entries = stored(client, *entry_args(original, at_rest))
     wanted = (1 << 10, original.timestamp, original.key, original.value, original.headers)
     assert read_entries(entries, 10, 2**53, LIMIT, no_damage) == [wanted]
-    counted = batch_args([original], at_rest)
-    assert [int(counted[0]), counted[1:]] == [len(counted) - 1, entry_args(original, at_rest)]
+    assert said(batch_args([original], at_rest)) == [entry_args(original, at_rest)]
 
 
 def test_the_layout_is_the_documented_one() -> None:
@@ -99,9 +115,37 @@ def test_the_layout_is_the_documented_one() -> None:
     "value", [record(b"v", b"k"), record(b"v"), record(None), record(b"v", None, ("h", b""))]
 )
 def test_a_given_timestamp_replaces_the_records_own(value: Record) -> None:
-    [count, *args] = batch_args([value], NONE, timestamp=0)
-    assert int(count) == len(args)
+    [args] = said(batch_args([value], NONE, timestamp=0))
     assert args[args.index(b"timestamp") + 1] == b"0"
+
+
+KEYED, BARE = record(b"v", b"k"), record(b"v")
+SHAPES = {
+    "keyed": ([KEYED, record(b"", b"")], 3),
+    "without a key": ([BARE, record(b"")], 2),
+    "some with a key": ([KEYED, BARE], 0),
+    "a null value": ([KEYED, record(None, b"k")], 0),
+    "only null values": ([record(None)], 0),
+    "a header": ([BARE, record(b"v", None, ("h", None))], 0),
+    "a value worth compressing": ([BARE, record(b"x" * 1024)], 0),
+    "a value not quite worth it": ([BARE, record(b"x" * 1023)], 2),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("timestamp", [None, 77])
+def test_records_of_one_shape_say_their_fields_once(name: str, timestamp: int | None) -> None:
+    records, shared = SHAPES[name]
+    args = batch_args(records, AtRest("lz4", 1024), timestamp)
+    assert args[0] == shared
+    assert said(args) == [entry_args(one, AtRest("lz4", 1024), timestamp) for one in records]
+
+
+@given(originals=st.lists(RECORDS, min_size=1, max_size=5))
+def test_whatever_the_shape_each_record_says_the_same(originals: list[Any]) -> None:
+    at_rest = AtRest("zstd", 100)
+    expected = [entry_args(one, at_rest) for one in originals]
+    assert said(batch_args(originals, at_rest)) == expected
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
@@ -213,8 +257,7 @@ def test_a_value_that_does_not_decode_is_served_as_it_is_stored(name: str) -> No
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_value_of_exactly_the_limit_is_decoded(codec: Any) -> None:
-    [count, *args] = batch_args([record(bytes(LIMIT))], AtRest(codec, 1))
-    assert int(count) == len(args)
+    args = entry_args(record(bytes(LIMIT)), AtRest(codec, 1))
     assert read(("7-1", cast("list[bytes]", args)))[0][3] == bytes(LIMIT)
 
 

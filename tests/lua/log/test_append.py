@@ -15,9 +15,9 @@ AHEAD_MS = 3_600_000
 SEQUENCE_MAX = 2**31 - 1
 
 
-@pytest.fixture
-def log(raw_redis: Any) -> Log:
-    return Log(raw_redis)
+@pytest.fixture(params=[0, 2, 3], ids=["own fields", "two shared fields", "three shared fields"])
+def log(raw_redis: Any, request: pytest.FixtureRequest) -> Log:
+    return Log(raw_redis, shared=request.param)
 
 
 def future_ms(log: Log) -> int:
@@ -292,9 +292,50 @@ def test_a_deleted_foreign_entry_above_the_log_does_not_block_it(log: Log) -> No
     assert log.values() == ["a", "b", "c"]
 
 
-def test_a_record_of_as_many_fields_as_the_limit_is_stored(log: Log) -> None:
+def append_records(client: Any, count: int, *records: Any) -> list[list[bytes]]:
+    """Append `count` records given as the script takes them; return the fields of all entries as they lie."""
+    Log(client)
+    head = [TOPIC_ID, 10, -1, 0, 0, 0, count, 100, 5, STREAM]
+    assert run(client, "log/append", (STREAM, STATE, PRODUCERS), [*head, *records])[0] == b"APPENDED"
+    # Under its real command name redis-py would turn the fields into a dict, which keeps no repeats.
+    entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)
+    return [fields for _, fields in entries]
+
+
+def test_a_record_of_as_many_fields_as_the_limit_is_stored(raw_redis: Any) -> None:
     fields = [arg for n in range(3950) for arg in (f"header.{n}", "v")]
-    head = [TOPIC_ID, 10, -1, 0, 0, 0, 1, 100, 5, STREAM, len(fields), *fields]
-    assert run(log.client, "log/append", (STREAM, STATE, PRODUCERS), head)[0] == b"APPENDED"
-    [(_, stored)] = log.client.xrange(STREAM)
-    assert len(stored) == 3950
+    [stored] = append_records(raw_redis, 1, 0, len(fields), *fields)
+    assert len(stored) == 7900
+
+
+def test_records_that_share_their_fields_lie_as_if_each_had_said_them(raw_redis: Any) -> None:
+    three = ["key", "value", "timestamp", b"\x00", "", "5", "", b"\xff", "6"]
+    assert append_records(raw_redis, 2, 3, *three) == [
+        [b"key", b"\x00", b"value", b"", b"timestamp", b"5"],
+        [b"key", b"", b"value", b"\xff", b"timestamp", b"6"],
+    ]
+    raw_redis.flushdb()
+    assert append_records(raw_redis, 2, 2, "value", "timestamp", "2", "5", "3", "6") == [
+        [b"value", b"2", b"timestamp", b"5"],
+        [b"value", b"3", b"timestamp", b"6"],
+    ]
+
+
+def test_records_that_differ_lie_with_their_own_fields(raw_redis: Any) -> None:
+    records = [
+        ["timestamp", "5"],
+        ["value", "2", "timestamp", "5", "korvet.encoding", "lz4"],
+        ["value", "v", "timestamp", "5", "header.a", "1", "header.a", "2", "nullheader.a", ""],
+    ]
+    args = [arg for fields in records for arg in (len(fields), *fields)]
+    expected = [[text.encode() for text in fields] for fields in records]
+    assert append_records(raw_redis, 3, 0, *args) == expected
+
+
+@pytest.mark.parametrize("shared", [0, 2, 3])
+def test_records_lie_in_their_order_across_milliseconds(raw_redis: Any, shared: int) -> None:
+    log = Log(raw_redis, 8, shared)
+    values = [str(n) for n in range(700)]
+    base = log.appended(*values)
+    assert log.values() == values
+    assert log.offsets() == list(range(base, base + 700))
