@@ -1,0 +1,122 @@
+"""Whole Kafka requests made beforehand, and the few that the benchmark sends by itself.
+
+Knows Korvet's codecs, which tests hold to Kafka's own schemas; the same bytes go to every peer.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from korvet.protocol.compile import decode, encode
+from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from korvet.protocol.schema import Message
+from loadtest.bench.processes import NotAvailableError
+
+M = TypeVar("M", bound=Message)
+
+# Versions that carry names, not ids, and the plain header: the simplest that every peer speaks.
+_METADATA, _PRODUCE, _FETCH = 8, 8, 11
+_CORRELATION_ID = 1
+_ANSWER_SECONDS_MAX = 10.0
+_PAUSE_SECONDS = 0.01
+
+
+def metadata() -> bytes:
+    """Return a request for the brokers alone."""
+    return _frame(MetadataRequest(topics=[], allow_auto_topic_creation=False), _METADATA)
+
+
+def topic_metadata(topic: str) -> bytes:
+    """Return a request for one topic, which may create it."""
+    from korvet.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415
+
+    return _frame(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), _METADATA)
+
+
+def produce(topic: str, partition: int, value: bytes) -> bytes:
+    """Return a request that appends one record with acks=1."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 20,
+    )
+    builder.append(0, timestamp=int(time.time() * 1000), key=None, value=value, headers=[])
+    data = PartitionProduceData(index=partition, records=memoryview(bytes(builder.build())))
+    topic_data = [TopicProduceData(name=topic, partition_data=[data])]
+    return _frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topic_data), _PRODUCE)
+
+
+def fetch(topic: str, partition: int, wait_ms: int) -> bytes:
+    """Return a request of a consumer at the start of an empty partition, which waits there."""
+    asked = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic=topic, partitions=[asked])]
+    return _frame(FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=topics), _FETCH)
+
+
+def write(path: Path, frames: Iterable[bytes]) -> Path:
+    """Write requests for the load generator, one base64 text a line."""
+    path.write_text("".join(base64.b64encode(frame).decode() + "\n" for frame in frames))
+    return path
+
+
+def await_metadata(bootstrap: str, seconds_max: float) -> None:
+    """Ask for metadata until a broker names itself in the answer; NotAvailableError when that takes too long."""
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        try:
+            answer = ask(bootstrap, metadata())
+        except OSError:
+            time.sleep(_PAUSE_SECONDS)
+            continue
+        if decode(MetadataResponse, _METADATA, answer, 4).brokers:
+            return
+        time.sleep(_PAUSE_SECONDS)
+    raise NotAvailableError(f"no metadata within {seconds_max:.0f} s")
+
+
+def check_produced(bootstrap: str, frame: bytes) -> None:
+    """Send a produce request once and raise NotAvailableError where it is refused."""
+    answer = decode(ProduceResponse, _PRODUCE, ask(bootstrap, frame), 4)
+    code = answer.responses[0].partition_responses[0].error_code
+    if code:
+        raise NotAvailableError(f"a produce request was refused with error {code}")
+
+
+def ask(bootstrap: str, frame: bytes) -> bytes:
+    """Send one request on a connection of its own and return the response, correlation id first."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS_MAX) as connection:
+        connection.sendall(frame)
+        stream = connection.makefile("rb")
+        head = stream.read(4)
+        body = stream.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+    if len(body) < 4:
+        raise ConnectionResetError("the broker closed the connection")
+    return body
+
+
+def _frame(message: Message, version: int) -> bytes:
+    body = b"".join(bytes(chunk) for chunk in encode(message, version))
+    client = b"bench"
+    key = type(message).api.key
+    header = struct.pack(f">hhih{len(client)}s", key, version, _CORRELATION_ID, len(client), client)
+    return struct.pack(">i", len(header) + len(body)) + header + body

@@ -1,0 +1,67 @@
+"""Java, Kafka's jars and the load generator's classes. Knows Maven and javac; runs nothing that is measured."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from loadtest.bench.processes import NotAvailableError
+
+HERE = Path(__file__).parent
+CACHE = HERE / ".cache"
+_JARS = CACHE / "jars"
+_CLASSES = CACHE / "classes"
+_JAVA_MIN = 17
+_BUILD_SECONDS_MAX = 900.0
+
+
+def prepare() -> None:
+    """Fetch the jars and compile the load generator, unless that was done; NotAvailableError without the tools."""
+    for program in ("java", "javac", "mvn"):
+        if shutil.which(program) is None:
+            raise NotAvailableError(
+                f"{program} is not on PATH (on Debian or Ubuntu: apt-get install openjdk-17-jdk-headless maven)"
+            )
+    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S607
+    found = re.search(r'version "(\d+)', version)
+    if found is None or int(found[1]) < _JAVA_MIN:
+        raise NotAvailableError(f"Java {_JAVA_MIN} or later is needed, and this is {version.splitlines()[0]}")
+    _once(_JARS, [HERE / "pom.xml"], _maven())
+    sources = sorted((HERE / "java").glob("*.java"))
+    _once(_CLASSES, sources, ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)])
+
+
+def _maven() -> list[str]:
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={_JARS}"]
+    return ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), *goal]
+
+
+def _once(target: Path, sources: list[Path], command: list[str]) -> None:
+    """Run a command that fills the folder `target`, unless it was filled from the same sources."""
+    stamp = target.with_suffix(".made")
+    made_from = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    if target.is_dir() and stamp.exists() and stamp.read_text() == made_from:
+        return
+    print(f"==> {command[0]}: making {target.relative_to(HERE)}", flush=True)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX)
+    if made.returncode:
+        words = [line for line in (made.stdout + made.stderr).splitlines() if "ERROR" in line or "error" in line]
+        raise NotAvailableError(f"{command[0]} failed: {words[0] if words else made.stderr.strip()}")
+    stamp.write_text(made_from)
+
+
+def kafka_version() -> str:
+    """Return the version of Apache Kafka that pom.xml names."""
+    found = re.search(r"<kafka.version>([^<]+)<", (HERE / "pom.xml").read_text())
+    return found[1] if found else "unknown"
+
+
+def command(main: str, *flags: str) -> list[str]:
+    """Return the command that runs a class with Kafka's jars and the load generator's classes."""
+    logs = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return ["java", logs, *flags, "-cp", f"{_CLASSES}:{_JARS}/*", main]

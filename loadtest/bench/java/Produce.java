@@ -1,0 +1,63 @@
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.tools.ProducerPerformance;
+
+/** Runs kafka-producer-perf-test, several at once where asked, as threads of this warm process. */
+final class Produce {
+    private Produce() {
+    }
+
+    /** The arguments of the perf tool; what is not named here is the client's default. */
+    private static String[] arguments(Load.Options options, int records) {
+        List<String> words = new ArrayList<>(List.of(
+            "--topic", options.text("topic"),
+            "--num-records", String.valueOf(records),
+            "--payload-file", options.text("payloads"),
+            "--throughput", "-1",
+            "--producer-props", "bootstrap.servers=" + options.text("bootstrap")));
+        for (String name : List.of("acks", "compression.type", "batch.size", "linger.ms")) {
+            String value = options.text(name, "");
+            if (!value.isEmpty()) {
+                words.add(name + "=" + value);
+            }
+        }
+        return words.toArray(new String[0]);
+    }
+
+    static String run(Load.Options options) throws Exception {
+        int producers = options.number("producers", 1);
+        int each = options.number("records") / producers;
+        Errors.take();
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        CyclicBarrier start = new CyclicBarrier(producers + 1);
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < producers; i++) {
+            Thread thread = new Thread(() -> {
+                try {
+                    start.await();
+                    ProducerPerformance.main(arguments(options, each));
+                } catch (Exception broken) {
+                    failure.set(broken);
+                }
+            });
+            thread.start();
+            threads.add(thread);
+        }
+        start.await();
+        long began = System.nanoTime();
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        double seconds = (System.nanoTime() - began) / 1e9;
+        if (failure.get() != null) {
+            throw new IllegalStateException(failure.get());
+        }
+        String refused = Errors.take();
+        if (refused != null) {
+            throw new IllegalStateException("records were not written: " + refused);
+        }
+        return String.format("records=%d seconds=%.6f", each * producers, seconds);
+    }
+}

@@ -1,0 +1,230 @@
+"""The brokers that are compared: Korvet in both formats, Apache Kafka, librdkafka's mock cluster.
+
+Knows how each is started with its own defaults and ended; nothing of what is measured. Each listens on a free port of
+127.0.0.1 and keeps its data in a directory of its own, all on the same disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from loadtest.bench import frames, java, processes
+from loadtest.bench.load import Load, LoadError
+from loadtest.bench.processes import NotAvailableError
+
+START_SECONDS_MAX = 90.0
+_REPOSITORY = Path(__file__).parents[2]
+
+
+class Peer:
+    """One broker, started and stopped as often as wanted; each start is on empty data.
+
+    `name` is the one of --peers; `note` is what a reader of the table should know.
+    """
+
+    name = ""
+    note = ""
+    scales = True
+    """Whether it can be asked for 10,000 partitions: it creates topics by request."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / self.name
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Address as clients take it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Root of its tree of processes."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Where it writes what it has to say."""
+        return self.directory / "log"
+
+    def prepare(self) -> None:
+        """Empty its directory and do what has to be done before a start; no part of the start-up time."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.port = processes.free_port()
+
+    def launch(self) -> None:
+        """Start it and wait until it answers; NotAvailableError with its last words when it does not."""
+        self._process = processes.spawn(self.command(), self.log, cwd=_REPOSITORY)
+        try:
+            frames.await_metadata(self.bootstrap, START_SECONDS_MAX)
+        except NotAvailableError:
+            self.stop()
+            raise NotAvailableError(f"it did not start: {processes.tail(self.log)}") from None
+
+    def start(self) -> None:
+        """Prepare and launch."""
+        self.prepare()
+        self.launch()
+
+    def stop(self) -> None:
+        """End it and remove its data."""
+        processes.stop(self._process)
+        self._process = None
+        if self.log.exists():
+            shutil.copyfile(self.log, self.directory.with_suffix(".log"))
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def command(self) -> list[str]:
+        """Return what starts it."""
+        raise NotImplementedError
+
+    def configs(self) -> str:
+        """Return the topic configs that make it what it is, name:value with commas."""
+        return ""
+
+    def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
+        """Create `count` topics and return the seconds that took; LoadError when it refuses."""
+        options = {"bootstrap": self.bootstrap, "topic": topic, "partitions": partitions, "count": count}
+        return load.do("create", **options, configs=self.configs())["seconds"]
+
+    def delete(self, load: Load, topic: str) -> None:
+        """Delete a topic and its records."""
+        load.do("delete", bootstrap=self.bootstrap, topic=topic)
+
+
+class Korvet(Peer):
+    """Korvet on its embedded server with the defaults of both, but for the number of workers."""
+
+    workers = 2
+    format = ""
+
+    def command(self) -> list[str]:
+        """`korvet serve`."""
+        flags = ["--listen", self.bootstrap, "--ops-listen", f"127.0.0.1:{processes.free_port()}"]
+        flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
+        return [sys.executable, "-m", "korvet", "serve", *flags]
+
+    def configs(self) -> str:
+        """The format, which is fixed when a topic is created."""
+        return f"storage.format:{self.format}"
+
+    def check(self, load: Load) -> None:
+        """Raise NotAvailableError where this Korvet does not have the format yet."""
+        try:
+            self.create(load, "probe", 1)
+        except LoadError as error:
+            raise NotAvailableError(f"a topic with {self.configs()} is refused: {error}") from None
+        self.delete(load, "probe")
+
+
+class KorvetRecord(Korvet):
+    """One stream entry per record."""
+
+    name = "korvet-record"
+    format = "record"
+    note = f"storage.format=record, {Korvet.workers} workers, embedded server, appendfsync everysec"
+
+
+class KorvetBatch(Korvet):
+    """One stream entry per batch."""
+
+    name = "korvet-batch"
+    format = "batch"
+    note = f"storage.format=batch, {Korvet.workers} workers, embedded server, appendfsync everysec"
+
+
+class Kafka(Peer):
+    """Apache Kafka, broker and controller in one process (KRaft), with its own defaults."""
+
+    name = "kafka"
+    # As bin/kafka-server-start.sh and bin/kafka-run-class.sh set them.
+    HEAP = ("-Xmx1G", "-Xms1G")
+    TUNING = (
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+        "-Djava.awt.headless=true",
+    )
+
+    @property
+    def note(self) -> str:  # type: ignore[override]  # the version is read from pom.xml
+        """Which Kafka it is."""
+        return f"Apache Kafka {java.kafka_version()}, KRaft, one node, default heap of 1 GiB"
+
+    def prepare(self) -> None:
+        """Write its configuration and format its log directory."""
+        super().prepare()
+        controller = processes.free_port()
+        lines = [
+            "process.roles=broker,controller",
+            "node.id=1",
+            f"listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names=CONTROLLER",
+            f"controller.quorum.voters=1@127.0.0.1:{controller}",
+            f"log.dirs={self.directory / 'data'}",
+            # There is only this broker to hold replicas.
+            "offsets.topic.replication.factor=1",
+            "transaction.state.log.replication.factor=1",
+            "transaction.state.log.min.isr=1",
+            "share.coordinator.state.topic.replication.factor=1",
+            "share.coordinator.state.topic.min.isr=1",
+        ]
+        self._config.write_text("\n".join(lines) + "\n")
+        tool = java.command("kafka.tools.StorageTool")
+        arguments = ["format", "--config", str(self._config), "--cluster-id", "a29ydmV0LWJlbmNobWFyaw"]
+        made = subprocess.run([*tool, *arguments], check=False, capture_output=True, text=True, timeout=60)
+        if made.returncode:
+            raise NotAvailableError(f"its storage cannot be formatted: {made.stderr.strip()[-300:]}")
+
+    @property
+    def _config(self) -> Path:
+        return self.directory / "server.properties"
+
+    def command(self) -> list[str]:
+        """kafka.Kafka with the flags of its start script."""
+        return [*java.command("kafka.Kafka", *self.HEAP, *self.TUNING), str(self._config)]
+
+
+class Mock(Peer):
+    """The mock cluster inside librdkafka, in a process of its own."""
+
+    name = "mock"
+    note = "librdkafka's mock cluster: one thread, in memory, keeps the last 5 MiB of a partition"
+    scales = False
+
+    def prepare(self) -> None:
+        """It chooses its port itself."""
+        super().prepare()
+        self.port = 0
+
+    def launch(self) -> None:
+        """Start it and read from its output where it listens."""
+        self._process = processes.spawn(self.command(), self.log, pipes=True, cwd=_REPOSITORY)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line.isdigit():
+            self.stop()
+            raise NotAvailableError("it did not start: confluent-kafka is not installed, or refuses to mock")
+        self.port = int(line)
+        frames.await_metadata(self.bootstrap, START_SECONDS_MAX)
+
+    def command(self) -> list[str]:
+        """loadtest/bench/mock_cluster.py."""
+        return [sys.executable, "-m", "loadtest.bench.mock_cluster"]
+
+    def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
+        """Have a topic created by asking for it: always with 4 partitions, whatever is asked."""
+        del load, partitions, count
+        frames.ask(self.bootstrap, frames.topic_metadata(topic))
+        return 0.0
+
+    def delete(self, load: Load, topic: str) -> None:
+        """It cannot delete; what it keeps is bounded."""
+        del load, topic
