@@ -1,0 +1,273 @@
+"""What peers send that is no Kafka: the connection is closed, one line is logged, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.metadata import MetadataRequest
+from tests.support import processes
+from tests.support.batches import CODECS, batch, compress, raw
+from tests.support.broker import Broker, korvet_broker
+from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import ClosedByBrokerError, WireClient, frame, header, request_frame
+
+SETTINGS = {
+    "socket.request.max.bytes": 4_000_000,
+    "request.control.max.bytes": 1_000_000,
+    "connection.receive.timeout.ms": 1_000,
+    "connections.max.idle.ms": 3_000,
+    "log.level": "debug",
+}
+MEMORY_BYTES_MAX = 400 * 1024 * 1024
+"""What a worker may have held at its worst: the limit on decompressed records, some copies, and itself."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker with small limits; in the end the same workers live and nothing was a fault of theirs."""
+    options = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
+    with korvet_broker(tmp_path_factory.mktemp("broker"), *options) as running:
+        pids = running.worker_pids()
+        yield running
+        assert running.worker_pids() == pids
+        assert "Traceback" not in running.log()
+        assert "request failed" not in running.log()
+        assert max(memory_peak_bytes(pid) for pid in pids) < MEMORY_BYTES_MAX
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.address) as connection:
+        yield connection
+
+
+def memory_peak_bytes(pid: int) -> int:
+    [line] = [
+        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    return int(line.split()[1]) * 1024
+
+
+def lines_about(broker: Broker, peer: str) -> list[str]:
+    return [line for line in broker.log().splitlines() if f"peer={peer} " in f"{line} "]
+
+
+def peer_of(client: WireClient) -> str:
+    host, port = client.socket.getsockname()
+    return f"{host}:{port}"
+
+
+def assert_closed(broker: Broker, client: WireClient, reason: str = "") -> None:
+    """Check that the broker closes the connection, says so once, and serves others."""
+    peer = peer_of(client)
+    assert client.is_closed_by_broker()
+    assert_logged(broker, peer, reason)
+
+
+def assert_logged(broker: Broker, peer: str, reason: str = "") -> None:
+    processes.wait_until(lambda: lines_about(broker, peer), "a line about the connection")
+    [line] = lines_about(broker, peer)
+    assert "connection closed" in line
+    assert reason in line
+    with WireClient(broker.address) as other:
+        assert other.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+
+
+def size(number: int) -> bytes:
+    return struct.pack(">i", number)
+
+
+PRODUCE, FETCH, METADATA, CREATE = 0, 1, 3, 19
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "a negative length": (size(-1) + bytes(20), "-1 bytes"),
+    "the smallest length": (size(-(2**31)) + bytes(20), "-2147483648 bytes"),
+    "no length": (size(0) + bytes(20), "0 bytes"),
+    "a length below a header": (size(7) + bytes(20), "7 bytes"),
+    "a produce request above its limit": (size(4_000_001) + header(PRODUCE, 8), "limit of 4000000"),
+    "the largest length": (size(2**31 - 1) + header(PRODUCE, 8), "limit of 4000000"),
+    "another request above its limit": (size(1_000_001) + header(METADATA, 8), "limit of 1000000"),
+    "an unknown API": (frame(header(999, 0)), "API key 999"),
+    "a negative API": (frame(header(-1, 0)), "API key -1"),
+    "an unknown version": (frame(header(METADATA, 99) + b"\0"), "version 99 of Metadata"),
+    "a negative version": (frame(header(FETCH, -1)), "version -1 of Fetch"),
+    "a version that Kafka has dropped": (frame(header(FETCH, 3) + bytes(50)), "version 3 of Fetch"),
+    "a header cut off": (frame(struct.pack(">hhi", METADATA, 1, 1)), "header"),
+    "a client id longer than the frame": (frame(struct.pack(">hhih", METADATA, 1, 1, 99)), ""),
+    "a client id of a negative length": (frame(struct.pack(">hhih", METADATA, 1, 1, -2)), ""),
+    "a client id that is no text": (frame(struct.pack(">hhih", METADATA, 1, 1, 2) + b"\xff\xff"), "UTF-8"),
+    "no body": (frame(header(METADATA, 1)), ""),
+    "an array of more than the frame": (frame(header(METADATA, 1) + size(2**31 - 1)), ""),
+    "an array of a negative count": (frame(header(METADATA, 1) + size(-2)), ""),
+    "null where none is allowed": (frame(header(CREATE, 2) + size(-1) + bytes(9)), ""),
+    "a compact array that lies": (frame(header(METADATA, 9) + b"\0\xff\xff\xff\xff\x0f"), ""),
+    "an endless varint": (frame(header(METADATA, 9) + b"\0" + b"\xff" * 20), ""),
+    "tagged fields that lie": (frame(header(METADATA, 9) + b"\xff\xff\xff\xff\x0f"), ""),
+    "records longer than the frame": (
+        frame(
+            header(PRODUCE, 8)
+            + b"\xff\xff\0\1\0\0\0\0"
+            + size(1)
+            + b"\0\1t"
+            + size(1)
+            + size(0)
+            + size(2**31 - 1)
+        ),
+        "",
+    ),
+    "random bytes": (bytes(range(1, 256)) * 8, ""),
+    "a TLS handshake": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), ""),
+    "an HTTP request": (b"GET / HTTP/1.1\r\nHost: localhost:9092\r\n\r\n", ""),
+    "a Redis command": (b"*1\r\n$4\r\nPING\r\n", ""),
+    "text": (b"hello, is anybody there?\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_peer_that_speaks_no_kafka_is_closed_with_one_line(
+    broker: Broker, client: Client, name: str
+) -> None:
+    data, reason = HOSTILE[name]
+    client.send_bytes(data)
+    assert_closed(broker, client, reason)
+
+
+def test_what_was_sent_before_the_fault_is_answered(broker: Broker, client: Client) -> None:
+    client.send_bytes(request_frame(ApiVersionsRequest(), 0, 5) + frame(header(999, 0)))
+    assert client.receive_frame()[:4] == size(5)
+    assert_closed(broker, client, "API key 999")
+
+
+def test_requests_up_to_their_limits_are_served(client: Client) -> None:
+    client.create("limits", max_message_bytes="4000000")
+    assert client.append("limits", b"x" * 3_900_000) > 0
+    padding = bytes(999_000)  # bytes behind a request mean nothing
+    client.send_bytes(frame(request_frame(MetadataRequest(topics=[]), 1, 9)[4:] + padding))
+    assert client.receive_frame()[:4] == size(9)
+
+
+@pytest.mark.parametrize("length", [1, 4, 11, 12, 30])
+def test_a_frame_that_is_cut_off_is_one_line(broker: Broker, client: Client, length: int) -> None:
+    peer = peer_of(client)
+    client.send_bytes(request_frame(MetadataRequest(topics=None), 1, client_id="x" * 100)[:length])
+    client.socket.shutdown(socket.SHUT_WR)
+    assert_closed(broker, client, "closed after")
+    assert len(lines_about(broker, peer)) == 1
+
+
+@pytest.mark.parametrize("length", [2, 10, 40])
+def test_a_frame_that_does_not_go_on_is_closed(broker: Broker, client: Client, length: int) -> None:
+    client.send_bytes(request_frame(MetadataRequest(topics=None), 1, client_id="x" * 100)[:length])
+    assert_closed(broker, client, "too slow")
+
+
+def test_a_second_frame_that_does_not_go_on_is_closed_as_slow_too(broker: Broker, client: Client) -> None:
+    request = request_frame(ApiVersionsRequest(), 0)
+    client.send_bytes(request + request[:3])
+    assert client.receive_frame()
+    assert_closed(broker, client, "too slow")
+
+
+def test_a_frame_that_trickles_is_closed(broker: Broker, client: Client) -> None:
+    request = request_frame(MetadataRequest(topics=None), 1, client_id="x" * 1000)
+    client.send_bytes(request[:20])
+    with contextlib.suppress(OSError):
+        for byte in request[20:]:
+            client.send_bytes(bytes([byte]))
+            time.sleep(0.1)  # each byte is in time, the whole is not
+    assert client.is_closed_by_broker()
+    assert_logged(broker, peer_of(client), "too slow")
+
+
+def test_a_connection_that_never_sends_is_closed(broker: Broker, client: Client) -> None:
+    assert_closed(broker, client, "idle")
+
+
+def test_a_peer_that_goes_while_its_fetch_waits_is_not_kept(broker: Broker) -> None:
+    with Client(broker.address) as client:
+        client.create("parked")
+        client.send(fetch_request("parked", max_wait_ms=2**31 - 1), 11)
+        answer = client.receive_frame()  # when an idle connection would be closed
+        assert answer
+
+
+def test_a_peer_that_does_not_take_its_answers_is_closed(broker: Broker, client: Client) -> None:
+    client.create("unread")
+    client.append("unread", b"x" * 1_000_000)
+    requests = request_frame(fetch_request("unread"), 11) * 200
+    peer = peer_of(client)
+    with contextlib.suppress(OSError):
+        client.send_bytes(requests)
+    assert_logged(broker, peer, "too slow")
+
+
+def test_a_thousand_connections_that_come_and_go_leave_nothing(broker: Broker) -> None:
+    pids = broker.worker_pids()
+
+    def descriptors() -> int:
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+
+    before = descriptors()
+    for _ in range(5):
+        crowd = [socket.create_connection(broker.address) for _ in range(200)]
+        for number, each in enumerate(crowd):
+            if number % 3 == 0:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+            if number % 3 == 1:
+                each.sendall(b"\0\0")
+            each.close()
+    processes.wait_until(lambda: descriptors() <= before, "the descriptors of the connections")
+    with WireClient(broker.address) as other:
+        assert other.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_decompression_bomb_costs_no_more_than_the_limit(client: Client, codec: int) -> None:
+    client.create(f"bomb-{codec}", max_message_bytes="4000000")
+    # What a batch of this size can hold at most: 20 to 20,000 times its size.
+    data = compress(codec, bytes(70_000_000 if codec == 2 else 500_000_000))
+    assert len(data) < 3_900_000
+    for _ in range(3):
+        response = client.produce(f"bomb-{codec}", raw(data, codec=codec))
+        assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+REQUESTS = [cls for cls in MESSAGES if cls.is_request()]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """Draw a request with a header that is right and a body that is not, or only a little wrong."""
+    cls = draw(st.sampled_from(REQUESTS))
+    version = draw(st.integers(*cls.api.versions))
+    head = header(cls.api.key, version) + (b"\0" if cls.api.is_flexible(version) else b"")
+    if cls is type(GOOD) and draw(st.booleans()):
+        body = bytearray(request_frame(GOOD, 8)[4 + len(header(0, 8)) :])
+        for _ in range(draw(st.integers(1, 5))):
+            body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
+        return header(0, 8) + bytes(body)
+    return head + draw(st.binary(max_size=200))
+
+
+GOOD = produce_request("garbage", batch(b"one", b"two"))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=requests())
+def test_any_bytes_behind_a_header_are_answered_or_close_the_connection(broker: Broker, data: bytes) -> None:
+    with Client(broker.address) as client:
+        client.send_bytes(frame(data) + request_frame(ApiVersionsRequest(), 0, 77))
+        with contextlib.suppress(ClosedByBrokerError):
+            while client.receive_frame()[:4] != size(77):
+                pass
