@@ -62,7 +62,9 @@ class Appender:
                 try:
                     appends.append((place, self._prepare(delivery, zstd_known=zstd_known)))
                 except KafkaError as error:
-                    results[place] = error
+                    # Anew, without the frames it came through: they hold the request and all that was decompressed
+                    # of it, and with the results in them a circle, which only the garbage collector would open.
+                    results[place] = KafkaError(error.code, error.message)
         if appends:
             written = self._log.append([each for _, each in appends])
             for (place, _), result in zip(appends, written, strict=True):
