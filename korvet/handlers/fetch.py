@@ -39,7 +39,11 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
         )
-    answers, stale = _read(request, caller, broker, request.max_wait_ms)
+    wait_ms_max = request.max_wait_ms
+    if broker.settings.connections_max_idle_ms >= 0:
+        # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
+        wait_ms_max = min(wait_ms_max, broker.settings.connections_max_idle_ms)
+    answers, stale = _read(request, caller, broker, wait_ms_max)
     if stale:
         # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
         broker.topics.refresh()

@@ -38,9 +38,9 @@ SEND_BYTES = 256 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one connection may do; times in seconds, sizes in bytes."""
+    """What one connection may do; times in seconds, sizes in bytes. `idle` None is without a limit."""
 
-    idle: float
+    idle: float | None
     receive: float
     produce_frame: int
     other_frame: int
@@ -48,8 +48,9 @@ class Limits(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """Take the limits from the settings."""
+        idle_ms = settings.connections_max_idle_ms
         return cls(
-            idle=settings.connections_max_idle_ms / 1000,
+            idle=None if idle_ms < 0 else idle_ms / 1000,
             receive=settings.connection_receive_timeout_ms / 1000,
             produce_frame=settings.socket_request_max_bytes,
             other_frame=min(settings.request_control_max_bytes, settings.socket_request_max_bytes),
@@ -129,7 +130,8 @@ class Connection:
     def _read_size(self) -> int | None:
         """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
         self._waiting = not self._received
-        self._socket.settimeout(self._limits.idle)
+        # Of a frame whose first bytes came with the one before it the rest is due like that of any other.
+        self._socket.settimeout(self._limits.idle if self._waiting else self._limits.receive)
         while len(self._received) < SIZE_BYTES + REQUEST_HEADER_MIN:
             data = self._socket.recv(RECEIVE_BYTES)
             if not data:
@@ -166,7 +168,9 @@ class Connection:
                 message = f"closed after {len(frame)} bytes of a frame of {size}"
                 raise ProtocolError(message)
             if charge:
+                arrived = time.monotonic()
                 charge.add(len(data))
+                deadline += time.monotonic() - arrived  # held back by us: the peer is not slow for that
             frame += data
         return frame
 
