@@ -20,10 +20,10 @@ local first_field = 10
 -- @include shared/append_begin
 
 local base = next_offset
-local offset = base + count
-if offset > offsets_end then
+if count > offsets_end - base then -- not base + count > offsets_end: that sum may be no exact number
   return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
 end
+local offset = base + count
 -- Entries of others are no records of this format. One behind our last would stand in the middle of the log.
 if #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0 then
   return {'EXPEL', '0', '0', now_ms}

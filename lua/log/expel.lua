@@ -44,9 +44,11 @@ end
 
 -- XSETID refuses an id below the largest deleted one, so that one goes first; 0-0 would not be taken.
 local end_id = next_offset > 0 and string.format('%d-0', next_offset) or '0-1'
-if emptied then
+if removed > 0 or emptied then
   redis.call('XSETID', stream, named['last-generated-id'], 'ENTRIESADDED', named['entries-added'] - removed,
     'MAXDELETEDID', end_id)
+end
+if emptied then
   redis.call('XSETID', stream, end_id)
 end
 return {removed, emptied and 0 or 1, string.format('%d', next_offset)}
