@@ -118,6 +118,67 @@ class Log:
         """Return the entry id of an offset."""
         return f"{offset >> self.bits}-{offset & (1 << self.bits) - 1}"
 
+    def last_id(self) -> str:
+        """Return the stream's last generated id."""
+        made: bytes = self.client.xinfo_stream(STREAM)["last-generated-id"]
+        return made.decode()
+
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the log, byte for byte: to show that nothing was written."""
         return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING)]
+
+
+class BatchLog(Log):
+    """The same log in format `batch`; a batch is its values, joined, for the scripts never look into one."""
+
+    def append(
+        self,
+        *values: bytes | str,
+        producer: int = -1,
+        epoch: int = 0,
+        sequence: int = 0,
+        topic_id: str = TOPIC_ID,
+        max_timestamp: int = 5,
+    ) -> list[Any]:
+        """Append one batch."""
+        last = (sequence + len(values) - 1) % 2**31
+        texts = [value if isinstance(value, bytes) else value.encode() for value in values]
+        head = [topic_id, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
+        args = [*head, "batch", b"|".join(texts)]
+        reply: list[Any] = run(self.client, "log/append_batch", (STREAM, STATE, PRODUCERS), args)
+        return reply
+
+    def expel(self, limit: int = 1000, topic_id: str = TOPIC_ID) -> list[Any]:
+        """Do one step."""
+        reply: list[Any] = run(self.client, "log/expel", (STREAM, STATE), [topic_id, limit])
+        return reply
+
+    def settle(self, limit: int = 1000) -> int:
+        """Do all steps; return how many entries were removed."""
+        removed = 0
+        for _ in range(10_000):
+            step_removed, more, _ = self.expel(limit)
+            removed += step_removed
+            if not more:
+                return int(removed)
+        raise AssertionError("the log does not settle")
+
+    def batches(self) -> list[tuple[bytes, list[str]]]:
+        """Return the ids and values of all entries; fails where one is no batch."""
+        return [
+            (entry_id, fields[b"batch"].decode().split("|"))
+            for entry_id, fields in self.client.xrange(STREAM)
+        ]
+
+    def offsets(self) -> list[int]:
+        """Return the offsets of all records."""
+        found: list[int] = []
+        for entry_id, values in self.batches():
+            end, sequence = entry_id.split(b"-")
+            assert sequence == b"0"
+            found += range(int(end) - len(values), int(end))
+        return found
+
+    def values(self) -> list[str]:
+        """Return the values of all records in order."""
+        return [value for _, values in self.batches() for value in values]

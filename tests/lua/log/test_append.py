@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
-import redis
 
-from tests.lua.support import MOVING, OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, run
+from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, run
 
 BITS = range(8, 13)
 AHEAD_MS = 3_600_000
@@ -61,165 +59,6 @@ def test_offsets_never_repeat_over_many_appends(log: Log) -> None:
     offsets = log.offsets()
     assert offsets == [base + n for base in bases for n in range(3)]
     assert len(set(offsets)) == 600
-
-
-def test_the_state_keeps_bytes_largest_timestamp_and_first_offset(log: Log) -> None:
-    base = log.appended("a", max_timestamp=2**63 - 1)
-    log.appended("b", max_timestamp=7)
-    state = log.state()
-    assert (state["bytes"], state["max_timestamp"], state["first"]) == ("200", str(2**63 - 1), str(base))
-    assert state["start"] == "0"
-
-
-def test_the_log_start_of_the_answer_follows_retention(log: Log) -> None:
-    base = log.appended("a", "b", "c")
-    log.client.hset(STATE, "start", base + 2)
-    assert int(log.append("d")[2]) == base + 2
-
-
-def test_an_append_is_announced_with_the_new_high_watermark(log: Log) -> None:
-    with log.client.pubsub() as listener:
-        listener.subscribe(STREAM)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
-        log.appended("a", "b")
-        message = listener.get_message(timeout=10)
-    assert message["data"] == str(log.next()).encode()
-
-
-@pytest.mark.parametrize("held", [None, "another-id"])
-def test_an_append_to_another_incarnation_is_refused(log: Log, held: str | None) -> None:
-    log.client.delete(STATE)
-    if held:
-        log.client.hset(
-            STATE, mapping={"topic": held, "next": 0, "start": 0, "bytes": 0, "max_timestamp": -1}
-        )
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
-        log.append("a")
-    assert log.snapshot() == before
-
-
-@pytest.mark.parametrize("field", ["next", "start", "bytes", "max_timestamp"])
-@pytest.mark.parametrize("garbage", ["", "x", "nan"])
-def test_a_malformed_state_is_named_and_nothing_is_written(log: Log, field: str, garbage: str) -> None:
-    if field != "next" and garbage == "nan":
-        garbage = "1.x"
-    log.client.hset(STATE, field, garbage)
-    before = log.snapshot()
-    with pytest.raises(
-        redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"
-    ):
-        log.append("a")
-    assert log.snapshot() == before
-
-
-@pytest.mark.parametrize("key", [STREAM, STATE, PRODUCERS])
-def test_a_key_of_the_wrong_type_is_refused_before_anything_is_written(log: Log, key: str) -> None:
-    log.client.delete(key)
-    log.client.set(key, "a string")
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        log.append("a", producer=1)
-    assert log.snapshot() == before
-
-
-def test_a_full_redis_refuses_before_anything_is_written(log: Log) -> None:
-    log.append("a")
-    before = log.snapshot()
-    log.client.config_set("maxmemory", "1")
-    try:
-        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
-            log.append("b", "c")
-    finally:
-        log.client.config_set("maxmemory", "0")
-    assert log.snapshot() == before
-
-
-def test_used_up_offsets_are_refused_before_anything_is_written(log: Log) -> None:
-    log.client.hset(STATE, "next", str(OFFSETS_END - 2))
-    before = log.snapshot()
-    with pytest.raises(
-        redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"
-    ):
-        log.append("a", "b", "c")
-    assert log.snapshot() == before
-    assert log.appended("a", "b") == OFFSETS_END - 2
-
-
-def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offset(log: Log) -> None:
-    bases = [log.appended("a", "b", producer=7, sequence=2 * n) for n in range(5)]
-    before = log.snapshot()
-    for n, base in enumerate(bases):
-        outcome, again, _, _ = log.append("a", "b", producer=7, sequence=2 * n)
-        assert (outcome, int(again)) == (b"DUPLICATE", base)
-    assert log.snapshot() == before
-
-
-def test_a_repeated_batch_older_than_the_last_five_is_a_duplicate_without_offset(log: Log) -> None:
-    for n in range(6):
-        log.appended("a", "b", producer=7, sequence=2 * n)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^DUPLICATE_SEQUENCE_NUMBER "):
-        log.append("a", "b", producer=7, sequence=0)
-    assert log.snapshot() == before
-
-
-@pytest.mark.parametrize(("sequence", "count"), [(3, 1), (4, 2), (1, 2), (0, 3), (2**30, 1)])
-def test_a_gap_or_an_overlap_is_out_of_order(log: Log, sequence: int, count: int) -> None:
-    log.appended("a", "b", producer=7, sequence=0)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
-        log.append(*["x"] * count, producer=7, sequence=sequence)
-    assert log.snapshot() == before
-
-
-def test_sequences_wrap_to_zero(log: Log) -> None:
-    log.appended("a", "b", producer=7, sequence=SEQUENCE_MAX - 2)
-    across = log.appended("c", "d", producer=7, sequence=SEQUENCE_MAX)
-    log.appended("e", producer=7, sequence=1)
-    assert log.append("c", "d", producer=7, sequence=SEQUENCE_MAX)[:2] == [b"DUPLICATE", str(across).encode()]
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
-        log.append("x", producer=7, sequence=3)
-    assert log.values() == ["a", "b", "c", "d", "e"]
-
-
-def test_a_lower_epoch_is_fenced(log: Log) -> None:
-    log.appended("a", producer=7, epoch=3)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^INVALID_PRODUCER_EPOCH "):
-        log.append("b", producer=7, epoch=2, sequence=1)
-    assert log.snapshot() == before
-
-
-def test_a_higher_epoch_begins_at_sequence_zero(log: Log) -> None:
-    log.appended("a", producer=7, epoch=3)
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
-        log.append("b", producer=7, epoch=4, sequence=1)
-    log.appended("b", producer=7, epoch=4, sequence=0)
-    with pytest.raises(redis.ResponseError, match=r"^INVALID_PRODUCER_EPOCH "):
-        log.append("c", producer=7, epoch=3, sequence=1)
-    assert log.values() == ["a", "b"]
-
-
-def test_an_unknown_producer_is_accepted_at_any_sequence(log: Log) -> None:
-    log.appended("a", producer=2**62, epoch=5, sequence=1234)
-    assert log.append("a", producer=2**62, epoch=5, sequence=1234)[0] == b"DUPLICATE"
-
-
-def test_a_producers_row_holds_epoch_time_and_five_batches(log: Log) -> None:
-    bases = [log.appended("a", producer=7, epoch=2, sequence=n) for n in range(7)]
-    epoch, at_ms, *batches = log.client.hget(PRODUCERS, "7").decode().split(" ")
-    assert epoch == "2"
-    assert abs(int(at_ms) - int(time.time() * 1000)) < AHEAD_MS
-    assert batches == [f"{n}-{n}@{bases[n]}" for n in range(2, 7)]
-
-
-def test_a_malformed_producer_is_named(log: Log) -> None:
-    log.client.hset(PRODUCERS, "7", "garbage")
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*producer 7 is malformed"):
-        log.append("a", producer=7)
-    assert log.snapshot() == before
 
 
 def test_foreign_entries_are_taken_in_before_the_batch(log: Log) -> None:

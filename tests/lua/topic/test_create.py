@@ -15,10 +15,16 @@ INDEX = "{korvet:orders:0}:index"
 ROW = '{"id":"id-1","partitions":1}'
 
 
-def create(client: Any, name: str = "orders", topic_id: str = "id-1", changes_max: int = 100) -> bytes:
+def create(
+    client: Any,
+    name: str = "orders",
+    topic_id: str = "id-1",
+    changes_max: int = 100,
+    streams: str = "adopt",
+) -> bytes:
     keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, STREAM]
     keys = [key.replace("orders", name) for key in keys]
-    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, "adopt"])
+    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, streams])
     return epoch
 
 
@@ -60,6 +66,27 @@ def test_an_existing_stream_is_adopted_as_it_is(raw_redis: Any) -> None:
     before = raw_redis.dump(STREAM)
     create(raw_redis)
     assert raw_redis.dump(STREAM) == before
+
+
+@pytest.mark.parametrize("kind", ["stream", "emptied stream", "string"])
+def test_an_existing_stream_is_refused_where_it_could_hold_no_records(raw_redis: Any, kind: str) -> None:
+    if kind == "string":
+        raw_redis.set(STREAM, "x")
+    else:
+        raw_redis.xadd(STREAM, {"value": "hello"})
+    if kind == "emptied stream":
+        raw_redis.xtrim(STREAM, maxlen=0)
+    before = raw_redis.dump(STREAM)
+    with pytest.raises(redis.ResponseError, match=rf"^INVALID_CONFIG {STREAM} is there already"):
+        create(raw_redis, streams="refuse")
+    assert raw_redis.keys() == [STREAM.encode()]
+    assert raw_redis.dump(STREAM) == before
+
+
+def test_side_keys_of_a_former_topic_are_no_stream(raw_redis: Any) -> None:
+    raw_redis.hset(STATE, mapping={"topic": "former", "next": 99})
+    assert create(raw_redis, streams="refuse") == b"1"
+    assert raw_redis.hget(STATE, "next") == b"0"
 
 
 def test_the_feed_drops_its_oldest_members_and_tells_how_far(raw_redis: Any) -> None:

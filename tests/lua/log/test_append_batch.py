@@ -1,0 +1,104 @@
+"""lua/log/append_batch.lua against a real server: dense offsets, one entry per batch, nothing foreign in between."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.lua.support import OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, run
+
+
+@pytest.fixture
+def log(raw_redis: Any) -> BatchLog:
+    return BatchLog(raw_redis)
+
+
+def test_offsets_are_dense_from_zero_and_an_id_is_where_its_batch_ends(log: BatchLog) -> None:
+    assert [log.appended("a", "b", "c"), log.appended("d"), log.appended("e", "f")] == [0, 3, 4]
+    assert log.batches() == [(b"3-0", ["a", "b", "c"]), (b"4-0", ["d"]), (b"6-0", ["e", "f"])]
+    assert log.next() == 6
+
+
+def test_the_answer_tells_offsets_log_start_and_redis_clock(log: BatchLog) -> None:
+    log.appended("a", "b")
+    before, _ = log.client.time()
+    outcome, base, log_start, now_ms = log.append("c")
+    assert (outcome, base, log_start) == (b"APPENDED", b"2", b"0")
+    assert before * 1000 <= now_ms < (before + 3600) * 1000
+
+
+def test_many_batches_of_any_size_leave_no_gap(log: BatchLog) -> None:
+    choose = random.Random(1)
+    values: list[str] = []
+    for n in range(200):
+        batch = [f"{n}.{i}" for i in range(choose.randint(1, 50))]
+        assert log.appended(*batch) == len(values)
+        values += batch
+    assert log.offsets() == list(range(len(values)))
+    assert log.values() == values
+
+
+def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
+    content = bytes(range(256)) * 5000
+    head = [TOPIC_ID, -1, 0, 0, 0, 1_000_000, 100, 5, STREAM, "batch", content, "korvet.encoding", "lz4"]
+    assert run(log.client, "log/append_batch", (STREAM, STATE, PRODUCERS), head)[0] == b"APPENDED"
+    fields = {b"batch": content, b"korvet.encoding": b"lz4"}
+    assert log.client.xrange(STREAM) == [(b"1000000-0", fields)]
+
+
+@pytest.mark.parametrize(
+    "entry_id", ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "4-1", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
+)
+def test_a_foreign_entry_behind_the_end_must_be_expelled_first(log: BatchLog, entry_id: str) -> None:
+    log.appended("a", "b")
+    log.foreign(entry_id, "x")
+    before = log.snapshot()
+    assert log.append("c", "d")[0] == b"EXPEL"
+    assert log.snapshot() == before
+    assert log.settle() == 1
+    assert log.appended("c", "d") == 2
+    assert log.values() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("entry_id", ["0-1", "1-0", "*"])
+def test_a_foreign_entry_in_an_empty_log_must_be_expelled_first(log: BatchLog, entry_id: str) -> None:
+    log.foreign(entry_id, "x")
+    assert log.append("a")[0] == b"EXPEL"
+    assert log.settle() == 1
+    assert log.appended("a") == 0
+    assert log.batches() == [(b"1-0", ["a"])]
+
+
+@pytest.mark.parametrize("end", [0, 2])
+def test_a_deleted_foreign_entry_above_the_log_does_not_block_it(log: BatchLog, end: int) -> None:
+    if end:
+        log.appended("a", "b")
+    log.client.xdel(STREAM, log.foreign("*", "gone"))
+    before = log.snapshot()
+    assert log.append("c")[0] == b"EXPEL"
+    assert log.snapshot() == before
+    assert log.settle() == 0
+    assert log.appended("c") == end
+    assert log.values()[-1] == "c"
+
+
+def test_a_stream_that_was_deleted_goes_on_at_the_next_offset(log: BatchLog) -> None:
+    log.appended("a", "b")
+    log.client.delete(STREAM)
+    assert log.appended("c") == 2
+    assert log.batches() == [(b"3-0", ["c"])]
+
+
+def test_a_repeated_batch_is_known_although_foreign_entries_wait(log: BatchLog) -> None:
+    log.appended("a", "b", producer=7)
+    log.foreign("*", "x")
+    assert log.append("a", "b", producer=7)[:2] == [b"DUPLICATE", b"0"]
+
+
+def test_the_last_offset_below_2_to_the_53_is_used(log: BatchLog) -> None:
+    log.client.hset(STATE, "next", str(OFFSETS_END - 3))
+    assert log.appended("a", "b", "c") == OFFSETS_END - 3
+    assert log.batches() == [(f"{OFFSETS_END}-0".encode(), ["a", "b", "c"])]
+    assert log.next() == OFFSETS_END
