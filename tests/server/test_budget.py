@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gevent
 import pytest
 
@@ -60,9 +62,12 @@ def test_a_request_larger_than_the_budget_passes_alone() -> None:
 def test_what_was_taken_is_returned_whatever_happens() -> None:
     budget = ByteBudget(100)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), budget.charge(SOON) as charge:
+        with contextlib.suppress(ZeroDivisionError), budget.charge(SOON) as charge:
             charge.add(90)
             raise ZeroDivisionError
+    budget.charge(SOON).add(10)
+    with pytest.raises(OverBudgetError):
+        budget.charge(SOON).add(91)
 
 
 def test_a_greenlet_that_is_killed_while_it_waits_leaves_no_debt() -> None:

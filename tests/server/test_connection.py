@@ -1,0 +1,174 @@
+"""Connections with limits other than the defaults: none on idleness, few on memory, and an end by SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.fetch import FetchResponse
+from korvet.protocol.messages.produce import ProduceResponse
+from tests.support import processes
+from tests.support.batches import batch, values
+from tests.support.broker import Broker, korvet_broker
+from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import ClosedByBrokerError, request_frame
+
+SETTINGS = {
+    "connections.max.idle.ms": -1,
+    "connection.receive.timeout.ms": 2_000,
+    "queued.max.request.bytes": 1_000_000,
+    "socket.request.max.bytes": 1_000_000,
+    "request.control.max.bytes": 1_000_000,
+    "max.connections": 30,
+}
+BROKEN_OFF = 100
+"""Bytes of a frame that are left out until later."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker of one worker."""
+    options = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
+    with korvet_broker(tmp_path_factory.mktemp("broker"), *options, workers=1) as running:
+        pids = running.worker_pids()
+        yield running
+        assert running.worker_pids() == pids
+        assert "Traceback" not in running.log()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.address) as connection:
+        yield connection
+
+
+def closed_line(broker: Broker, client: Client) -> str:
+    host, port = client.socket.getsockname()
+    assert client.is_closed_by_broker()
+    lines: list[str] = []
+
+    def logged() -> bool:
+        lines[:] = [line for line in broker.log().splitlines() if f"peer={host}:{port} " in line]
+        return bool(lines)
+
+    processes.wait_until(logged, "a line about the connection")
+    [line] = lines
+    return line
+
+
+def large_request(topic: str) -> bytes:
+    return request_frame(produce_request(topic, batch(b"x" * 900_000)), 8)
+
+
+def test_without_a_limit_on_idleness_a_connection_is_served_and_a_begun_frame_is_due(
+    broker: Broker, client: Client
+) -> None:
+    assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    request = request_frame(ApiVersionsRequest(), 0)
+    client.send_bytes(request + request[:3])
+    assert client.receive_frame()
+    assert "too slow" in closed_line(broker, client)
+
+
+def test_large_requests_that_hold_half_of_the_memory_each_are_all_served(broker: Broker) -> None:
+    with Client(broker.address) as admin:
+        admin.create("halves")
+        request = large_request("halves")
+        clients = [Client(broker.address) for _ in range(6)]
+        try:
+            for each in clients:
+                each.send_bytes(request[:500_000])
+            assert admin.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+            with ThreadPoolExecutor(len(clients)) as pool:
+                for each in clients:
+                    pool.submit(each.send_bytes, request[500_000:])
+                for each in clients:
+                    [answer] = each.receive(ProduceResponse, 8).responses
+                    assert answer.partition_responses[0].error_code == ErrorCode.NONE
+        finally:
+            for each in clients:
+                each.close()
+
+
+def test_a_large_request_waits_for_another_while_small_ones_pass(broker: Broker, client: Client) -> None:
+    client.create("queue")
+    request = large_request("queue")
+    with Client(broker.address) as first, Client(broker.address) as second:
+        first.send_bytes(request[:-BROKEN_OFF])
+        second.send_bytes(request)
+        for _ in range(20):
+            assert client.append("queue", b"small") > 0
+        assert len(values(client.fetch("queue").records)) == 20  # nothing of the second is there
+        first.send_bytes(request[-BROKEN_OFF:])
+        for each in (first, second):
+            [answer] = each.receive(ProduceResponse, 8).responses
+            assert answer.partition_responses[0].error_code == ErrorCode.NONE
+
+
+def test_connections_above_the_limit_are_refused_with_one_line(broker: Broker) -> None:
+    crowd = [Client(broker.address) for _ in range(SETTINGS["max.connections"] + 10)]
+    try:
+        refused = 0
+        for each in crowd:
+            try:
+                each.call(ApiVersionsRequest(), 0)
+            except (ClosedByBrokerError, BrokenPipeError, ConnectionResetError):
+                refused += 1
+        assert refused >= 10
+        assert broker.log().count("connections refused") == 1
+    finally:
+        for each in crowd:
+            each.close()
+
+    def served() -> bool:
+        try:
+            with Client(broker.address) as other:
+                return bool(other.call(ApiVersionsRequest(), 0).api_keys)
+        except (ClosedByBrokerError, OSError):
+            return False
+
+    processes.wait_until(served, "room for a connection")
+
+
+def test_the_answer_is_the_same_whether_a_request_comes_in_one_piece_or_in_many(client: Client) -> None:
+    request = request_frame(ApiVersionsRequest(), 0, 3)
+    client.send_bytes(request)
+    whole = client.receive_frame()
+    for byte in request:
+        client.send_bytes(bytes([byte]))
+    assert client.receive_frame() == whole
+    assert whole[:4] == struct.pack(">i", 3)
+
+
+def test_a_worker_that_ends_answers_what_it_has_begun(tmp_path: Path) -> None:
+    with (
+        korvet_broker(tmp_path, workers=1) as broker,
+        Client(broker.address) as client,
+        Client(broker.address) as idle,
+    ):
+        client.create("ending")
+        client.append("ending", b"v")
+        assert idle.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
+        with socket_of_redis(broker) as stored:
+            processes.wait_until(lambda: stored.pubsub_numsub("korvet:ending:0")[0][1], "a parked fetch")
+        broker.signal(signal.SIGTERM)
+        [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses
+        assert values(answer.partitions[0].records) == [b"v"]
+        assert client.is_closed_by_broker()
+        assert idle.is_closed_by_broker()
+        assert broker.process.wait(30) == 0
+        assert "Traceback" not in broker.log()
+        assert "cut off" not in broker.log()
+
+
+def socket_of_redis(broker: Broker) -> redis.Redis:
+    return redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock"))
