@@ -1,0 +1,200 @@
+"""The boundary of errors: a Redis that is away, and a fault of ours, become answers that clients can act on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError, ProtocolError
+from korvet.handlers import HANDLERS, describe_cluster, init_producer_id
+from korvet.handlers.handler import Broker as Parts
+from korvet.handlers.handler import Handler
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
+from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from korvet.protocol.schema import Message
+from korvet.server.dispatch import Dispatcher
+from tests.support import processes
+from tests.support.batches import values
+from tests.support.broker import Broker, korvet_broker
+from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import request_frame
+
+AWAY = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker that does not wait long for Redis; in the end the same worker lives."""
+    options = ("--set", "redis.timeout.ms=100", "--set", "redis.connect.timeout.ms=100")
+    with korvet_broker(tmp_path_factory.mktemp("broker"), *options, workers=1) as running:
+        pids = running.worker_pids()
+        yield running
+        assert running.worker_pids() == pids
+        assert "Traceback" not in running.log()
+
+
+@pytest.fixture(scope="module")
+def topic_id(broker: Broker) -> bytes:
+    with Client(broker.address) as client:
+        topic_id = client.create("known")
+        client.append("known", b"before")
+    return topic_id
+
+
+@pytest.fixture
+def client(broker: Broker, topic_id: bytes) -> Iterator[Client]:
+    with Client(broker.address) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def redis_stopped(broker: Broker) -> Iterator[None]:
+    processes.kill(broker.server_pid(), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        processes.kill(broker.server_pid(), signal.SIGCONT)
+
+
+def until_served(client: Client, topic: str = "known") -> Any:
+    found: list[Any] = []
+
+    def served() -> bool:
+        found[:] = [client.fetch(topic)] if client.call(fetch_request(topic), 11).error_code == 0 else []
+        return bool(found) and found[0].error_code == ErrorCode.NONE
+
+    processes.wait_until(served, "a fetch without error")
+    return found[0]
+
+
+def test_without_redis_every_api_answers_with_a_code_that_is_tried_again(
+    broker: Broker, client: Client, topic_id: bytes
+) -> None:
+    epoch = OffsetForLeaderTopic(
+        topic="known", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+    )
+    offsets = ListOffsetsTopic(
+        name="known", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    )
+    with redis_stopped(broker):
+        for version in (3, 12, 13):
+            assert client.produce("known", version=version, topic_id=topic_id).error_code == AWAY
+        for version in (4, 6, 7, 12, 13, 18):
+            fetched = client.call(fetch_request("known", topic_id=topic_id), version)
+            assert fetched.error_code == (AWAY if version >= 7 else 0)
+            assert fetched.responses[0].partitions[0].error_code == AWAY
+        for version in (1, 11):
+            listed = client.call(ListOffsetsRequest(replica_id=-1, topics=[offsets]), version)
+            assert listed.topics[0].partitions[0].error_code == AWAY
+        for version in (2, 4):
+            ended = client.call(OffsetForLeaderEpochRequest(topics=[epoch]), version)
+            assert ended.topics[0].partitions[0].error_code == AWAY
+        for version in (2, 7):
+            wanted = CreatableTopic(name="wanted", num_partitions=1, replication_factor=1)
+            assert client.call(CreateTopicsRequest(topics=[wanted]), version).topics[0].error_code == AWAY
+        unwanted = DeleteTopicsRequest(topics=[DeleteTopicState(name="known")], timeout_ms=0)
+        assert client.call(unwanted, 6).responses[0].error_code == AWAY
+    assert values(until_served(client).records)[:1] == [b"before"]
+
+
+def test_without_redis_metadata_tells_what_the_worker_knows(broker: Broker, client: Client) -> None:
+    until_served(client)
+    with redis_stopped(broker):
+        for version in (0, 1, 12, 13):
+            topics = [MetadataRequestTopic(name=name) for name in ("known", "unknown")]
+            answer = client.call(MetadataRequest(topics=topics), version)
+            assert len(answer.brokers) == 1
+            assert answer.error_code == ErrorCode.NONE
+            known, unknown = answer.topics
+            assert (known.error_code, len(known.partitions)) == (ErrorCode.NONE, 1)
+            assert (unknown.name, unknown.error_code) == ("unknown", ErrorCode.LEADER_NOT_AVAILABLE)
+        every = client.call(MetadataRequest(topics=None), 12)
+        assert "known" in [each.name for each in every.topics]
+    until_served(client)
+
+
+def test_without_redis_what_needs_none_is_answered(broker: Broker, client: Client) -> None:
+    with redis_stopped(broker):
+        assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        assert client.call(FindCoordinatorRequest(key="group"), 2).error_code == ErrorCode.NONE
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        assert client.call(request, 0).error_code == ErrorCode.NONE
+    until_served(client)
+
+
+def test_without_redis_a_producer_without_acks_is_closed(broker: Broker, client: Client) -> None:
+    until_served(client)
+    with redis_stopped(broker):
+        client.send(produce_request("known", acks=0), 8)
+        assert client.is_closed_by_broker()
+
+
+def test_a_failed_init_producer_id_is_the_coordinators() -> None:
+    refused = init_producer_id.refuse(
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), KafkaError(AWAY, "away")
+    )
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert isinstance(refused, InitProducerIdResponse)
+
+
+def broken(_request: Message, _caller: object, _broker: Parts) -> Message:
+    raise ZeroDivisionError("secret of ours")
+
+
+def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, broken, describe_cluster.refuse)}
+    nothing: Any = None
+    with caplog.at_level(logging.DEBUG):
+        chunks = Dispatcher(handlers, nothing).answer(request_frame(request, 2)[4:], "peer")
+    assert chunks is not None
+    from korvet.protocol.compile import decode
+
+    answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "secret" not in (answer.error_message or "")
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert record.levelno == logging.ERROR
+
+
+def test_a_broken_protocol_is_left_to_the_connection() -> None:
+    nothing: Any = None
+    with pytest.raises(ProtocolError, match="API key 999"):
+        Dispatcher(HANDLERS, nothing).answer(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
+
+
+@pytest.mark.parametrize("variant", ["filled", "plain", "null"])
+def test_every_handler_can_refuse_in_every_version(variant: str) -> None:
+    """A refusal that cannot be encoded would close the connection, with a traceback, for a Redis that is away."""
+    from korvet.protocol.compile import encode
+    from tests.protocol.samples import sample
+
+    for handler in HANDLERS.values():
+        first, last = handler.request.api.versions
+        for version in range(first, last + 1):
+            request = sample(handler.request, version, variant)
+            with contextlib.suppress(ProtocolError):  # a Produce request without acks has no response
+                response = handler.refuse(request, KafkaError(AWAY, "away"))
+                assert response is not None
+                assert encode(response, version)
