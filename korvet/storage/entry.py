@@ -42,6 +42,9 @@ MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
 _KEYED, _UNKEYED = 6, 4  # names and values of a record with and without a key
+# One of each for the process, since making one costs more than a value: no greenlet switches within a call.
+_ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
+_ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
 _HEADERS = attrgetter("headers")
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
@@ -233,26 +236,27 @@ def _timestamp(content: bytes) -> int | None:
 
 def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
     """Return the frame and its marker, or the value and None where the frame is not smaller."""
-    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else zstandard.ZstdCompressor().compress(value)
+    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else _ZSTD_COMPRESSOR.compress(value)
     return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
 
 
 def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
-    """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes."""
-    if encoding == b"lz4":
-        reader = lz4.frame.LZ4FrameDecompressor()
-        try:
-            # One byte more than allowed: a frame that ends exactly at the limit must be seen to end.
-            plain: bytes = reader.decompress(frame, max_length=bytes_max + 1)
-        except (RuntimeError, ValueError):
-            return None
-        return plain if reader.eof and not reader.unused_data and len(plain) <= bytes_max else None
-    if encoding == b"zstd":
-        try:
-            size = zstandard.get_frame_parameters(frame).content_size
-            if size > bytes_max:  # also where the frame does not tell: Korvet's own always do
+    """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes.
+
+    A frame must say how much it holds, as Korvet's do: then nothing larger is allocated for it.
+    """
+    try:
+        if encoding == b"lz4":
+            size = lz4.frame.get_frame_info(frame)["content_size"]
+            if not 0 < size <= bytes_max:
                 return None
-            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        except zstandard.ZstdError:
-            return None
+            plain, used = lz4.frame.decompress(frame, return_bytes_read=True)
+            return plain if used == len(frame) else None
+        if encoding == b"zstd":
+            size = zstandard.get_frame_parameters(frame).content_size
+            if size > bytes_max:  # also where the frame does not tell
+                return None
+            return _ZSTD_DECOMPRESSOR.decompress(frame, allow_extra_data=False)
+    except (RuntimeError, ValueError, zstandard.ZstdError):  # lz4 knows no error of its own
+        return None
     return None

@@ -21,6 +21,12 @@ from korvet.errors import ErrorCode, KafkaError
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 GZIP_WINDOW = zlib.MAX_WBITS | 16
+STEP_BYTES_MIN = 64 * 1024
+EXPECTED_RATIO = 8
+
+# One of each for the process, since making one costs more than a small batch: no greenlet switches within a call.
+_ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
+_ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
 
 
 class Codec(IntEnum):
@@ -91,7 +97,15 @@ def _gzip(data: bytes, limit: int) -> bytes:
 
 def _lz4(data: bytes, limit: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
-    out: bytes = frame.decompress(data, max_length=limit + 1)
+    step = _step(data, limit)
+    out: bytes = frame.decompress(data, max_length=step)
+    if not frame.eof:
+        parts = [out]
+        size = len(out)
+        while not frame.eof and not frame.needs_input and size <= limit:
+            parts.append(frame.decompress(b"", max_length=step))
+            size += len(parts[-1])
+        out = b"".join(parts)
     if len(out) > limit:
         raise _TooLargeError
     if not frame.eof:
@@ -102,11 +116,21 @@ def _lz4(data: bytes, limit: int) -> bytes:
 
 def _zstd(data: bytes, limit: int) -> bytes:
     # A stream, since a frame may not say its size and what it says is not to be allocated.
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
-        out: bytes = stream.read(limit + 1)
-    if len(out) > limit:
+    step = _step(data, limit)
+    parts: list[bytes] = []
+    size = 0
+    with _ZSTD_DECOMPRESSOR.stream_reader(data, read_across_frames=True) as stream:
+        while size <= limit and (part := stream.read(step)):
+            parts.append(part)
+            size += len(part)
+    if size > limit:
         raise _TooLargeError
-    return out
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _step(data: bytes, limit: int) -> int:
+    """Return how much to decompress at once: these libraries allocate all that they are allowed, used or not."""
+    return min(limit + 1, max(STEP_BYTES_MIN, EXPECTED_RATIO * len(data)))
 
 
 def _snappy(data: bytes, limit: int) -> bytes:
@@ -155,5 +179,5 @@ _COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {
     Codec.lz4: lambda data: bytes(
         lz4.frame.compress(data, block_linked=False)
     ),  # Java reads no linked blocks
-    Codec.zstd: lambda data: zstandard.ZstdCompressor().compress(data),
+    Codec.zstd: _ZSTD_COMPRESSOR.compress,
 }
