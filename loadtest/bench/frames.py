@@ -11,13 +11,14 @@ import struct
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from korvet.errors import ErrorCode
 from korvet.protocol.compile import decode, encode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -27,10 +28,9 @@ from korvet.protocol.messages.produce import (
 from korvet.protocol.schema import Message
 from loadtest.bench.processes import NotAvailableError
 
-M = TypeVar("M", bound=Message)
-
 # Versions that carry names, not ids, and the plain header: the simplest that every peer speaks.
 _METADATA, _PRODUCE, _FETCH = 8, 8, 11
+_API_VERSIONS = 4
 _CORRELATION_ID = 1
 _ANSWER_SECONDS_MAX = 10.0
 _PAUSE_SECONDS = 0.01
@@ -43,8 +43,6 @@ def metadata() -> bytes:
 
 def topic_metadata(topic: str) -> bytes:
     """Return a request for one topic, which may create it."""
-    from korvet.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415
-
     return _frame(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), _METADATA)
 
 
@@ -93,6 +91,22 @@ def await_metadata(bootstrap: str, seconds_max: float) -> None:
     raise NotAvailableError(f"no metadata within {seconds_max:.0f} s")
 
 
+def check_version_refused(bootstrap: str) -> None:
+    """Ask in a version of ApiVersions that a broker may not know; NotAvailableError for an unreadable refusal.
+
+    KIP-511: a refusal has the form of version 0 (error, then an array of six bytes an API), whatever version was
+    asked in. A Java client misreads any other.
+    """
+    message = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
+    answer = ask(bootstrap, _frame(message, _API_VERSIONS, flexible=True))
+    error, apis = struct.unpack_from(">hi", answer, 4)
+    if error == ErrorCode.UNSUPPORTED_VERSION and len(answer) < 10 + 6 * apis:
+        raise NotAvailableError(
+            "other processes reach it, but its refusal of ApiVersions 4 has not the form that KIP-511 asks for, so"
+            " the Java clients that load the other peers cannot read it"
+        )
+
+
 def check_produced(bootstrap: str, frame: bytes) -> None:
     """Send a produce request once and raise NotAvailableError where it is refused."""
     answer = decode(ProduceResponse, _PRODUCE, ask(bootstrap, frame), 4)
@@ -114,9 +128,10 @@ def ask(bootstrap: str, frame: bytes) -> bytes:
     return body
 
 
-def _frame(message: Message, version: int) -> bytes:
+def _frame(message: Message, version: int, *, flexible: bool = False) -> bytes:
     body = b"".join(bytes(chunk) for chunk in encode(message, version))
     client = b"bench"
     key = type(message).api.key
     header = struct.pack(f">hhih{len(client)}s", key, version, _CORRELATION_ID, len(client), client)
+    header += b"\0" * flexible
     return struct.pack(">i", len(header) + len(body)) + header + body

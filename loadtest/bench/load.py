@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from loadtest.bench import java, processes
+from loadtest.bench import processes, toolchain
 
 Answer = dict[str, float]
 
@@ -21,7 +21,7 @@ class Load:
         self.payloads = {size: _payloads(directory, size) for size in (100, 1024)}
         self._log = directory / "load.log"
         # A heap that is there from the start: no round pays for its growth.
-        command = java.command("Load", "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC")
+        command = toolchain.command("Load", "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC")
         self._process = processes.spawn(command, self._log, pipes=True)
 
     def __enter__(self) -> Self:

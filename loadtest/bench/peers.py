@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest.bench import frames, java, processes
+from loadtest.bench import frames, processes, toolchain
 from loadtest.bench.load import Load, LoadError
 from loadtest.bench.processes import NotAvailableError
 
@@ -87,6 +87,9 @@ class Peer:
         """Return the topic configs that make it what it is, name:value with commas."""
         return ""
 
+    def check(self, load: Load) -> None:
+        """Raise NotAvailableError where it cannot be measured, though it runs."""
+
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
         """Create `count` topics and return the seconds that took; LoadError when it refuses."""
         options = {"bootstrap": self.bootstrap, "topic": topic, "partitions": partitions, "count": count}
@@ -110,7 +113,7 @@ class Korvet(Peer):
         return [sys.executable, "-m", "korvet", "serve", *flags]
 
     def configs(self) -> str:
-        """The format, which is fixed when a topic is created."""
+        """Return the format, which is fixed when a topic is created."""
         return f"storage.format:{self.format}"
 
     def check(self, load: Load) -> None:
@@ -156,7 +159,7 @@ class Kafka(Peer):
     @property
     def note(self) -> str:  # type: ignore[override]  # the version is read from pom.xml
         """Which Kafka it is."""
-        return f"Apache Kafka {java.kafka_version()}, KRaft, one node, default heap of 1 GiB"
+        return f"Apache Kafka {toolchain.kafka_version()}, KRaft, one node, default heap of 1 GiB"
 
     def prepare(self) -> None:
         """Write its configuration and format its log directory."""
@@ -177,7 +180,7 @@ class Kafka(Peer):
             "share.coordinator.state.topic.min.isr=1",
         ]
         self._config.write_text("\n".join(lines) + "\n")
-        tool = java.command("kafka.tools.StorageTool")
+        tool = toolchain.command("kafka.tools.StorageTool")
         arguments = ["format", "--config", str(self._config), "--cluster-id", "a29ydmV0LWJlbmNobWFyaw"]
         made = subprocess.run([*tool, *arguments], check=False, capture_output=True, text=True, timeout=60)
         if made.returncode:
@@ -189,7 +192,7 @@ class Kafka(Peer):
 
     def command(self) -> list[str]:
         """kafka.Kafka with the flags of its start script."""
-        return [*java.command("kafka.Kafka", *self.HEAP, *self.TUNING), str(self._config)]
+        return [*toolchain.command("kafka.Kafka", *self.HEAP, *self.TUNING), str(self._config)]
 
 
 class Mock(Peer):
@@ -200,7 +203,7 @@ class Mock(Peer):
     scales = False
 
     def prepare(self) -> None:
-        """It chooses its port itself."""
+        """Leave the port to it."""
         super().prepare()
         self.port = 0
 
@@ -219,6 +222,11 @@ class Mock(Peer):
         """loadtest/bench/mock_cluster.py."""
         return [sys.executable, "-m", "loadtest.bench.mock_cluster"]
 
+    def check(self, load: Load) -> None:
+        """Raise NotAvailableError where Kafka's Java clients cannot speak with this librdkafka's mock."""
+        del load
+        frames.check_version_refused(self.bootstrap)
+
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
         """Have a topic created by asking for it: always with 4 partitions, whatever is asked."""
         del load, partitions, count
@@ -226,5 +234,5 @@ class Mock(Peer):
         return 0.0
 
     def delete(self, load: Load, topic: str) -> None:
-        """It cannot delete; what it keeps is bounded."""
+        """Keep it: the mock cannot delete, and bounds what it keeps."""
         del load, topic

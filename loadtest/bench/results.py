@@ -69,7 +69,9 @@ class Results:
 
     def markdown(self) -> str:
         """Return the table: one section each, Apache Kafka first, ratios as median (min-max)."""
-        columns = sorted((peer for peer in self.peers if peer not in self.absent), key=lambda peer: peer != BASE)
+        columns = sorted(
+            (peer for peer in self.peers if peer not in self.absent), key=lambda peer: peer != BASE
+        )
         lines = [f"- `{peer}`: {note}" for peer, note in self.notes.items()]
         lines += [f"- `{peer}`: cannot be had: {why}" for peer, why in self.absent.items()]
         lines += [f"- failed: {failure}" for failure in self.failures]

@@ -51,6 +51,15 @@ class Shape(NamedTuple):
         }
 
 
+class Work(NamedTuple):
+    """What the load generator does for one figure."""
+
+    verb: str
+    topic: str
+    shape: Shape
+    records: int
+
+
 LARGE_BATCH = "262144"
 """Batches as clients with larger defaults make them (librdkafka: up to 1 MB)."""
 
@@ -79,17 +88,22 @@ class Throughput:
         self._rates: dict[tuple[str, Shape], float] = {}
         self._topics = 0
 
-    def produce(self, peer: Peer | Redis, shape: Shape, turn: int) -> None:
+    def produce(self, shape: Shape, peer: Peer | Redis, turn: int) -> None:
         """Measure one way to produce."""
         if isinstance(peer, Redis):
             self._produce_redis(peer, shape, turn)
             return
         topic = self._topic(peer, shape.producers)
         records = self._records(peer, shape, topic)
-        self._measured(Figure(PRODUCE, shape.name, _RATE_UNIT, more=True), peer, turn, records, topic, shape, "produce")
+        self._measured(
+            Figure(PRODUCE, shape.name, _RATE_UNIT, more=True),
+            peer,
+            turn,
+            Work("produce", topic, shape, records),
+        )
         peer.delete(self._load, topic)
 
-    def cold(self, peer: Peer | Redis, size: int, turn: int) -> None:
+    def cold(self, size: int, peer: Peer | Redis, turn: int) -> None:
         """Measure reading a log from its start that nobody has read yet."""
         figure = Figure(CONSUME, f"{_size(size)}, from the start", _RATE_UNIT, more=True)
         if isinstance(peer, Redis):
@@ -102,11 +116,11 @@ class Throughput:
         records = self._records(peer, shape, topic)
         peer.delete(self._load, topic)
         topic = self._topic(peer, 1)
-        self._do("produce", peer, topic, shape, records)
-        self._measured(figure, peer, turn, records, topic, shape, "consume")
+        self._do(peer, Work("produce", topic, shape, records))
+        self._measured(figure, peer, turn, Work("consume", topic, shape, records))
         peer.delete(self._load, topic)
 
-    def tailing(self, peer: Peer | Redis, size: int, turn: int) -> None:
+    def tailing(self, size: int, peer: Peer | Redis, turn: int) -> None:
         """Measure reading the end of a log while one producer writes there as fast as it can."""
         if isinstance(peer, Redis | Mock):
             return
@@ -114,14 +128,12 @@ class Throughput:
         shape = Shape(size)
         topic = self._topic(peer, 1)
         records = self._records(peer, shape, topic)
-        self._measured(figure, peer, turn, records, topic, shape, "tail")
+        self._measured(figure, peer, turn, Work("tail", topic, shape, records))
         peer.delete(self._load, topic)
 
-    def _measured(
-        self, figure: Figure, peer: Peer, turn: int, records: int, topic: str, shape: Shape, verb: str
-    ) -> None:
+    def _measured(self, figure: Figure, peer: Peer, turn: int, work: Work) -> None:
         before = processes.cpu(peer.pid)
-        count, seconds = self._do(verb, peer, topic, shape, records)
+        count, seconds = self._do(peer, work)
         used = processes.cpu(peer.pid).since(before)
         self._note(figure, peer.name, turn, count, seconds, used)
 
@@ -135,14 +147,14 @@ class Throughput:
         if used.redis:
             self._results.add(part, peer, turn, used.redis / count * 1e6)
 
-    def _do(self, verb: str, peer: Peer, topic: str, shape: Shape, records: int) -> tuple[float, float]:
+    def _do(self, peer: Peer, work: Work) -> tuple[float, float]:
         answer = self._load.do(
-            verb,
+            work.verb,
             bootstrap=peer.bootstrap,
-            topic=topic,
-            records=records,
-            payloads=self._load.payloads[shape.size],
-            **shape.options(),
+            topic=work.topic,
+            records=work.records,
+            payloads=self._load.payloads[work.shape.size],
+            **work.shape.options(),
         )
         return answer["records"], answer["seconds"]
 
@@ -151,9 +163,10 @@ class Throughput:
         rate = self._rates.get((peer.name, shape), 0.0)
         probe = max(_PROBE_RECORDS[shape.size] * 2, int(rate * _PROBE_SECONDS))
         for _ in range(1 if rate else 2):
-            count, seconds = self._do("produce", peer, topic, shape, probe)
-            probe = int(count / seconds * _PROBE_SECONDS)
-        self._rates[peer.name, shape] = rate = count / seconds
+            count, seconds = self._do(peer, Work("produce", topic, shape, probe))
+            rate = count / seconds
+            probe = int(rate * _PROBE_SECONDS)
+        self._rates[peer.name, shape] = rate
         return min(max(int(rate * self._seconds), _PROBE_RECORDS[shape.size]), _RECORDS_MAX)
 
     def _topic(self, peer: Peer, partitions: int) -> str:

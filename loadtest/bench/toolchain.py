@@ -31,7 +31,11 @@ def prepare() -> None:
         raise NotAvailableError(f"Java {_JAVA_MIN} or later is needed, and this is {version.splitlines()[0]}")
     _once(_JARS, [HERE / "pom.xml"], _maven())
     sources = sorted((HERE / "java").glob("*.java"))
-    _once(_CLASSES, sources, ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)])
+    _once(
+        _CLASSES,
+        sources,
+        ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)],
+    )
 
 
 def _maven() -> list[str]:
@@ -50,7 +54,9 @@ def _once(target: Path, sources: list[Path], command: list[str]) -> None:
     target.mkdir(parents=True)
     made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX)
     if made.returncode:
-        words = [line for line in (made.stdout + made.stderr).splitlines() if "ERROR" in line or "error" in line]
+        words = [
+            line for line in (made.stdout + made.stderr).splitlines() if "ERROR" in line or "error" in line
+        ]
         raise NotAvailableError(f"{command[0]} failed: {words[0] if words else made.stderr.strip()}")
     stamp.write_text(made_from)
 

@@ -1,0 +1,63 @@
+"""The chart of a run: every peer's ratio to Apache Kafka, one panel a section. Knows matplotlib; no measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from loadtest.bench.results import BASE, Figure, Results
+
+_SECTIONS_MAX = 8
+_INCHES_OF_A_ROW, _INCHES_OF_A_PANEL, _INCHES_WIDE = 0.42, 1.1, 12.0
+_BARS = 0.8
+# Distinguishable with every common colour blindness (Okabe and Ito).
+_COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73", "mock": "#999999"}
+
+
+def draw(results: Results, path: Path) -> None:
+    """Write a PNG: medians as bars, minimum and maximum as whiskers, Apache Kafka as the line at 1."""
+    sections: dict[str, list[Figure]] = {}
+    peers = [peer for peer in results.peers if peer != BASE and peer not in results.absent]
+    for figure in results.figures():
+        if any(results.ratio(figure, peer) for peer in peers):
+            sections.setdefault(figure.section, []).append(figure)
+    if not sections:
+        return
+    mpl.rcParams["font.size"] = 8
+    heights = [_INCHES_OF_A_PANEL + _INCHES_OF_A_ROW * len(figures) for figures in sections.values()]
+    canvas = Canvas(figsize=(_INCHES_WIDE, sum(heights)), layout="constrained")
+    panels = canvas.subplots(len(sections), 1, squeeze=False, height_ratios=heights)
+    for panel, (section, figures) in zip(panels[:, 0], sections.items(), strict=True):
+        _panel(panel, results, section, figures, peers)
+    canvas.savefig(path, dpi=110)
+
+
+def _panel(panel: Axes, results: Results, section: str, figures: list[Figure], peers: list[str]) -> None:
+    thick = _BARS / max(len(peers), 1)
+    for place, peer in enumerate(peers):
+        spans = [(row, span) for row, figure in enumerate(figures) if (span := results.ratio(figure, peer))]
+        if not spans:
+            continue
+        middles = [span.middle for _, span in spans]
+        lows = [max(span.middle - span.low, 0.0) for _, span in spans]
+        highs = [max(span.high - span.middle, 0.0) for _, span in spans]
+        panel.barh(
+            [row + place * thick for row, _ in spans],
+            middles,
+            height=thick * 0.9,
+            xerr=[lows, highs],
+            color=_COLOURS[peer],
+            label=peer,
+            error_kw={"linewidth": 0.8},
+        )
+    better = "more is better" if figures[0].more else "less is better"
+    panel.set_title(f"{section}: ratio to Apache Kafka ({better})", loc="left", fontweight="bold")
+    panel.set_yticks([row + _BARS / 2 - thick / 2 for row in range(len(figures))], [f.name for f in figures])
+    panel.invert_yaxis()
+    panel.set_xscale("log")
+    panel.axvline(1.0, color="black", linewidth=1)
+    panel.grid(visible=True, axis="x", which="both", linewidth=0.3)
+    panel.legend(loc="best")

@@ -1,0 +1,93 @@
+"""Flags of the benchmark, where its files go, and its end, Ctrl-C included."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from loadtest.bench import chart, processes, toolchain
+from loadtest.bench.load import Load
+from loadtest.bench.processes import NotAvailableError
+from loadtest.bench.results import Results
+from loadtest.bench.run import PEERS, SCENARIOS, Plan, Run
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    """Run and return the exit code."""
+    flags = _flags()
+    rounds = flags.rounds or (1 if flags.quick else 3)
+    seconds = flags.seconds or (1.0 if flags.quick else 2.0)
+    plan = Plan(flags.peers, flags.only, rounds, seconds, flags.quick)
+    signal.signal(signal.SIGTERM, _interrupt)
+    directory = Path(tempfile.mkdtemp(prefix="korvet-bench-", dir=flags.directory))
+    try:
+        toolchain.prepare()
+        processes.allow_files()
+        with Load(directory) as load:
+            run = Run(plan, directory, load)
+            run.whole()
+        _report(run.results)
+    except NotAvailableError as why:
+        print(f"make bench: {why}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("make bench: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """Return a parser of names with commas, each of which must be known."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description="Compare Korvet with Apache Kafka.")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round of the plain cases, about 3 minutes"
+    )
+    parser.add_argument("--rounds", type=int, default=0, help="rounds, 3 by default")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="of one measurement of throughput, 2 by default"
+    )
+    parser.add_argument("--directory", type=Path, help="where the peers keep their data, all on one disk")
+    for flag, known, text in (
+        ("--peers", tuple(PEERS), "who is measured"),
+        ("--only", SCENARIOS, "what is measured"),
+    ):
+        parser.add_argument(
+            flag, type=_names(known), default=list(known), help=f"{text}: {','.join(known)}", metavar="NAMES"
+        )
+    return parser.parse_args()
+
+
+def _report(results: Results) -> None:
+    """Print the table, and write it, all figures and the chart."""
+    RESULTS.mkdir(exist_ok=True)
+    base = RESULTS / time.strftime("%Y%m%d-%H%M%S")
+    results.write(base.with_suffix(".json"))
+    base.with_suffix(".md").write_text(results.markdown())
+    chart.draw(results, base.with_suffix(".png"))
+    print(results.markdown())
+    print(f"Written: {base.relative_to(Path.cwd())}.json, .md and .png")
