@@ -1,0 +1,154 @@
+"""Batches for a consumer: every record once, at its offset, within the limits of request and format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder, StoredRecord
+from tests.support.batches import CODECS, GZIP, Record, headers_of, read
+
+PLENTY = 10_000_000
+
+
+def stored(offset: int, value: bytes | None = b"v", timestamp: int = 5) -> StoredRecord:
+    return offset, timestamp, None, value, []
+
+
+def builder(bytes_max: int = PLENTY, *, codec: int = 0, at_least_one: bool = False) -> BatchesBuilder:
+    return BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
+
+
+def built(one: BatchesBuilder) -> bytes:
+    return b"".join(one.finish())
+
+
+def offsets(data: bytes) -> list[int]:
+    return [each.offset for each in read(data)]
+
+
+HEADERS: Any = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
+GAPS = st.one_of(st.integers(1, 3), st.integers(1, 2**33))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    gaps=st.lists(GAPS, min_size=1, max_size=30),
+    fields=st.tuples(
+        st.integers(0, 2**50), st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=80), HEADERS
+    ),
+    codec=st.sampled_from(CODECS),
+    pieces=st.integers(1, 5),
+)
+def test_every_record_comes_out_once_at_its_offset(
+    gaps: list[int], fields: Any, codec: int, pieces: int
+) -> None:
+    timestamp, key, value, headers = fields
+    records: list[StoredRecord] = []
+    offset = 0
+    for gap in gaps:
+        offset += gap
+        records.append((offset, timestamp, key, value, headers))
+    one = builder(codec=codec)
+    for start in range(0, len(records), pieces):
+        one.add(records[start : start + pieces])
+    data = built(one)
+    assert read(data) == [Record(value, key, timestamp, tuple(headers), each[0]) for each in records]
+    assert one.record_count == len(records)
+    assert not one.full
+    for header in headers_of(data):
+        assert (header.partition_leader_epoch, header.producer_id, header.base_sequence) == (3, -1, -1)
+        assert 0 <= header.last_offset_delta <= OFFSET_DELTA_MAX
+
+
+@pytest.mark.parametrize(("gap", "batches"), [(OFFSET_DELTA_MAX, 1), (OFFSET_DELTA_MAX + 1, 2)])
+def test_a_batch_ends_where_the_delta_leaves_its_32_bits(gap: int, batches: int) -> None:
+    for pieces in ([[stored(7), stored(7 + gap)]], [[stored(7)], [stored(7 + gap)]]):
+        one = builder()
+        for piece in pieces:
+            one.add(piece)
+        data = built(one)
+        assert len(headers_of(data)) == batches
+        assert offsets(data) == [7, 7 + gap]
+
+
+def test_many_jumps_make_many_batches() -> None:
+    step = OFFSET_DELTA_MAX + 1
+    one = builder()
+    one.add([stored(n * step + m) for n in range(10) for m in range(3)])
+    data = built(one)
+    assert [each.base_offset for each in headers_of(data)] == [n * step for n in range(10)]
+    assert len(offsets(data)) == 30
+
+
+def test_what_does_not_fit_is_left_out_and_nothing_behind_it_is_taken() -> None:
+    one = builder(1000)
+    one.add([stored(0, b"x" * 400), stored(1, b"x" * 400), stored(2, b"x" * 400), stored(3, b"")])
+    assert one.full
+    data = built(one)
+    assert offsets(data) == [0, 1]
+    assert len(data) <= 1000
+
+
+def test_the_first_record_is_taken_whatever_its_size_where_that_is_wanted() -> None:
+    wanted, unwanted = builder(10, at_least_one=True), builder(10)
+    for one in (wanted, unwanted):
+        one.add([stored(0, b"x" * 1000), stored(1)])
+        assert one.full
+    assert offsets(built(wanted)) == [0]
+    assert built(unwanted) == b""
+
+
+@pytest.mark.parametrize("bytes_max", [0, -1, -(2**31)])
+def test_no_room_at_all_is_no_error(bytes_max: int) -> None:
+    one = builder(bytes_max, at_least_one=True)
+    one.add([stored(0), stored(1)])
+    assert offsets(built(one)) == [0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=40), bytes_max=st.integers(0, 3000))
+def test_the_limit_holds_over_several_batches_and_is_told(sizes: list[int], bytes_max: int) -> None:
+    one = builder(bytes_max)
+    one.add([stored(n * (OFFSET_DELTA_MAX // 3), b"x" * size) for n, size in enumerate(sizes)])
+    left = one.plain_bytes_left
+    data = built(one)
+    assert len(data) == bytes_max - left
+    assert len(data) <= bytes_max
+    assert one.full == (one.record_count < len(sizes))
+
+
+def test_a_limit_that_shrinks_on_the_way_holds() -> None:
+    one = builder()
+    one.add([stored(0, b"x" * 100)])
+    taken = PLENTY - one.plain_bytes_left
+    one.limit(300)
+    one.add([stored(n, b"x" * 100) for n in range(1, 10)])
+    assert one.full
+    data = built(one)
+    assert offsets(data) == [0, 1, 2]
+    assert len(data) <= taken + 300
+
+
+def test_a_limit_above_what_is_left_changes_nothing() -> None:
+    one = builder(500)
+    one.limit(PLENTY)
+    one.add([stored(0, b"x" * 600)])
+    assert one.full
+
+
+def test_compression_that_does_not_help_is_left_out() -> None:
+    one = builder(codec=GZIP)
+    one.add([stored(0, b"x")])
+    [header] = headers_of(built(one))
+    assert header.codec == 0
+
+
+def test_nothing_makes_no_batch() -> None:
+    one = builder(at_least_one=True)
+    one.add([])
+    assert one.finish() == []
+    assert one.plain_bytes_left == PLENTY

@@ -1,0 +1,132 @@
+"""Kafka's codecs: exact, bounded whatever the data claims, and damage told as damage."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.compression import Codec, compress, decompress
+from tests.support import batches
+
+COMPRESSED = [codec for codec in Codec if codec != Codec.none]
+LIMIT = 100_000
+
+
+def code_of(codec: int, data: bytes, limit: int = LIMIT) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        decompress(codec, data, limit)
+    return refused.value.code
+
+
+@pytest.mark.parametrize("codec", Codec)
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(max_size=3000))
+def test_what_was_compressed_comes_back(codec: Codec, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data), LIMIT) == data
+    assert decompress(codec, batches.compress(codec, data), LIMIT) == data
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("size", [1, 1000, 300_000, 5_000_000])
+def test_the_limit_is_exact(codec: Codec, size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    packed = batches.compress(codec, data)
+    assert decompress(codec, packed, size) == data
+    assert code_of(codec, packed, size - 1) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_data_that_is_cut_off_is_corrupt(codec: Codec) -> None:
+    packed = batches.compress(codec, bytes(range(256)) * 20)
+    for length in (1, 5, len(packed) // 2, len(packed) - 1):
+        assert code_of(codec, packed[:length]) == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", [Codec.snappy, Codec.zstd, Codec.lz4])
+def test_no_data_is_corrupt(codec: Codec) -> None:
+    assert code_of(codec, b"") == ErrorCode.CORRUPT_MESSAGE
+
+
+def outcome(codec: int, data: bytes) -> ErrorCode:
+    """Return how an attempt ends; any other exception fails the test."""
+    try:
+        assert len(decompress(codec, data, LIMIT)) <= LIMIT
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+ORDERLY = {ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE}
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@settings(max_examples=150, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_data_or_refused(codec: Codec, data: bytes) -> None:
+    assert outcome(codec, data) in ORDERLY
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@settings(max_examples=150, deadline=None)
+@given(place=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_a_changed_byte_is_no_error_of_ours(codec: Codec, place: int, value: int) -> None:
+    packed = bytearray(batches.compress(codec, b"some text that repeats, " * 50))
+    packed[place % len(packed)] = value
+    assert outcome(codec, bytes(packed)) in ORDERLY
+
+
+@pytest.mark.parametrize("number", [5, 6, 7, -1])
+def test_a_number_that_is_no_codec_is_unsupported(number: int) -> None:
+    assert code_of(number, b"data") == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_gzip_may_have_several_members_and_the_limit_is_on_their_sum() -> None:
+    members = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
+    assert decompress(Codec.gzip, members, 200) == b"a" * 100 + b"b" * 100
+    assert code_of(Codec.gzip, members, 199) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_zstd_frames_may_hide_their_size_and_follow_each_other() -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    data = compressor.compress(b"a" * 1000) + compressor.compress(b"b" * 1000)
+    assert decompress(Codec.zstd, data, 2000) == b"a" * 1000 + b"b" * 1000
+    assert code_of(Codec.zstd, data, 1999) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_zstd_frame_that_claims_a_huge_size_allocates_nothing_of_it() -> None:
+    # Magic, a descriptor for 8 bytes of content size in a single segment, the size, and nothing more.
+    claim = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 2**40)
+    assert code_of(Codec.zstd, claim) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def test_lz4_blocks_of_every_size_and_without_checksums_are_read() -> None:
+    data = bytes(range(256)) * 2000
+    for size in (lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB):
+        packed = lz4.frame.compress(data, block_size=size, store_size=False, block_linked=False)
+        assert decompress(Codec.lz4, packed, len(data)) == data
+
+
+def test_snappy_comes_raw_or_in_the_blocks_of_java() -> None:
+    blocks = [b"a" * 40_000, b"b" * 40_000]
+    assert decompress(Codec.snappy, batches.xerial(*blocks), 80_000) == b"".join(blocks)
+    assert code_of(Codec.snappy, batches.xerial(*blocks), 79_999) == ErrorCode.MESSAGE_TOO_LARGE
+    assert decompress(Codec.snappy, bytes(cramjam.snappy.compress_raw(b"c")), 1) == b"c"
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\0", b"\0\0\0\x10", b"\0\0\0\x10abc", b"\xff\xff\xff\xff", b"\0\0\0\x02\xff\xff"]
+)
+def test_a_block_of_java_that_lies_is_corrupt(tail: bytes) -> None:
+    assert code_of(Codec.snappy, batches.xerial(b"good") + tail) == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_snappy_block_that_claims_a_huge_size_allocates_nothing_of_it() -> None:
+    assert code_of(Codec.snappy, b"\xff\xff\xff\xff\x0f" + b"a" * 20) == ErrorCode.MESSAGE_TOO_LARGE
