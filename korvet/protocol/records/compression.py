@@ -21,6 +21,9 @@ from korvet.errors import ErrorCode, KafkaError
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 GZIP_WINDOW = zlib.MAX_WBITS | 16
+ZSTD_HEADER_BYTES_MAX = 18
+ZSTD_BLOCK_RLE = 1
+"""One byte stands for a block of repetitions, whatever its size."""
 STEP_BYTES_MIN = 64 * 1024
 EXPECTED_RATIO = 8
 
@@ -115,6 +118,7 @@ def _lz4(data: bytes, limit: int) -> bytes:
 
 
 def _zstd(data: bytes, limit: int) -> bytes:
+    _check_zstd_is_whole(data)
     # A stream, since a frame may not say its size and what it says is not to be allocated.
     step = _step(data, limit)
     parts: list[bytes] = []
@@ -126,6 +130,27 @@ def _zstd(data: bytes, limit: int) -> bytes:
     if size > limit:
         raise _TooLargeError
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_zstd_is_whole(data: bytes) -> None:
+    """Raise ValueError where the last frame is cut off: the stream reader takes that for its end (RFC 8878, 3.1.1)."""
+    position = 0
+    while position < len(data) or not data:
+        frame = data[position : position + ZSTD_HEADER_BYTES_MAX]
+        parameters = zstandard.get_frame_parameters(frame)
+        position += zstandard.frame_header_size(frame)
+        last = False
+        while not last:
+            header = int.from_bytes(data[position : position + 3], "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            position += 3 + (1 if kind == ZSTD_BLOCK_RLE else size)
+            if position > len(data):
+                message = "truncated"
+                raise ValueError(message)
+        position += 4 * parameters.has_checksum
+    if position > len(data):
+        message = "truncated"
+        raise ValueError(message)
 
 
 def _step(data: bytes, limit: int) -> int:
