@@ -6,7 +6,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format lock clean FORCE
+.PHONY: help run test bench lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -32,6 +32,9 @@ test: lint ## run all checks and all tests; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest $(ARGS)
 
+bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
+	@exec $(BIN)/python -m loadtest.bench $(ARGS)
+
 lint: $(VENV)/.dev ## run ruff and mypy
 	@echo "==> ruff check"
 	@$(BIN)/ruff check --quiet .
@@ -54,9 +57,11 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --output-file requirements.lock
 	@echo "==> requirements-dev.lock"
 	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@echo "==> requirements-bench.lock"
+	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
@@ -77,6 +82,11 @@ $(VENV)/.run: $(VENV)/.made requirements.lock pyproject.toml
 $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	@echo "==> installing what the tests need (requirements-dev.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-dev.lock
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.run requirements-bench.lock
+	@echo "==> installing what the benchmark needs (requirements-bench.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-bench.lock
 	@touch $@
 
 FORCE:
