@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header
+from korvet.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader, patched_header
 from korvet.protocol.records.compression import Codec
 from korvet.storage.entry import MARKER, Arg, AtRest, Entry, compress, decompress
 
@@ -54,8 +54,8 @@ def read_batches(
 ) -> tuple[list[StoredBatch], int]:
     """Return the batches below offset `end`, and how many entries among them are none (written by others).
 
-    Raises ValueError, TypeError, IndexError or struct.error for what is no answer to XRANGE, and for a batch that
-    does not decompress within `decompressed_bytes_max` bytes.
+    Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE; ValueError, which names
+    the entry, for one that claims to be a batch and is none, or does not decompress within `decompressed_bytes_max`.
     """
     batches: list[StoredBatch] = []
     foreign = 0
@@ -64,21 +64,34 @@ def read_batches(
         next_offset = int(position)
         if next_offset > end:
             break
-        if sequence != b"0" or fields[0] != FIELD or len(fields[1]) < HEADER_BYTES:
+        if sequence != b"0" or fields[0] != FIELD:
             foreign += 1
             continue
         batch = fields[1]
+        if len(batch) < HEADER_BYTES:
+            raise _damaged(entry_id, f"{len(batch)} bytes are no batch")
         header = BatchHeader._make(HEADER.unpack_from(batch))
         payload = memoryview(batch)[HEADER_BYTES:]
         if len(fields) > 2:  # noqa: PLR2004 - one field and its value
-            payload = memoryview(_plain(batch[HEADER_BYTES:], fields[3], decompressed_bytes_max))
+            payload = memoryview(_plain(entry_id, fields, decompressed_bytes_max))
+        # What is served must be as long as it says: the batches of an answer are found by their lengths.
+        if header.magic != MAGIC or header.size_bytes != HEADER_BYTES + len(payload):
+            raise _damaged(entry_id, "not a batch of the length that it says")
+        if not 0 <= header.last_offset_delta < next_offset:
+            raise _damaged(entry_id, f"a batch of {header.last_offset_delta + 1} records")
         batches.append(StoredBatch(next_offset - header.last_offset_delta - 1, header, payload))
     return batches, foreign
 
 
-def _plain(frame: bytes, encoding: bytes, bytes_max: int) -> bytes:
-    plain = decompress(frame, encoding, bytes_max)
+def _plain(entry_id: bytes, fields: list[bytes], bytes_max: int) -> bytes:
+    marker, encoding, *more = fields[2:]
+    plain = (
+        decompress(fields[1][HEADER_BYTES:], encoding, bytes_max) if marker == MARKER and not more else None
+    )
     if plain is None:
-        message = "the batch does not decompress"
-        raise ValueError(message)
+        raise _damaged(entry_id, "the batch does not decompress within record.decompressed.max.bytes")
     return plain
+
+
+def _damaged(entry_id: bytes, what: str) -> ValueError:
+    return ValueError(f"{entry_id.decode()}: {what}")

@@ -101,6 +101,13 @@ class Bench:
         assert isinstance(outcome, Fetched), outcome
         return outcome
 
+    def nothing(self, offset: int) -> tuple[int, int, int]:
+        """Read, expect nothing to be there, now or on; return log start, first offset and high watermark."""
+        fetched = self.read(offset)
+        assert not fetched.more
+        assert not [*fetched.records, *fetched.batches]
+        return fetched.log_start, fetched.first_offset, fetched.high_watermark
+
     def records(self, offset: int = 0, count: int = 1000, partition: Partition | None = None) -> list[Record]:
         """Read once, and return what a consumer makes of it."""
         return records_of(self.read(offset, count, partition), offset)
