@@ -126,7 +126,7 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
 def test_a_config_that_is_unknown_ill_typed_or_not_built_is_invalid(
     client: Client, topic: str, configs: Any, stored: redis.Redis
 ) -> None:
-    assert code(client, topic, configs=configs) == ErrorCode.INVALID_CONFIG == 40
+    assert code(client, topic, configs=configs) == ErrorCode.INVALID_CONFIG
     assert not stored.hexists("korvet:topics", topic)
 
 
@@ -149,7 +149,7 @@ def test_an_invalid_name_is_refused(client: Client, name: str, version: int, sto
 
 @pytest.mark.parametrize("partitions", [0, -2, 2**31 - 1])
 def test_a_count_of_partitions_that_cannot_be_is_refused(client: Client, topic: str, partitions: int) -> None:
-    assert code(client, topic, partitions) == ErrorCode.INVALID_PARTITIONS == 37
+    assert code(client, topic, partitions) == ErrorCode.INVALID_PARTITIONS
 
 
 def test_the_most_partitions_are_made_and_deleted_by_one_request(
@@ -164,7 +164,7 @@ def test_the_most_partitions_are_made_and_deleted_by_one_request(
 
 @pytest.mark.parametrize("replicas", [0, -2])
 def test_a_replication_factor_below_1_is_refused(client: Client, topic: str, replicas: int) -> None:
-    assert code(client, topic, 1, replicas) == ErrorCode.INVALID_REPLICATION_FACTOR == 38
+    assert code(client, topic, 1, replicas) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @pytest.mark.parametrize("replicas", [1, 3, 32767])
@@ -179,7 +179,7 @@ def test_a_topic_that_exists_is_not_made_again(two_clients: tuple[Client, Client
     here, there = two_clients
     here.create(topic, 2)
     for client in two_clients:
-        assert code(client, topic, 5) == ErrorCode.TOPIC_ALREADY_EXISTS == 36
+        assert code(client, topic, 5) == ErrorCode.TOPIC_ALREADY_EXISTS
     assert partitions_of(there, topic) == 2
 
 
@@ -219,7 +219,7 @@ def test_assignments_say_how_many_partitions_there_are(client: Client, topic: st
 )
 def test_assignments_that_cannot_be_are_refused(client: Client, topic: str, assignments: Any) -> None:
     found = code(client, topic, -1, -1, assignments=assignments)
-    assert found == ErrorCode.INVALID_REPLICA_ASSIGNMENT == 39
+    assert found == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 @pytest.mark.parametrize("numbers", [(1, -1), (-1, 1)])

@@ -22,8 +22,8 @@ FOREVER_MS = 60_000
 def fetch_all(client: Client, topic: str, order: list[int], *, each: int = 1 << 20, **fields: Any) -> Any:
     partitions = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=each) for n in order]
     topics = [FetchTopic(topic=topic, partitions=partitions)]
-    request = FetchRequest(**({"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields))
-    [answer] = client.call(request, 11).responses
+    given: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields
+    [answer] = client.call(FetchRequest(**given), 11).responses
     return {response.partition_index: response for response in answer.partitions}
 
 

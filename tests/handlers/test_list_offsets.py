@@ -122,7 +122,7 @@ def test_an_empty_log_begins_and_ends_at_0_and_holds_no_time(client: Client, top
 
 def test_foreign_entries_count(client: Client, topic: str, stored: redis.Redis) -> None:
     client.create(topic)
-    ids = [stored.xadd(f"korvet:{topic}:0", {"value": "hello"}) for _ in range(3)]
+    ids: list[Any] = [stored.xadd(f"korvet:{topic}:0", {"value": "hello"}) for _ in range(3)]
     ms, sequence = (int(part) for part in ids[0].split(b"-"))
     assert found(client, topic, EARLIEST) == (0, (ms << 10) + sequence, -1)
     ms, sequence = (int(part) for part in ids[2].split(b"-"))

@@ -60,7 +60,7 @@ def test_an_unknown_id_is_unknown_topic_id_and_an_unknown_partition_of_a_known_o
     client: Client, topic: str
 ) -> None:
     topic_id = client.create(topic)
-    assert client.produce("", topic_id=UNKNOWN_ID, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID == 100
+    assert client.produce("", topic_id=UNKNOWN_ID, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     response = client.produce("", None, 1, topic_id=topic_id, version=13)
     assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -124,7 +124,7 @@ def test_zstd_needs_version_7(client: Client, topic: str) -> None:
     client.create(topic)
     records = batch(b"x" * 500, codec=ZSTD)
     code = client.produce(topic, records, version=6).error_code
-    assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE == 76
+    assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert client.produce(topic, records, version=7).error_code == ErrorCode.NONE
 
 
@@ -214,14 +214,14 @@ def test_null_records_are_an_invalid_record(client: Client, topic: str) -> None:
         acks=1, timeout_ms=0, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
     [answer] = client.call(request, 8).responses
-    assert answer.partition_responses[0].error_code == ErrorCode.INVALID_RECORD == 87
+    assert answer.partition_responses[0].error_code == ErrorCode.INVALID_RECORD
 
 
 def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(client: Client, topic: str) -> None:
     exact = batch(b"x" * 1000)
     client.create(topic, max_message_bytes=str(len(exact)))
     assert client.produce(topic, exact).error_code == ErrorCode.NONE
-    assert client.produce(topic, batch(b"x" * 1001)).error_code == ErrorCode.MESSAGE_TOO_LARGE == 10
+    assert client.produce(topic, batch(b"x" * 1001)).error_code == ErrorCode.MESSAGE_TOO_LARGE
     # Compressed it fits: the limit is on the batch as it was sent.
     assert client.produce(topic, batch(b"x" * 100_000, codec=1)).error_code == ErrorCode.NONE
 
@@ -257,7 +257,7 @@ def test_a_transactional_request_is_refused(client: Client, topic: str, version:
     request = produce_request(topic)
     request.transactional_id = "tx"
     [answer] = client.call(request, version).responses
-    assert answer.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE == 48
+    assert answer.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("version", [3, 8, 9])

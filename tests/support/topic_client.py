@@ -79,11 +79,12 @@ def produce_request(
 
 def fetch_request(topic: str, offset: int = 0, **fields: Any) -> FetchRequest:
     """Ask for one partition; `fields` are those of request, topic and partition by their names."""
-    of_partition = {"partition": 0, "partition_max_bytes": 1 << 20} | {
+    of_partition: dict[str, Any] = {"partition": 0, "partition_max_bytes": 1 << 20} | {
         name: fields.pop(name)
         for name in ("partition", "partition_max_bytes", "current_leader_epoch")
         if name in fields
     }
     partitions = [FetchPartition(fetch_offset=offset, **of_partition)]
     topics = [FetchTopic(topic=topic, topic_id=fields.pop("topic_id", ZERO_UUID), partitions=partitions)]
-    return FetchRequest(**({"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields))
+    given: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics} | fields
+    return FetchRequest(**given)

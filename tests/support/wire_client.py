@@ -158,7 +158,8 @@ def clients_of_two_workers(
         pids = list(worker_pids)
         found: dict[int, C] = {}
         while len(found) < 2:
-            client = stack.enter_context(kind(address))
+            client = kind(address)
+            stack.enter_context(client)
             found.setdefault(worker_of(client, pids), client)
         first, second = found.values()
         yield first, second

@@ -1,0 +1,133 @@
+"""Topics: names, identity, and a registry that follows what others do to the same Redis."""
+
+from __future__ import annotations
+
+import gevent
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.config import Settings
+from korvet.domain.topics import NewTopic, check_name, id_text, new_id
+from korvet.errors import ErrorCode, KafkaError
+from tests.domain.support import Domain, domain
+
+ALLOWED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
+    return refused.value.code
+
+
+@given(st.text(ALLOWED, min_size=1, max_size=249))
+def test_kafkas_names_are_names(name: str) -> None:
+    if name not in (".", ".."):
+        check_name(name, reserved_prefix="")
+
+
+@given(
+    before=st.text(ALLOWED, max_size=5),
+    wrong=st.characters(exclude_characters=ALLOWED),
+    after=st.text(ALLOWED, max_size=5),
+)
+def test_any_other_character_makes_it_no_name(before: str, wrong: str, after: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_name(before + wrong + after, reserved_prefix="")
+    assert code_of(refused) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "__x", "__"])
+def test_what_is_no_name_although_it_looks_like_one(name: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_name(name, reserved_prefix="__")
+    assert code_of(refused) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused.value.message
+
+
+def test_ids_are_unique_and_print_as_kafkas_do() -> None:
+    ids = {new_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert {len(each) for each in ids} == {16}
+    assert {len(id_text(each)) for each in ids} == {22}
+    assert not any(id_text(each).startswith("-") for each in ids)
+
+
+def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: Domain, there: Domain) -> None:
+    assert here.topics.all() == []
+    made = there.topics.create(NewTopic(name="orders", partitions=3))
+    found = here.topics.find("orders")
+    assert (found.id, len(found.partitions)) == (made.id, 3)
+    assert here.topics.find_by_id(made.id) == found
+    there.topics.delete(made)
+    assert here.topics.find("orders") == found  # a cache, until it looks again
+    here.topics.refresh()
+    with pytest.raises(KafkaError) as refused:
+        here.topics.find("orders")
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError) as refused:
+        here.topics.find_by_id(made.id)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain) -> None:
+    here.topics.refresh()
+    made = [there.topics.create(NewTopic(name=f"topic-{n}")) for n in range(30)]
+    for topic in made[::3]:
+        there.topics.delete(topic)
+    again = [there.topics.create(NewTopic(name=topic.name, partitions=2)) for topic in made[::6]]
+    here.topics.refresh()
+    assert here.topics.all() == there.topics.all()
+    assert {each.name for each in here.topics.all() if len(each.partitions) == 2} == {
+        each.name for each in again
+    }
+    for topic in made[::3]:
+        with pytest.raises(KafkaError):
+            here.topics.find_by_id(topic.id)
+
+
+def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
+    first = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    second = there.topics.create(NewTopic(name="orders"))
+    assert first.id != second.id
+    with pytest.raises(KafkaError) as refused:
+        here.topics.delete(first)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    here.topics.refresh()
+    assert here.topics.find("orders") == second
+
+
+def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:
+    def create(view: Domain) -> ErrorCode:
+        try:
+            view.topics.create(NewTopic(name="race"))
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    greenlets = [gevent.spawn(create, view) for view in (here, there) for _ in range(10)]
+    codes = sorted(each.get(timeout=30) for each in greenlets)
+    assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 19
+
+
+def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: redis.Redis) -> None:
+    with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
+        made.topics.create(NewTopic(name="orders"))
+    with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
+        assert later.topics.find("orders").config.sequence_bits == 8
+    assert raw_redis.hlen("korvet:topics") == 1
+
+
+def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: redis.Redis) -> None:
+    would_be = here.topics.create(NewTopic(name="orders", partitions=4), validate_only=True)
+    assert len(would_be.partitions) == 4
+    assert raw_redis.keys() == []
+
+
+@pytest.mark.parametrize("index", [-1, 2, 2**31 - 1, -(2**31)])
+def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> None:
+    topic = here.topics.create(NewTopic(name="orders", partitions=2))
+    with pytest.raises(KafkaError) as refused:
+        topic.partition(index)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
