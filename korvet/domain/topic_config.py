@@ -8,6 +8,7 @@ and listed, so that tools which set them work. Values whose behaviour is not bui
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Literal
@@ -64,6 +65,10 @@ def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) 
     kind = ConfigType.INT if most == INT_MAX else ConfigType.LONG
     return Definition(name=name, type=kind, default=default, least=least, most=most, meaningless=True)
 
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
+"""Python takes more for a number than the clients that read the configuration back: 1_000, or other scripts' digits."""
 
 _NOT_BUILT = "is not supported yet"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -217,16 +222,16 @@ def check_override(name: str, value: str | None) -> str:
         allowed = ", ".join(definition.choices)
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not one of: {allowed}")
     if definition.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE):
-        _check_meaningless(definition, text)
+        _check_number(definition, text)
     return text
 
 
-def _check_meaningless(definition: Definition, text: str) -> None:
+def _check_number(definition: Definition, text: str) -> None:
     name = definition.name
-    try:
-        number = float(text) if definition.type is ConfigType.DOUBLE else int(text)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not a number") from None
+    form = _NUMBER if definition.type is ConfigType.DOUBLE else _INTEGER
+    if not form.fullmatch(text):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not a number")
+    number = float(text) if definition.type is ConfigType.DOUBLE else int(text)
     least = definition.least if definition.least is not None else -LONG_MAX - 1
     most = definition.most if definition.most is not None else LONG_MAX
     if not least <= number <= most:
