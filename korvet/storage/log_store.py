@@ -10,7 +10,6 @@ after it was served, and nothing behind an entry without an offset is served bef
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Sequence
 from typing import Literal
 
@@ -216,7 +215,8 @@ class LogStore:
             first = end if state.first is None else min(max(state.start, state.first), end)
             if partition.format == "batch":
                 batches = self._batches(partition, entries, end)
-                more = len(entries) >= count
+                # Behind the end lies nothing that will be served, however much it is.
+                more = bool(batches) and len(entries) >= count and batches[-1].next_offset < end
                 return Fetched(state.start, first, end, [], more=more, batches=batches), True
             records = self._records(partition, entries, end)
         except KafkaError as error:
@@ -228,8 +228,8 @@ class LogStore:
     def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:
         try:
             batches, foreign = read_batches(entries, end, self._decompressed_bytes_max)
-        except (ValueError, TypeError, AttributeError, IndexError, struct.error) as error:
-            raise log_replies.malformed(partition.stream, "an entry") from error
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise log_replies.malformed(partition.stream, f"an entry ({error})") from error
         if foreign:
             _LOG.warning("%s: %d entries are no batches; they are not served", partition.stream, foreign)
         return batches
