@@ -107,6 +107,14 @@ def check_version_refused(bootstrap: str) -> None:
         )
 
 
+def produced_error_at(topic: str) -> int:
+    """Return where in the response to `produce` the partition's error code stands, behind the size prefix.
+
+    Before it: correlation id, number of topics, name, number of partitions, partition.
+    """
+    return 4 + 4 + 2 + len(topic) + 4 + 4
+
+
 def check_produced(bootstrap: str, frame: bytes) -> None:
     """Send a produce request once and raise NotAvailableError where it is refused."""
     answer = decode(ProduceResponse, _PRODUCE, ask(bootstrap, frame), 4)

@@ -27,8 +27,8 @@ class Peer:
 
     name = ""
     note = ""
-    scales = True
-    """Whether it can be asked for 10,000 partitions: it creates topics by request."""
+    dense = True
+    """Whether offsets count records, so that they tell how many were written."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / self.name
@@ -130,6 +130,7 @@ class KorvetRecord(Korvet):
 
     name = "korvet-record"
     format = "record"
+    dense = False
     note = f"storage.format=record, {Korvet.workers} workers, embedded server, appendfsync everysec"
 
 
@@ -200,7 +201,7 @@ class Mock(Peer):
 
     name = "mock"
     note = "librdkafka's mock cluster: one thread, in memory, keeps the last 5 MiB of a partition"
-    scales = False
+    dense = False  # its log forgets
 
     def prepare(self) -> None:
         """Leave the port to it."""

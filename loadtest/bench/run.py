@@ -77,9 +77,19 @@ class Run:
                     self._say(f"{peer.name} cannot be had: {why}")
                     peer.stop()
             peers = self._available(self._peers)
+            self._warm(peers)
             measure = throughput.Throughput(self._load, self.results, self._plan.seconds)
             for turn in range(self._plan.rounds):
                 self._round(peers, turn, measure)
+
+    def _warm(self, peers: list[Peer | Redis]) -> None:
+        """Let client and brokers run once what they will be measured with, so that Java has compiled it."""
+        if not {"produce", "consume"} & set(self._plan.scenarios):
+            return
+        unused = throughput.Throughput(self._load, Results([]), self._plan.seconds)
+        for shape in throughput.WARMING:
+            self._each(peers, 0, f"warming up, {shape.name}", partial(unused.produce, shape))
+        self._each(peers, 0, "warming up, reading", partial(unused.tailing, 100))
 
     def _round(self, peers: list[Peer | Redis], turn: int, measure: throughput.Throughput) -> None:
         delay = latency.Latency(self._load, self.results, 3 if self._plan.quick else 6)

@@ -64,6 +64,10 @@ LARGE_BATCH = "262144"
 """Batches as clients with larger defaults make them (librdkafka: up to 1 MB)."""
 
 
+WARMING = (Shape(100), Shape(1024, "all", "lz4", 8))
+"""What differs most, before anything is measured."""
+
+
 def shapes(*, quick: bool) -> list[Shape]:
     """Return the ways to produce, the plain ones only for a quick run."""
     if quick:
@@ -153,6 +157,7 @@ class Throughput:
             bootstrap=peer.bootstrap,
             topic=work.topic,
             records=work.records,
+            dense=int(peer.dense),
             payloads=self._load.payloads[work.shape.size],
             **work.shape.options(),
         )

@@ -18,10 +18,12 @@ import java.util.concurrent.TimeUnit;
  * Many plain connections in one thread, each with at most one request under way.
  *
  * Requests are whole frames made beforehand (one base64 text a line of a file; connection i sends line i modulo
- * their number). Of a response only its size is looked at.
+ * their number). Of a response its size is looked at, and where `error_at` says so the error code at that position.
  */
 final class Connections {
     private static final long SILENCE_NANOS_MAX = TimeUnit.SECONDS.toNanos(60);
+
+    private static final int HEAD_BYTES = 64;
 
     private final List<Client> clients = new ArrayList<>();
     private final ByteBuffer scratch = ByteBuffer.allocateDirect(1 << 16);
@@ -31,6 +33,8 @@ final class Connections {
         private final SocketChannel channel;
         private ByteBuffer request;
         private final ByteBuffer size = ByteBuffer.allocate(4);
+        private final byte[] head = new byte[HEAD_BYTES];
+        private int headed;
         private long left = -1;
 
         Client(SocketChannel channel) {
@@ -42,6 +46,13 @@ final class Connections {
             channel.write(request);
             if (request.hasRemaining()) {
                 throw new IOException("a request did not fit into a socket");
+            }
+        }
+
+        /** Refuses a response with an error code other than none; an error may be answered faster than the work. */
+        void check(int errorAt) throws IOException {
+            if (errorAt > 0 && (head[errorAt] != 0 || head[errorAt + 1] != 0)) {
+                throw new IOException("a request was answered with error " + head[errorAt + 1]);
             }
         }
 
@@ -58,10 +69,14 @@ final class Connections {
                     throw new EOFException("the broker closed a connection");
                 }
                 if (left >= 0) {
+                    int kept = Math.min(got, HEAD_BYTES - headed);
+                    scratch.flip().get(head, headed, kept);
+                    headed += kept;
                     left -= got;
                 } else if (!size.hasRemaining()) {
                     left = size.getInt(0);
                     size.clear();
+                    headed = 0;
                 }
                 if (left == 0) {
                     left = -1;
@@ -96,18 +111,19 @@ final class Connections {
             channel.register(selector, SelectionKey.OP_READ, client);
             clients.add(client);
         }
-        long answered = exchange(frames(options), 0);
+        long answered = exchange(frames(options), 0, 0);
         return String.format("connections=%d seconds=%.6f", answered, (System.nanoTime() - start) / 1e9);
     }
 
     /** Has each connection send its next request as soon as one is answered, for a time. */
     String loop(Load.Options options) throws IOException {
         long start = System.nanoTime();
-        long answered = exchange(frames(options), TimeUnit.MILLISECONDS.toNanos(options.number("milliseconds")));
+        long answered = exchange(frames(options),
+            TimeUnit.MILLISECONDS.toNanos(options.number("milliseconds")), options.number("error_at", 0));
         return String.format("requests=%d seconds=%.6f", answered, (System.nanoTime() - start) / 1e9);
     }
 
-    private long exchange(List<byte[]> frames, long nanos) throws IOException {
+    private long exchange(List<byte[]> frames, long nanos, int errorAt) throws IOException {
         long answered = 0;
         int waiting = 0;
         for (int i = 0; i < clients.size(); i++) {
@@ -124,6 +140,7 @@ final class Connections {
                 keys.remove();
                 Client client = (Client) key.attachment();
                 if (client.read(scratch)) {
+                    client.check(errorAt);
                     answered++;
                     heard = now;
                     if (now < end) {

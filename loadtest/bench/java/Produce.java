@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.tools.ProducerPerformance;
 
 /** Runs kafka-producer-perf-test, several at once where asked, as threads of this warm process. */
@@ -26,11 +27,29 @@ final class Produce {
         return words.toArray(new String[0]);
     }
 
+    /** Returns how many records a topic holds, where its offsets are dense; 0 where they are not. */
+    private static long held(Load.Options options) {
+        if (options.number("dense", 0) == 0) {
+            return 0;
+        }
+        try (KafkaConsumer<byte[], byte[]> consumer = Consume.consumer(options)) {
+            return consumer.endOffsets(consumer.assignment()).values().stream().mapToLong(Long::longValue).sum();
+        }
+    }
+
+    private static void checkCount(Load.Options options, long before, long written) {
+        long grown = held(options) - before;
+        if (options.number("dense", 0) != 0 && grown != written) {
+            throw new IllegalStateException("of " + written + " records " + grown + " are in the log");
+        }
+    }
+
     static String run(Load.Options options) throws Exception {
         int producers = options.number("producers", 1);
         int each = options.number("records") / producers;
         Errors.take();
         AtomicReference<Throwable> failure = new AtomicReference<>();
+        long held = held(options);
         CyclicBarrier start = new CyclicBarrier(producers + 1);
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < producers; i++) {
@@ -54,6 +73,7 @@ final class Produce {
         if (failure.get() != null) {
             throw new IllegalStateException(failure.get());
         }
+        checkCount(options, held, (long) each * producers);
         String refused = Errors.take();
         if (refused != null) {
             throw new IllegalStateException("records were not written: " + refused);
