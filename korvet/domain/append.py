@@ -44,31 +44,51 @@ class Appender:
         since this worker last looked is fenced by its id; it is looked up once more and the append repeated, which is
         safe since the fence wrote nothing.
         """
-        results: list[Result | None] = [None] * len(deliveries)
-        self._run(deliveries, results, zstd_known=zstd_known)
-        stale = [place for place, result in enumerate(results) if _is_unknown(result)]
-        if stale:
-            self._refresh()
-            for place in stale:
-                results[place] = None
-            self._run(deliveries, results, zstd_known=zstd_known)
-        return [result for result in results if result is not None]
+        return self.begin(deliveries, zstd_known=zstd_known)()
 
-    def _run(self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool) -> None:
-        """Fill the places of `results` that are None."""
-        appends: list[tuple[int, Append | AppendBatch]] = []
+    def begin(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> Callable[[], list[Result]]:
+        """Check, decode and send as `append` does; what is returned waits for the answers, and must be called.
+
+        Appends that are begun one after the other are written in that order; their answers are to be waited for in
+        the same order.
+        """
+        results: list[Result | None] = [None] * len(deliveries)
+        sent = self._send(deliveries, results, zstd_known=zstd_known)
+
+        def finish() -> list[Result]:
+            sent()
+            stale = [place for place, result in enumerate(results) if _is_unknown(result)]
+            if stale:
+                self._refresh()
+                for place in stale:
+                    results[place] = None
+                self._send(deliveries, results, zstd_known=zstd_known)()
+            return [result for result in results if result is not None]
+
+        return finish
+
+    def _send(
+        self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool
+    ) -> Callable[[], None]:
+        """Send what `results` has no answer for; what is returned fills these places."""
+        places: list[int] = []
+        appends: list[Append | AppendBatch] = []
         for place, delivery in enumerate(deliveries):
             if results[place] is None:
                 try:
-                    appends.append((place, self._prepare(delivery, zstd_known=zstd_known)))
+                    appends.append(self._prepare(delivery, zstd_known=zstd_known))
+                    places.append(place)
                 except KafkaError as error:
                     # Anew, without the frames it came through: they hold the request and all that was decompressed
                     # of it, and with the results in them a circle, which only the garbage collector would open.
                     results[place] = KafkaError(error.code, error.message)
-        if appends:
-            written = self._log.append([each for _, each in appends])
-            for (place, _), result in zip(appends, written, strict=True):
+        written = self._log.begin_append(appends)
+
+        def fill() -> None:
+            for place, result in zip(places, written(), strict=True):
                 results[place] = result
+
+        return fill
 
     def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append | AppendBatch:
         """Check a delivery and make it what the log takes; raises KafkaError with what is wrong."""

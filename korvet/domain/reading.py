@@ -259,7 +259,9 @@ class Reader:
             reading.collector.limit(room)
         taken, entries = reading.collector.add(result)
         reading.offset = reading.collector.next_offset
-        reading.done = not result.more or reading.collector.full or reading.room <= taken
+        # Where less is left than an entry weighs, another round trip would most likely bring nothing that fits.
+        weight = taken // entries if entries else 0
+        reading.done = not result.more or reading.collector.full or reading.room - taken <= weight
         # What did not fit into the rest of the request's budget ends it: the others give their bounds only.
         used_up = reading.collector.full and left <= reading.room
         reading.room -= taken

@@ -5,6 +5,7 @@ Knows which APIs are served: `HANDLERS` is the table that dispatch uses and ApiV
     REQUEST            the request's class, whose `api` says key and versions
     handle(request, caller, broker)  -> the response, or None where none is to be sent
     refuse(request, error)           -> the response that says so of a whole request
+    begin(request, caller, broker)   -> what waits and then gives the response; only where that pays (Handler)
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from korvet.handlers import (
 from korvet.handlers.handler import Handler
 
 HANDLERS: dict[int, Handler] = {
-    module.REQUEST.api.key: Handler(module.REQUEST, module.handle, module.refuse)
+    module.REQUEST.api.key: Handler(
+        module.REQUEST, module.handle, module.refuse, getattr(module, "begin", None)
+    )
     for module in (
         produce,
         fetch,

@@ -43,8 +43,13 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """One row of the dispatch table; the functions take the request class of their own module."""
+    """One row of the dispatch table; the functions take the request class of their own module.
+
+    `begin`, where there is one, does all but wait for Redis: the next request of the connection may begin meanwhile.
+    What it returns waits, and gives the response. A handler without it begins when it is its turn to answer.
+    """
 
     request: type[Message]
     handle: Callable[[Any, Caller, Broker], Message | None]
     refuse: Callable[[Any, KafkaError], Message | None]
+    begin: Callable[[Any, Caller, Broker], Callable[[], Message | None]] | None = None

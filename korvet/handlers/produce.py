@@ -7,6 +7,7 @@ producer is refused: transactions are not supported.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from korvet.domain.append import Delivery, Result
@@ -29,6 +30,11 @@ ACKS = (0, 1, -1)
 
 def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceResponse | None:
     """Append everything in the request, and answer for each partition; None for acks 0."""
+    return begin(request, caller, broker)()
+
+
+def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> Callable[[], ProduceResponse | None]:
+    """Check, decode and send everything in the request; what is returned waits for Redis and makes the answer."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     if request.transactional_id is not None:
@@ -40,7 +46,11 @@ def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceRe
         else:
             find = partial(broker.topics.find, topic.name)
         deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
-    results = broker.appender.append(deliveries, zstd_known=caller.version >= ZSTD_VERSION_FIRST)
+    results = broker.appender.begin(deliveries, zstd_known=caller.version >= ZSTD_VERSION_FIRST)
+    return lambda: _respond(request, results())
+
+
+def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse | None:
     if request.acks == 0:
         _close_on_failure(results)
         return None

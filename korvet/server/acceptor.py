@@ -16,8 +16,9 @@ from korvet.config import Address, Settings
 from korvet.logs import Log
 from korvet.server import metrics
 from korvet.server.budget import ByteBudget
-from korvet.server.connection import Connection, Limits
+from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
+from korvet.server.frames import Limits
 
 _log = Log(__name__)
 

@@ -8,9 +8,6 @@ may exceed the budget by that one.
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from gevent.event import Event
 
 
@@ -31,6 +28,10 @@ class ByteBudget:
         """Begin a charge; each addition waits `wait_seconds` at the most for others to give back."""
         return Charge(self, wait_seconds)
 
+    def has(self, size: int) -> bool:
+        """Whether `size` bytes are free now."""
+        return size <= self._free
+
     def take(self, charge: Charge, size: int, wait_seconds: float) -> None:
         """Take `size` bytes for `charge`; raises OverBudgetError where they do not become free in time."""
         self._charges[charge] = None
@@ -49,24 +50,25 @@ class ByteBudget:
 
 
 class Charge:
-    """What one request holds of a budget; a context manager that gives it back."""
+    """What one request holds of a budget, until `close`."""
 
-    __slots__ = ("_budget", "_taken", "_wait_seconds")
+    __slots__ = ("_begun", "_budget", "_taken", "_wait_seconds")
 
     def __init__(self, budget: ByteBudget, wait_seconds: float) -> None:
         self._budget = budget
         self._wait_seconds = wait_seconds
         self._taken = 0
+        self._begun = False
 
     def add(self, size: int) -> None:
         """Take `size` bytes more; raises OverBudgetError."""
+        self._begun = True
         self._budget.take(self, size, self._wait_seconds)
         self._taken += size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._budget.give_back(self, self._taken)
+    def close(self) -> None:
+        """Give back what was taken."""
+        if self._begun:
+            self._begun = False
+            taken, self._taken = self._taken, 0
+            self._budget.give_back(self, taken)

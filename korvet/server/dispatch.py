@@ -8,7 +8,8 @@ traceback and answered with UNKNOWN_SERVER_ERROR. Nothing of sockets.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import api_versions
@@ -24,20 +25,118 @@ _log = Log(__name__)
 _API_VERSIONS = api_versions.REQUEST.api.key
 
 
+class Exchange:
+    """A request that has begun: what is left to do is to wait for what it asked of others, and to answer.
+
+    `overlaps` says that the next request of the connection may begin before this one is answered.
+    """
+
+    __slots__ = (
+        "_api",
+        "_begun",
+        "_finish",
+        "_flexible",
+        "_handler",
+        "_header",
+        "_peer",
+        "_request",
+        "overlaps",
+    )
+
+    def __init__(
+        self, api: str, handler: Handler, header: RequestHeader, request: Message, peer: str
+    ) -> None:
+        self._api = api
+        self._handler = handler
+        self._header = header
+        self._request = request
+        self._peer = peer
+        self._begun = time.monotonic()
+        self._finish: Callable[[], Message | None] = lambda: None
+        self.overlaps = handler.begin is not None
+
+    def begin(self, broker: Broker) -> None:
+        """Begin what can begin before it is this request's turn to be answered."""
+        caller = Caller(self._header.client_id, self._peer, self._header.api_version)
+        handler, request = self._handler, self._request
+        if handler.begin is None:
+            self._finish = partial(handler.handle, request, caller, broker)
+            return
+        try:
+            self._finish = handler.begin(request, caller, broker)
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see answer
+            self._finish = partial(_raise, error)
+
+    def answer(self) -> list[Buffer] | None:
+        """Wait for the response and return its chunks, or None where none is to be sent.
+
+        Raises ProtocolError where the connection is to be closed; every other error becomes a response.
+        """
+        code = ErrorCode.NONE
+        response: Message | None
+        try:
+            response = self._finish()
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
+            refusal = self._refusal(error)
+            code = refusal.code
+            response = self._handler.refuse(self._request, refusal)
+        metrics.REQUESTS.labels(self._api, code.name).inc()
+        metrics.REQUEST_DURATION.labels(self._api).observe(time.monotonic() - self._begun)
+        if response is None:
+            return None
+        header, api = self._header, self._handler.request.api
+        flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
+        chunks = encode(response, header.api_version)
+        return response_frame(header.correlation_id, chunks, flexible_header=flexible)
+
+    def _refusal(self, error: Exception) -> KafkaError:
+        """Return what the client is told of an error; what it is not to know goes to the log."""
+        if isinstance(error, KafkaError):
+            if isinstance(error, StorageUnavailableError):
+                metrics.REDIS_UNAVAILABLE.inc()
+                _log.warning("Redis unavailable", api=self._api, peer=self._peer, error=error.message)
+            return error
+        _log.exception(
+            "request failed",
+            api=self._api,
+            version=self._header.api_version,
+            peer=self._peer,
+            client_id=self._header.client_id,
+        )
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")
+
+
+class Refusal:
+    """An ApiVersions request of an unknown version, answered in version 0 (KIP-511)."""
+
+    overlaps = False
+
+    def __init__(self, correlation_id: int) -> None:
+        self._correlation_id = correlation_id
+
+    def answer(self) -> list[Buffer]:
+        """Return the chunks of the response."""
+        chunks = encode(api_versions.unsupported(), 0)
+        return response_frame(self._correlation_id, chunks, flexible_header=False)
+
+
 class Dispatcher:
-    """Answers requests with the handlers of a table, on one broker."""
+    """Finds the handlers of requests, on one broker."""
 
     def __init__(self, handlers: Mapping[int, Handler], broker: Broker) -> None:
         self._handlers = handlers
         self._broker = broker
         self._names = {key: _name(handler.request) for key, handler in handlers.items()}
 
-    def answer(self, frame: Buffer, peer: str) -> list[Buffer] | None:
-        """Answer the request in `frame` (without its size); returns the response's chunks, or None for none.
+    def begin(self, frame: Buffer, peer: str) -> Exchange | Refusal:
+        """Begin to serve the request in `frame` (without its size).
 
         Raises ProtocolError where the connection is to be closed.
         """
-        began = time.monotonic()
         header = read_request_header(frame, self._is_flexible)
         handler = self._handlers.get(header.api_key)
         if handler is None:
@@ -47,47 +146,17 @@ class Dispatcher:
         if not first <= header.api_version <= last:
             return self._unsupported(header)
         request = decode(handler.request, header.api_version, frame, header.body)
-        caller = Caller(header.client_id, peer, header.api_version)
-        response, code = self._handle(handler, request, caller)
-        name = self._names[header.api_key]
-        metrics.REQUESTS.labels(name, code.name).inc()
-        metrics.REQUEST_DURATION.labels(name).observe(time.monotonic() - began)
-        if response is None:
-            return None
-        flexible = header.api_key != _API_VERSIONS and handler.request.api.is_flexible(header.api_version)
-        chunks = encode(response, header.api_version)
-        return response_frame(header.correlation_id, chunks, flexible_header=flexible)
+        exchange = Exchange(self._names[header.api_key], handler, header, request, peer)
+        exchange.begin(self._broker)
+        return exchange
 
-    def _handle(self, handler: Handler, request: Message, caller: Caller) -> tuple[Message | None, ErrorCode]:
-        """Call the handler; every error but the peer's own becomes a response."""
-        try:
-            return handler.handle(request, caller, self._broker), ErrorCode.NONE
-        except ProtocolError:
-            raise
-        except KafkaError as error:
-            if isinstance(error, StorageUnavailableError):
-                metrics.REDIS_UNAVAILABLE.inc()
-                _log.warning(
-                    "Redis unavailable", api=_name(handler.request), peer=caller.peer, error=error.message
-                )
-            refusal = error
-        except Exception:  # noqa: BLE001 - the boundary: whatever it is, this client gets an answer and others go on
-            api, version = _name(handler.request), caller.version
-            _log.exception(
-                "request failed", api=api, version=version, peer=caller.peer, client_id=caller.client_id
-            )
-            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")
-        return handler.refuse(request, refusal), refusal.code
-
-    def _unsupported(self, header: RequestHeader) -> list[Buffer]:
-        """Answer an ApiVersions request of an unknown version in version 0 (KIP-511); refuse any other."""
+    def _unsupported(self, header: RequestHeader) -> Refusal:
+        """Answer an ApiVersions request of an unknown version; any other closes the connection, as Kafka does."""
         if header.api_key != _API_VERSIONS:
             message = f"version {header.api_version} of {self._names[header.api_key]} is not served"
             raise ProtocolError(message)
         metrics.REQUESTS.labels(self._names[header.api_key], ErrorCode.UNSUPPORTED_VERSION.name).inc()
-        return response_frame(
-            header.correlation_id, encode(api_versions.unsupported(), 0), flexible_header=False
-        )
+        return Refusal(header.correlation_id)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:
         handler = self._handlers.get(api_key)
@@ -96,3 +165,7 @@ class Dispatcher:
 
 def _name(request: type[Message]) -> str:
     return request.__name__.removesuffix("Request")
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -10,14 +10,15 @@ after it was served, and nothing behind an entry without an offset is served bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.storage import batch_entry, log_replies, scripts
+from korvet.errors import KafkaError
+from korvet.storage import log_replies, scripts
 from korvet.storage.batch_entry import StoredBatch, read_batches
-from korvet.storage.entry import Entry, StoredRecord, batch_args, read_entries
+from korvet.storage.entry import Entry, StoredRecord, read_entries
 from korvet.storage.keys import Keys
+from korvet.storage.log_append import ROUNDS_MAX, Appending, outrun
 from korvet.storage.log_types import (
     Append,
     AppendBatch,
@@ -33,13 +34,8 @@ from korvet.storage.resp import Arg, Redis
 from korvet.storage.scripts import Script
 
 _LOG = logging.getLogger(__name__)
-_APPEND = scripts.get("log/append")
-_APPEND_BATCH = scripts.get("log/append_batch")
 _RENUMBER = scripts.get("log/renumber")
 _EXPEL = scripts.get("log/expel")
-
-SEQUENCE_MODULUS = 2**31
-"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
 _STEP_ENTRIES_MAX = 1000
 """What one step of lua/log/renumber.lua looks at or moves: some 10 ms in which Redis serves nobody else."""
@@ -52,9 +48,6 @@ _STEPS_MAX = 100_000
 
 _READ_STEPS_MAX = 50
 """Steps that one read makes before it answers with what there is; the next read goes on."""
-
-_ROUNDS_MAX = 5
-"""Tries behind foreign entries: each but the first has lost a race against a foreign writer."""
 
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
@@ -110,45 +103,17 @@ class LogStore:
         forgotten), INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR. StorageUnavailableError stands in the
         answers too: its batch may or may not have been written, and what others were answered stays true.
         """
-        outcomes: dict[int, Appended | KafkaError] = {}
-        calls: dict[int, _Call] = {}
-        for position, append in enumerate(appends):
-            try:
-                calls[position] = _append_call(append)
-            except KafkaError as error:
-                outcomes[position] = error
-        while calls:
-            # Two batches for one partition go one after the other: were the first told to come again, the second
-            # could overtake it.
-            wave: dict[str, int] = {}
-            for position in calls:
-                wave.setdefault(appends[position].partition.stream, position)
-            first = {position: calls.pop(position) for position in wave.values()}
-            outcomes |= self._append_wave(appends, first)
-        return [outcomes[position] for position in range(len(appends))]
+        return self.begin_append(appends)()
 
-    def _append_wave(
-        self, appends: Sequence[Append | AppendBatch], calls: dict[int, _Call]
-    ) -> dict[int, Appended | KafkaError]:
-        outcomes: dict[int, Appended | KafkaError] = {}
-        for _ in range(_ROUNDS_MAX):
-            try:
-                replies = self._redis.scripts(list(calls.values()))
-            except StorageUnavailableError as error:
-                return outcomes | dict.fromkeys(calls, error)
-            for position, reply in zip(list(calls), replies, strict=True):
-                outcome = log_replies.read_appended(appends[position].partition, reply)
-                if outcome is not None:
-                    outcomes[position] = outcome
-                    del calls[position]
-            for position in list(calls):
-                refusal = self._settle(appends[position].partition)
-                if refusal is not None:
-                    outcomes[position] = refusal
-                    del calls[position]
-            if not calls:
-                return outcomes
-        return outcomes | {position: _outrun(appends[position].partition) for position in calls}
+    def begin_append(
+        self, appends: Sequence[Append | AppendBatch]
+    ) -> Callable[[], list[Appended | KafkaError]]:
+        """Send the batches as `append` does; what is returned waits for the answers, and must be called.
+
+        Appends begun one after the other are written in that order, also where they have to be sent again: each is
+        when its answers are waited for, so these must be waited for in order too.
+        """
+        return Appending(self._redis, appends, self._settle).finish
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
         """Read every partition, all in one round trip; answers stand in the same order.
@@ -260,14 +225,14 @@ class LogStore:
         return [self._settled(*pair) for pair in zip(partitions, found, strict=True)]
 
     def _settled(self, partition: Partition, found: Bounds | KafkaError | None) -> Bounds | KafkaError:
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(ROUNDS_MAX):
             if found is not None:
                 return found
             refusal = self._settle(partition)
             if refusal is not None:
                 return refusal
             [found] = self._bounds_once([partition])
-        return found or _outrun(partition)
+        return found or outrun(partition)
 
     def _bounds_once(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError | None]:
         commands: list[Sequence[Arg]] = []
@@ -337,46 +302,4 @@ class LogStore:
                 return error
             if not step.more:
                 return None
-        return _outrun(partition)
-
-
-def _append_call(append: Append | AppendBatch) -> _Call:
-    if isinstance(append, AppendBatch):
-        return _append_batch_call(append)
-    partition, count = append.partition, len(append.records)
-    head: list[Arg] = [
-        partition.topic_id,
-        partition.bits,
-        append.producer_id,
-        append.producer_epoch,
-        append.base_sequence,
-        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
-        count,
-        append.batch_bytes,
-        append.max_timestamp if append.timestamp is None else append.timestamp,
-        partition.channel,
-    ]
-    args = head + batch_args(append.records, append.at_rest, append.timestamp)
-    return _APPEND, (partition.stream, partition.state, partition.producers), args
-
-
-def _append_batch_call(append: AppendBatch) -> _Call:
-    partition = append.partition
-    head: list[Arg] = [
-        partition.topic_id,
-        append.producer_id,
-        append.producer_epoch,
-        append.base_sequence,
-        (append.base_sequence + append.record_count - 1) % SEQUENCE_MODULUS,
-        append.record_count,
-        len(append.batch),
-        append.max_timestamp,
-        partition.channel,
-    ]
-    args = head + batch_entry.batch_args(append.batch, append.codec, append.at_rest)
-    return _APPEND_BATCH, (partition.stream, partition.state, partition.producers), args
-
-
-def _outrun(partition: Partition) -> KafkaError:
-    message = f"{partition.stream}: foreign entries arrive faster than they can be taken in"
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        return outrun(partition)

@@ -10,10 +10,11 @@ What fails on a lost connection is never sent again: an append may have been don
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
 import gevent
+from gevent.hub import Waiter
 
 from korvet.errors import StorageUnavailableError
 from korvet.storage import redis_url
@@ -113,20 +114,39 @@ class Redis:
         Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
         overtake each other (two appends to one partition) do not belong into one pipeline.
         """
+        return self.begin_scripts(calls)()
+
+    def begin_scripts(self, calls: Sequence[ScriptCall]) -> Callable[[], list[Reply]]:
+        """Send scripts as `scripts` does; what is returned waits for their replies, and must be called.
+
+        Whoever has something else to send or to prepare meanwhile may do so. Raises StorageUnavailableError where
+        Redis cannot be reached.
+        """
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
         if not packed:
-            return []
-        replies = self._exchange_all(b"".join(packed), len(packed))
-        missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
-        if missing:
-            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
-            again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
-            late = self._exchange_all(again, len(scripts) + len(missing))
-            loaded = dict(zip(scripts, late, strict=False))
-            for index, reply in zip(missing, late[len(scripts) :], strict=True):
-                load = loaded[calls[index][0].sha]
-                replies[index] = load if isinstance(load, Exception) else reply
-        return replies
+            return list
+        waiter = self._begin(b"".join(packed), len(packed))
+
+        def finish() -> list[Reply]:
+            replies = _listed(waiter.get(), len(packed))
+            missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
+            if missing:
+                self._load_and_run(calls, packed, missing, replies)
+            return replies
+
+        return finish
+
+    def _load_and_run(
+        self, calls: Sequence[ScriptCall], packed: list[bytes], missing: list[int], replies: list[Reply]
+    ) -> None:
+        """Put the replies of the calls at `missing` into their places, after Redis was given their scripts."""
+        scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+        again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
+        late = self._exchange_all(again, len(scripts) + len(missing))
+        loaded = dict(zip(scripts, late, strict=False))
+        for index, reply in zip(missing, late[len(scripts) :], strict=True):
+            load = loaded[calls[index][0].sha]
+            replies[index] = load if isinstance(load, Exception) else reply
 
     def close(self) -> None:
         """Close the connection for good: what is in flight or called later fails as if Redis were away."""
@@ -138,10 +158,13 @@ class Redis:
             self._wire.close("closed by this broker")
 
     def _exchange_all(self, data: bytes, count: int) -> list[Reply]:
-        answer = self._exchange(data, count)
-        return cast("list[Reply]", answer) if count > 1 else [answer]
+        return _listed(self._exchange(data, count), count)
 
     def _exchange(self, data: bytes, count: int) -> Reply:
+        reply: Reply = self._begin(data, count).get()
+        return reply
+
+    def _begin(self, data: bytes, count: int) -> Waiter[Reply]:
         deadline = time.monotonic() + self._timeout_s
         self._room.take(count, len(data), deadline)
         wire = self._wire
@@ -186,6 +209,10 @@ class Redis:
             return self._wire
         finally:
             self._attempt = None
+
+
+def _listed(answer: Reply, count: int) -> list[Reply]:
+    return cast("list[Reply]", answer) if count > 1 else [answer]
 
 
 def _is_unknown(reply: Reply) -> bool:

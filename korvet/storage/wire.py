@@ -120,8 +120,8 @@ class Wire:
         """Tell whether the connection is gone."""
         return self._link.lost is not None
 
-    def exchange(self, data: bytes, count: int, deadline: float) -> Reply:
-        """Send `count` packed commands and return their replies (for one command: its reply, not in a list).
+    def exchange(self, data: bytes, count: int, deadline: float) -> Waiter[Reply]:
+        """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
 
         Room for them has been taken and is given back here. `deadline` is time.monotonic()'s. Error replies
         are returned, not raised; StorageUnavailableError tells that the outcome is unknown.
@@ -134,7 +134,7 @@ class Wire:
         if deadline < self._check_at:
             self._check_again(deadline)
         self._link.send(data)
-        return waiter.get()
+        return waiter
 
     def close(self, reason: str) -> None:
         """Close the connection; what is in flight fails with `reason`."""

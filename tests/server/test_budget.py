@@ -19,8 +19,7 @@ def test_bytes_are_held_back_until_others_are_returned() -> None:
     waiting = gevent.spawn(second.add, 50)
     gevent.sleep(0)
     assert not waiting.dead
-    with first:
-        pass
+    first.close()
     waiting.get(timeout=LATE)
 
 
@@ -30,7 +29,7 @@ def test_what_does_not_become_free_in_time_is_over_budget() -> None:
     first.add(80)
     with pytest.raises(OverBudgetError, match="100 bytes"):
         second.add(50)
-    with second, first:
+    with contextlib.closing(second), contextlib.closing(first):
         pass
     budget.charge(SOON).add(100)
 
@@ -44,17 +43,16 @@ def test_two_that_hold_half_each_do_not_wait_for_each_other() -> None:
     first.add(40)  # the one that began first may finish
     gevent.sleep(0)
     assert not waiting.dead
-    with first:
-        pass
+    first.close()
     waiting.get(timeout=LATE)
 
 
 def test_a_request_larger_than_the_budget_passes_alone() -> None:
     budget = ByteBudget(100)
-    with budget.charge(SOON) as large:
+    with contextlib.closing(budget.charge(SOON)) as large:
         large.add(60)
         large.add(60)
-        with pytest.raises(OverBudgetError), budget.charge(SOON) as other:
+        with pytest.raises(OverBudgetError), contextlib.closing(budget.charge(SOON)) as other:
             other.add(1)
     budget.charge(SOON).add(100)
 
@@ -62,7 +60,7 @@ def test_a_request_larger_than_the_budget_passes_alone() -> None:
 def test_what_was_taken_is_returned_whatever_happens() -> None:
     budget = ByteBudget(100)
     for _ in range(3):
-        with contextlib.suppress(ZeroDivisionError), budget.charge(SOON) as charge:
+        with contextlib.suppress(ZeroDivisionError), contextlib.closing(budget.charge(SOON)) as charge:
             charge.add(90)
             raise ZeroDivisionError
     budget.charge(SOON).add(10)
@@ -74,7 +72,7 @@ def test_a_greenlet_that_is_killed_while_it_waits_leaves_no_debt() -> None:
     budget = ByteBudget(100)
 
     def take() -> None:
-        with budget.charge(LATE) as charge:
+        with contextlib.closing(budget.charge(LATE)) as charge:
             charge.add(60)
             charge.add(60)
 
@@ -83,6 +81,5 @@ def test_a_greenlet_that_is_killed_while_it_waits_leaves_no_debt() -> None:
     killed = gevent.spawn(take)
     gevent.sleep(0)
     killed.kill()
-    with first:
-        pass
+    first.close()
     budget.charge(SOON).add(100)

@@ -166,7 +166,7 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     handlers = HANDLERS | {60: Handler(DescribeClusterRequest, broken, describe_cluster.refuse)}
     nothing: Any = None
     with caplog.at_level(logging.DEBUG):
-        chunks = Dispatcher(handlers, nothing).answer(request_frame(request, 2)[4:], "peer")
+        chunks = Dispatcher(handlers, nothing).begin(request_frame(request, 2)[4:], "peer").answer()
     assert chunks is not None
     from korvet.protocol.compile import decode
 
@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
 def test_a_broken_protocol_is_left_to_the_connection() -> None:
     nothing: Any = None
     with pytest.raises(ProtocolError, match="API key 999"):
-        Dispatcher(HANDLERS, nothing).answer(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
+        Dispatcher(HANDLERS, nothing).begin(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
 
 
 @pytest.mark.parametrize("variant", ["filled", "null"])

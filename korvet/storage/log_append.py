@@ -1,0 +1,146 @@
+"""Appending batches, each by one atomic script: what is sent, and what becomes of the answers.
+
+Knows the arguments of lua/log/append.lua and lua/log/append_batch.lua, and that a script which meets foreign entries
+writes nothing and is sent again when something was done about them; nothing of what that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.storage import batch_entry, log_replies, scripts
+from korvet.storage.entry import batch_args
+from korvet.storage.log_types import Append, AppendBatch, Appended, Partition
+from korvet.storage.replies import Reply
+from korvet.storage.resp import Arg, Redis
+from korvet.storage.scripts import Script
+
+_APPEND = scripts.get("log/append")
+_APPEND_BATCH = scripts.get("log/append_batch")
+
+SEQUENCE_MODULUS = 2**31
+"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
+
+ROUNDS_MAX = 5
+"""Tries behind foreign entries: each but the first has lost a race against a foreign writer."""
+
+_Call = tuple[Script, tuple[str, ...], list[Arg]]
+_Outcome = Appended | KafkaError
+
+
+class Appending:
+    """The appends of one request, from the moment they are sent to their answers.
+
+    `settle` does something about the foreign entries of a partition, or returns why it could not.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        appends: Sequence[Append | AppendBatch],
+        settle: Callable[[Partition], KafkaError | None],
+    ) -> None:
+        self._redis = redis
+        self._appends = appends
+        self._settle = settle
+        self._outcomes: dict[int, _Outcome] = {}
+        self._waiting: dict[int, _Call] = {}
+        for position, append in enumerate(appends):
+            try:
+                self._waiting[position] = _call(append)
+            except KafkaError as error:
+                self._outcomes[position] = error
+        self._begin_wave()
+
+    def finish(self) -> list[_Outcome]:
+        """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
+        while self._wave:
+            self._finish_wave()
+            self._begin_wave()
+        return [self._outcomes[position] for position in range(len(self._appends))]
+
+    def _begin_wave(self) -> None:
+        """Send what is waiting, of each partition the first.
+
+        Two batches for one partition go one after the other: were the first told to come again, the second could
+        overtake it.
+        """
+        first: dict[str, int] = {}
+        for position in self._waiting:
+            first.setdefault(self._appends[position].partition.stream, position)
+        self._wave = {position: self._waiting.pop(position) for position in first.values()}
+        self._replies = self._send()
+
+    def _send(self) -> Callable[[], list[Reply]]:
+        try:
+            return self._redis.begin_scripts(list(self._wave.values()))
+        except StorageUnavailableError as error:
+            refused = error
+        return lambda: [refused] * len(self._wave)
+
+    def _finish_wave(self) -> None:
+        wave = self._wave
+        for round_ in range(ROUNDS_MAX):
+            if round_:
+                self._replies = self._send()
+            try:
+                replies = self._replies()
+            except StorageUnavailableError as error:
+                replies = [error] * len(wave)
+            for position, reply in zip(list(wave), replies, strict=True):
+                outcome = log_replies.read_appended(self._appends[position].partition, reply)
+                if outcome is not None:
+                    self._outcomes[position] = outcome
+                    del wave[position]
+            for position in list(wave):
+                refusal = self._settle(self._appends[position].partition)
+                if refusal is not None:
+                    self._outcomes[position] = refusal
+                    del wave[position]
+            if not wave:
+                return
+        self._outcomes |= {position: outrun(self._appends[position].partition) for position in wave}
+
+
+def _call(append: Append | AppendBatch) -> _Call:
+    if isinstance(append, AppendBatch):
+        return _batch_call(append)
+    partition, count = append.partition, len(append.records)
+    head: list[Arg] = [
+        partition.topic_id,
+        partition.bits,
+        append.producer_id,
+        append.producer_epoch,
+        append.base_sequence,
+        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
+        count,
+        append.batch_bytes,
+        append.max_timestamp if append.timestamp is None else append.timestamp,
+        partition.channel,
+    ]
+    args = head + batch_args(append.records, append.at_rest, append.timestamp)
+    return _APPEND, (partition.stream, partition.state, partition.producers), args
+
+
+def _batch_call(append: AppendBatch) -> _Call:
+    partition = append.partition
+    head: list[Arg] = [
+        partition.topic_id,
+        append.producer_id,
+        append.producer_epoch,
+        append.base_sequence,
+        (append.base_sequence + append.record_count - 1) % SEQUENCE_MODULUS,
+        append.record_count,
+        len(append.batch),
+        append.max_timestamp,
+        partition.channel,
+    ]
+    args = head + batch_entry.batch_args(append.batch, append.codec, append.at_rest)
+    return _APPEND_BATCH, (partition.stream, partition.state, partition.producers), args
+
+
+def outrun(partition: Partition) -> KafkaError:
+    """Return the error for a log to which others write faster than it can be put in order."""
+    message = f"{partition.stream}: foreign entries arrive faster than they can be taken in"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
