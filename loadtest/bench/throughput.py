@@ -22,6 +22,8 @@ _PROBE_SECONDS = 0.7
 _RECORDS_MAX = 4_000_000
 # What a warm client reaches at least; the first probe is of so many.
 _PROBE_RECORDS = {100: 40_000, 1024: 10_000}
+# The same for all peers, and more than any of their caches of recent records would hold.
+_BACKLOG_RECORDS_A_SECOND = {100: 400_000, 1024: 80_000}
 
 
 class Shape(NamedTuple):
@@ -117,9 +119,7 @@ class Throughput:
             return
         shape = Shape(size)
         topic = self._topic(peer, 1)
-        records = self._records(peer, shape, topic)
-        peer.delete(self._load, topic)
-        topic = self._topic(peer, 1)
+        records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
         self._do(peer, Work("produce", topic, shape, records))
         self._measured(figure, peer, turn, Work("consume", topic, shape, records))
         peer.delete(self._load, topic)
@@ -158,6 +158,7 @@ class Throughput:
             topic=work.topic,
             records=work.records,
             dense=int(peer.dense),
+            milliseconds=int(self._seconds * 1000),
             payloads=self._load.payloads[work.shape.size],
             **work.shape.options(),
         )
