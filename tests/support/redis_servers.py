@@ -1,5 +1,6 @@
-"""A private Redis for the tests: the embedded server on a unix socket, or testcontainers' Redis.
+"""A private Redis for the tests: the embedded server's program on a unix socket, another one's, or testcontainers'.
 
+TEST_KORVET_REDIS chooses: the path of a `redis-server` or `valkey-server`, or `docker`; by default the embedded server's.
 Knows how to start, empty and stop one; the servers die with the test process (PDEATHSIG) even when it is killed.
 """
 
@@ -22,6 +23,11 @@ _PR_SET_PDEATHSIG = 1
 _START_SECONDS_MAX = 10.0
 
 
+def _program() -> str:
+    chosen = os.environ.get("TEST_KORVET_REDIS", "docker")
+    return str(get_binary_path()) if chosen == "docker" else chosen
+
+
 def _die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -32,7 +38,7 @@ def embedded_server(*options: str) -> Iterator[str]:
     # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
         socket = Path(directory) / "redis.sock"
-        command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(socket), "--dir", directory]
+        command = [_program(), "--port", "0", "--unixsocket", str(socket), "--dir", directory]
         command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", *options]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent)
         try:
@@ -67,5 +73,5 @@ def _wait_until_ready(url: str) -> None:
 
 
 def server() -> contextlib.AbstractContextManager[str]:
-    """Return the server that TEST_KORVET_REDIS names: `docker`, or by default the embedded one."""
+    """Return the server that TEST_KORVET_REDIS chooses."""
     return docker_server() if os.environ.get("TEST_KORVET_REDIS") == "docker" else embedded_server()
