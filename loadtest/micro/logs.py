@@ -1,0 +1,97 @@
+"""A log to measure: a private embedded server, and batches in each form that an append may have."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from collections.abc import Iterator
+from typing import Literal, cast
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from korvet.protocol.records.batch import produced_batch
+from korvet.server.worker import GC_THRESHOLD
+from korvet.storage.entry import AtRest, Record
+from korvet.storage.keys import Keys
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Append, AppendBatch
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicRow, TopicStore
+from tests.support import redis_servers
+
+VALUE_BYTES = 100
+BITS = 10
+TIMESTAMP = 1_700_000_000_000
+BATCH_BYTES_MAX = 1 << 30
+
+FORMS = ("record", "record, mixed", "batch", "batch, lz4")
+"""Records that share their fields; records with a header, which do not; whole batches; compressed at rest."""
+
+
+def collect_as_a_worker() -> None:
+    """Let the garbage collector look as seldom as in a worker, or it is what is measured."""
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 50, 1000)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Redis]:
+    """Run a server, and give a connection to it."""
+    with redis_servers.embedded_server() as url:
+        redis = Redis(url, timeout_ms=60_000, connect_timeout_ms=5000)
+        yield redis
+        redis.close()
+
+
+def value_of(number: int) -> bytes:
+    """Return a value of hexadecimal noise, which a compressor halves."""
+    return random.Random(number % 1000).randbytes(VALUE_BYTES // 2).hex().encode()
+
+
+def batch(count: int, *, headers: bool = False) -> bytes:
+    """Return a batch of records with a key of 8 and a value of 100 bytes."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    given = [("h", b"1")] if headers else []
+    for n in range(count):
+        builder.append(n, timestamp=TIMESTAMP, key=b"%08d" % n, value=value_of(n), headers=given)
+    return bytes(builder.build())
+
+
+class Log:
+    """One partition in one of FORMS, on an empty server."""
+
+    def __init__(self, redis: Redis, form: str, reads: Redis | None = None) -> None:
+        self.form = form
+        self.format: Literal["record", "batch"] = "batch" if form.startswith("batch") else "record"
+        redis.call("FLUSHALL")
+        keys = Keys("korvet")
+        configs: dict[str, str] = {"storage.format": self.format}
+        TopicStore(redis, keys).create(TopicRow(name="t", id="id", partitions=1, configs=configs))
+        self.store = LogStore(redis, reads or redis, keys)
+        self.partition = self.store.partition("t", 0, "id", BITS, self.format)
+
+    def append_of(self, count: int) -> Append | AppendBatch:
+        """Return an append of `count` records."""
+        data = batch(count, headers=self.form == "record, mixed")
+        if self.format == "batch":
+            return AppendBatch(
+                partition=self.partition,
+                batch=produced_batch(data, BATCH_BYTES_MAX).view,
+                codec=0,
+                record_count=count,
+                max_timestamp=TIMESTAMP,
+                at_rest=AtRest("lz4" if self.form == "batch, lz4" else "none"),
+            )
+        records = cast("list[Record]", list(DefaultRecordBatch(data)))
+        return Append(
+            partition=self.partition, records=records, batch_bytes=len(data), max_timestamp=TIMESTAMP
+        )
