@@ -162,8 +162,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, About("Pause between two rounds of the keeper.", 1, INT64_MAX)
     ] = 300_000
     log_message_timestamp_type: Annotated[
-        Literal["CreateTime", "LogAppendTime"],
-        About("Whose time a record carries: the producer's or the broker's."),
+        Literal["CreateTime"],
+        About("Whose time a record carries: the producer's; LogAppendTime is not supported yet."),
     ] = "CreateTime"
     compression_type: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"], About("Codec of the batches that consumers get.")
