@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter
 
 from loadtest.bench.results import BASE, Figure, Results
 
@@ -46,18 +47,26 @@ def _panel(panel: Axes, results: Results, section: str, figures: list[Figure], p
         highs = [max(span.high - span.middle, 0.0) for _, span in spans]
         panel.barh(
             [row + place * thick for row, _ in spans],
-            middles,
+            # From the line at 1, on whose side a bar lies: a logarithmic axis has no zero to begin at.
+            [middle - 1 for middle in middles],
+            left=1,
             height=thick * 0.9,
             xerr=[lows, highs],
             color=_COLOURS[peer],
             label=peer,
             error_kw={"linewidth": 0.8},
         )
-    better = "more is better" if figures[0].more else "less is better"
-    panel.set_title(f"{section}: ratio to Apache Kafka ({better})", loc="left", fontweight="bold")
-    panel.set_yticks([row + _BARS / 2 - thick / 2 for row in range(len(figures))], [f.name for f in figures])
+    panel.set_title(f"{section}: ratio to Apache Kafka", loc="left", fontweight="bold")
+    panel.set_yticks(
+        [row + _BARS / 2 - thick / 2 for row in range(len(figures))], [_label(f) for f in figures]
+    )
     panel.invert_yaxis()
-    panel.set_xscale("log")
+    panel.set_xscale("log", base=2)
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
     panel.axvline(1.0, color="black", linewidth=1)
     panel.grid(visible=True, axis="x", which="both", linewidth=0.3)
     panel.legend(loc="best")
+
+
+def _label(figure: Figure) -> str:
+    return f"{figure.name} ({'more' if figure.more else 'less'} is better)"

@@ -15,12 +15,13 @@ BASE = "kafka"
 
 
 class Figure(NamedTuple):
-    """What is measured. `section` groups the table; `more` tells whether more is better."""
+    """What is measured. `section` groups the table; `more` tells whether more is better, `compared` whether a ratio means something."""
 
     section: str
     name: str
     unit: str
     more: bool = False
+    compared: bool = True
 
 
 class Span(NamedTuple):
@@ -65,7 +66,7 @@ class Results:
         """Return a peer's figure over Apache Kafka's, taken round by round, where both have one."""
         own, base = self._values[figure].get(peer, {}), self._values[figure].get(BASE, {})
         ratios = [value / base[turn] for turn, value in own.items() if base.get(turn)]
-        return Span.of(ratios) if ratios and peer != BASE else None
+        return Span.of(ratios) if ratios and figure.compared and peer != BASE else None
 
     def markdown(self) -> str:
         """Return the table: one section each, Apache Kafka first, ratios as median (min-max)."""
