@@ -15,7 +15,10 @@ BASE = "kafka"
 
 
 class Figure(NamedTuple):
-    """What is measured. `section` groups the table; `more` tells whether more is better, `compared` whether a ratio means something."""
+    """What is measured, and in which section of the table it stands.
+
+    `more` tells whether more is better, `compared` whether a ratio means something.
+    """
 
     section: str
     name: str
