@@ -158,6 +158,7 @@ class _Decoded:
     """A record as the broker has decoded it: its headers are a list."""
 
     def __init__(self, record: Record) -> None:
+        self.offset = record.offset
         self.timestamp = record.timestamp
         self.key = record.key
         self.value = record.value
