@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
 from korvet.errors import KafkaError
-from korvet.storage.entry import StoredRecord
+from korvet.protocol.records.record import StoredRecord
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Partition, Read
 

@@ -15,18 +15,15 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple, cast
 
 import lz4.frame
 import zstandard
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.record import Header, Record, StoredRecord
 
-Header = tuple[str, bytes | None]
 Arg = bytes | str | int | memoryview
-StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
-"""Offset, timestamp (ms), key, value, headers."""
-
 Entry = tuple[bytes, list[bytes]]
 """An id and its flat list of fields and values: the shape, not the type, of what XRANGE answers."""
 
@@ -50,26 +47,6 @@ _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
 _SAFE_DIGITS = 18
-
-
-class Record(Protocol):
-    """What an append takes: aiokafka's compiled reader yields such objects."""
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since the epoch; -1 for none."""
-
-    @property
-    def key(self) -> bytes | None:
-        """The key; None is not the same as empty."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The value; None is not the same as empty."""
-
-    @property
-    def headers(self) -> list[Header]:
-        """Names and values in order, repeats included."""
 
 
 class AtRest(NamedTuple):

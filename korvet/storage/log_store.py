@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from korvet.errors import KafkaError
+from korvet.protocol.records.record import StoredRecord
 from korvet.storage import log_replies, scripts
 from korvet.storage.batch_entry import StoredBatch, read_batches
-from korvet.storage.entry import Entry, StoredRecord, read_entries
+from korvet.storage.entry import Entry, read_entries
 from korvet.storage.keys import Keys
 from korvet.storage.log_append import ROUNDS_MAX, Appending, outrun
 from korvet.storage.log_types import (

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from korvet.protocol.records.record import Record, StoredRecord
 from korvet.storage.batch_entry import StoredBatch
-from korvet.storage.entry import AtRest, Record, StoredRecord
+from korvet.storage.entry import AtRest
 
 
 class Partition(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,9 @@ from typing import Literal, cast
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.record import Record
 from korvet.server.worker import GC_THRESHOLD
-from korvet.storage.entry import AtRest, Record
+from korvet.storage.entry import AtRest
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Append, AppendBatch

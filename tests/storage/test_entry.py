@@ -14,14 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.storage.entry import (
     ENTRY_ARGS_MAX,
     Arg,
     AtRest,
     Entry,
-    Header,
-    Record,
-    StoredRecord,
     batch_args,
     entry_args,
     read_entries,

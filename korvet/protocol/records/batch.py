@@ -8,7 +8,7 @@ documentation, "Record Batch"; KIP-98 for the producer fields.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, cast
 
 import google_crc32c
 from aiokafka.errors import CorruptRecordException
@@ -16,6 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec, compress, decompress
+from korvet.protocol.records.record import Record
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -77,30 +78,6 @@ def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader
     return changed._replace(crc=crc)
 
 
-class Record(Protocol):
-    """A record of a batch, as the compiled reader yields it."""
-
-    @property
-    def offset(self) -> int:
-        """The batch's base offset plus the record's delta."""
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since the epoch, -1 where the producer gave none."""
-
-    @property
-    def key(self) -> bytes | None:
-        """The key; None is not the same as empty."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The value; None is a tombstone on a compacted topic."""
-
-    @property
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        """Names and values in the producer's order; a name may repeat."""
-
-
 class ProducedBatch(NamedTuple):
     """A producer's batch that passed the checks of its header, with its bytes."""
 
@@ -120,18 +97,18 @@ class ProducedBatch(NamedTuple):
         struct.pack_into(">h", plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
         struct.pack_into(">q", plain, 0, 0)
         try:
-            records: list[Record] = list(DefaultRecordBatch(bytes(plain) + payload))
+            decoded = list(DefaultRecordBatch(bytes(plain) + payload))
         except CorruptRecordException as error:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}"
             ) from error
         except UnicodeDecodeError as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
-        if [record.offset for record in records] != list(range(header.record_count)):
+        if [record.offset for record in decoded] != list(range(header.record_count)):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
             )
-        return records
+        return cast("list[Record]", decoded)
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
         """Return the same batch in another codec; `bytes_max` and errors as for `records`."""

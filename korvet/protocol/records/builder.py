@@ -20,12 +20,11 @@ from korvet.protocol.records.batch import (
     with_payload,
 )
 from korvet.protocol.records.compression import Codec, compress
+from korvet.protocol.records.record import StoredRecord
 
 OFFSET_DELTA_MAX = 2**31 - 1
 
 Buffer = bytes | bytearray | memoryview
-StoredRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-"""Offset, timestamp (ms), key, value, headers (name, value)."""
 
 
 class BatchesBuilder:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder, StoredRecord
+from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
 PLENTY = 10_000_000

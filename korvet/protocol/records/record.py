@@ -1,0 +1,35 @@
+"""A record, as a batch's reader yields it and as the log gives it back.
+
+Knows shapes only. Two of them, for speed: reading a batch makes the compiled reader's objects, and building one takes
+plain tuples.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Header = tuple[str, bytes | None]
+"""Name and value; a null value is not the same as an empty one, and a name may repeat."""
+
+StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
+"""Offset, timestamp (ms), key, value, headers."""
+
+
+class Record(Protocol):
+    """A record of a batch, as the compiled reader yields it."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch, -1 where the producer gave none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key; None is not the same as empty."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is a tombstone on a compacted topic."""
+
+    @property
+    def headers(self) -> list[Header]:
+        """Names and values in the producer's order; a name may repeat."""
