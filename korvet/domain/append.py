@@ -120,7 +120,9 @@ class Appender:
             batch = batch.recompressed(config.codec, self._settings.record_decompressed_max_bytes)
         header = batch.header
         if header.size_bytes > config.max_message_bytes:
-            message = f"the batch has {header.size_bytes} bytes in the topic's codec, more than max.message.bytes"
+            message = (
+                f"the batch has {header.size_bytes} bytes in the topic's codec, more than max.message.bytes"
+            )
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         return AppendBatch(
             partition=partition,
