@@ -1,10 +1,12 @@
+#!lua flags=allow-oom
 -- Takes, renews or gives up the lease of the acting keeper, and hands out its fencing token.
 -- KEYS     lease, fence
 -- ARGV     holder (unique per keeper process), time to live in ms (0 gives the lease up)
 -- Returns  {1 if the caller holds the lease from now on else 0, the holder's fencing token or "0"}
 -- Errors   none
 --
--- A token is handed out when the lease gets a new holder and is larger than every one before it.
+-- A token is handed out when the lease gets a new holder and is larger than every one before it. allow-oom:
+-- where memory is full it is the keeper that makes room.
 
 local lease, fence = KEYS[1], KEYS[2]
 local holder, ttl_ms = ARGV[1], tonumber(ARGV[2])

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes foreign entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
 -- and moves the others, with all behind them, to free offsets in their order. One bounded step.
 -- KEYS     stream, state, moving
@@ -13,6 +14,7 @@
 -- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. A foreign
 -- entry that arrives between two steps lands behind `next`, where 1. finds it and puts it behind all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
+-- allow-oom: a log is readable where memory is full, and what is moved leaves as much as it takes.
 
 local stream, state, moving = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, width = ARGV[1], 2 ^ tonumber(ARGV[2])

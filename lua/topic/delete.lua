@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Deletes a topic: its registry row, the streams and side keys of all partitions; tells the change feed and who waits.
 -- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving
 -- ARGV     topic name, topic id, channel of the registry, most members of the change feed; then the channel of each
@@ -5,6 +6,8 @@
 -- Returns  {1, epoch of the change}; or {0, number of partitions} when the keys are not those of all partitions, and
 --          nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
+--
+-- allow-oom: what gives memory back must work where there is none left, though the change feed takes some first.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

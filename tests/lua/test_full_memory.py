@@ -1,0 +1,88 @@
+"""The scripts where memory is full (maxmemory): what needs memory writes nothing, what gives it back goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import STREAM, TOPIC_ID, BatchLog, Log, run
+
+REGISTRY, CHANGES = "korvet:topics", "{korvet:topics}:changes"
+PER_PARTITION = (STREAM, *(f"{{{STREAM}}}:{side}" for side in ("state", "producers", "index", "moving")))
+FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
+
+
+@contextmanager
+def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + left_bytes)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+@FORMATS
+def test_an_append_writes_nothing(raw_redis: Any, log_of: Callable[[Any], Log]) -> None:
+    log = log_of(raw_redis)
+    log.appended("a", producer=7)
+    before = log.snapshot()
+    with memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
+        log.append("b", producer=7, sequence=1)
+    assert log.snapshot() == before
+
+
+def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> None:
+    log = Log(raw_redis)
+    values = ["v" * 200] * 10_000
+    # How much the arguments weigh, before the script begins, is Redis' secret. In steps that are smaller than what the
+    # script writes, the first limit under which it may begin is one that it passes on its way.
+    for left_bytes in range(0, 32 << 20, 512 << 10):
+        with memory_left(raw_redis, left_bytes):
+            try:
+                log.appended(*values)
+            except redis.OutOfMemoryError:
+                assert raw_redis.exists(STREAM) == 0
+            else:
+                break
+    assert left_bytes > 0
+    assert log.values() == values
+    assert log.next() == log.offsets()[-1] + 1
+
+
+def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
+    raw_redis.hset(REGISTRY, "orders", f'{{"id":"{TOPIC_ID}","partitions":1}}')
+    Log(raw_redis).appended("a")
+    with memory_left(raw_redis, -1):
+        args = ["orders", TOPIC_ID, REGISTRY, 100, STREAM]
+        assert run(raw_redis, "topic/delete", [REGISTRY, CHANGES, *PER_PARTITION], args) == [1, b"1"]
+    assert raw_redis.keys() == [CHANGES.encode()]
+
+
+def test_a_keeper_gets_and_keeps_its_lease(raw_redis: Any) -> None:
+    keys = ("korvet:keeper", "{korvet:keeper}:fence")
+    with memory_left(raw_redis, -1):
+        assert run(raw_redis, "keeper/lease", keys, ("a", 60_000)) == [1, b"1"]
+        assert run(raw_redis, "keeper/lease", keys, ("a", 60_000)) == [1, b"1"]
+
+
+@pytest.mark.parametrize("entry_id", ["*", "5-5000"])
+def test_foreign_entries_are_taken_in(raw_redis: Any, entry_id: str) -> None:
+    log = Log(raw_redis)
+    log.foreign(entry_id, "a")
+    with memory_left(raw_redis, -1):
+        log.settle()
+    assert log.values() == ["a"]
+    assert log.next() == log.offsets()[0] + 1
+
+
+def test_entries_that_are_no_batches_are_removed(raw_redis: Any) -> None:
+    log = BatchLog(raw_redis)
+    log.foreign("5-0", "a")
+    raw_redis.xdel(STREAM, "5-0")
+    with memory_left(raw_redis, -1):
+        log.settle()
+    assert log.last_id() == "0-1"
