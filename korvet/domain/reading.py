@@ -24,7 +24,7 @@ FIRST_COUNT = 32
 COUNT_MAX = 1000
 """Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
 
-REPLY_BYTES_MAX = 512 * 1024 * 1024
+REPLY_BYTES_MAX = 1024 * 1024 * 1024
 """What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
 
 WEIGHTS_MAX = 50_000

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import Literal, NamedTuple, cast
 
@@ -38,7 +39,10 @@ _NULL_HEADER = b"nullheader."
 MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
-_KEYED, _UNKEYED = 6, 4  # names and values of a record with and without a key
+_PLAIN, _ENCODED = (
+    4,
+    6,
+)  # names and values behind the key: value, timestamp, and maybe how the value is encoded
 # One of each for the process, since making one costs more than a value: no greenlet switches within a call.
 _ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
 _ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
@@ -47,6 +51,7 @@ _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
 _SAFE_DIGITS = 18
+_LZ4_HEADER_BYTES = 14  # of a frame that tells its content size: magic, flags, block size, content size
 
 
 class AtRest(NamedTuple):
@@ -138,8 +143,6 @@ def read_entries(
     width = 1 << bits
     prefix: bytes | None = None
     base = 0
-    key: bytes | None = None
-    value = b""
     for entry_id, fields in entries:
         ms, _, sequence_text = entry_id.partition(b"-")
         if ms != prefix:
@@ -149,16 +152,19 @@ def read_entries(
         if sequence >= width or offset >= end:
             break
         # The fields that nearly every record has, in the order in which they are written.
-        size = len(fields)
-        stamp = b""
-        if size == _KEYED and fields[0] == b"key" and fields[2] == b"value" and fields[4] == b"timestamp":
-            key, value, stamp = fields[1], fields[3], fields[5]
-        elif size == _UNKEYED and fields[0] == b"value" and fields[2] == b"timestamp":
-            key, value, stamp = None, fields[1], fields[3]
-        if stamp.isdigit() and len(stamp) <= _SAFE_DIGITS:
-            append((offset, int(stamp), key, value, []))
-        else:
-            append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
+        at = 2 if fields[0] == b"key" else 0
+        size = len(fields) - at
+        if size >= _PLAIN and fields[at] == b"value" and fields[at + 2] == b"timestamp":
+            stamp = fields[at + 3]
+            value: bytes | None = fields[at + 1]
+            if size == _ENCODED and fields[at + 4] == MARKER:
+                value = decompress(fields[at + 1], fields[at + 5], decompressed_bytes_max)
+            elif size != _PLAIN:
+                value = None
+            if value is not None and stamp.isdigit() and len(stamp) <= _SAFE_DIGITS:
+                append((offset, int(stamp), fields[1] if at else None, value, []))
+                continue
+        append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
     return records
 
 
@@ -224,8 +230,7 @@ def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
     """
     try:
         if encoding == b"lz4":
-            size = lz4.frame.get_frame_info(frame)["content_size"]
-            if not 0 < size <= bytes_max:
+            if not _lz4_content_size(frame) <= bytes_max:
                 return None
             plain, used = lz4.frame.decompress(frame, return_bytes_read=True)
             return plain if used == len(frame) else None
@@ -237,3 +242,10 @@ def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
     except (RuntimeError, ValueError, zstandard.ZstdError):  # lz4 knows no error of its own
         return None
     return None
+
+
+def _lz4_content_size(frame: bytes) -> float:
+    """Return how many bytes an lz4 frame says it holds, infinity where it does not (LZ4 frame format, "FLG byte")."""
+    if len(frame) < _LZ4_HEADER_BYTES or not frame[4] & 0x08:
+        return inf
+    return int.from_bytes(frame[6:_LZ4_HEADER_BYTES], "little")

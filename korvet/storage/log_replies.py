@@ -109,6 +109,8 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
         last = [_offset(partition, entry_id) for entry_id, _ in entries(partition, last_reply)]
     except KafkaError as error:
         return error
+    except (ValueError, TypeError):
+        return malformed(partition.stream, "an entry")
     end = state.next_offset
     if state.moving or any(offset is None or offset >= end for offset in last):
         return None
@@ -119,10 +121,7 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
 
 def entries(partition: Partition, reply: Reply) -> list[Entry]:
     """Return the answer to XRANGE; what is in its entries is checked by who reads them."""
-    listing = listed(partition.stream, reply)
-    if any(not isinstance(entry, list) or len(entry) != 2 for entry in listing):  # noqa: PLR2004 - id and fields
-        raise malformed(partition.stream, "an entry")
-    return cast("list[Entry]", listing)
+    return cast("list[Entry]", listed(partition.stream, reply))
 
 
 def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:
