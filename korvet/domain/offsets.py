@@ -1,23 +1,28 @@
 """Offsets by question: the start and end of a log, the offset that belongs to a timestamp, the end of an epoch.
 
 Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp goes
-through the log from its start: correct, and slow on a long log.
+through the log from its start: correct, and slow on a long log. In format `batch` only such batches are decoded whose
+header says that the answer may lie in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
 from korvet.errors import KafkaError
-from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.batch import ProducedBatch
+from korvet.storage.batch_entry import StoredBatch
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Partition, Read
 
-SCAN_COUNT = 1000
+SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
 
 
@@ -47,11 +52,20 @@ class Question(msgspec.Struct, frozen=True):
     timestamp: int
 
 
+class Run(NamedTuple):
+    """A piece of the log: its largest timestamp, and the offset and timestamp of each of its records."""
+
+    max_timestamp: int
+    stamps: Callable[[], list[tuple[int, int]]]
+
+
 class Offsets:
     """Answers questions for offsets."""
 
-    def __init__(self, log: LogStore) -> None:
+    def __init__(self, log: LogStore, decompressed_bytes_max: int) -> None:
+        """`decompressed_bytes_max` is record.decompressed.max.bytes."""
         self._log = log
+        self._decompressed_bytes_max = decompressed_bytes_max
 
     def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
         """Answer each question, in order.
@@ -94,28 +108,47 @@ class Offsets:
             return error
 
     def _first_from(self, partition: Partition, bounds: Bounds, timestamp: int) -> OffsetFound:
-        for step in self._steps(partition, bounds):
-            for offset, at, *_ in step:
-                if at >= timestamp:
-                    return OffsetFound(offset, at, LEADER_EPOCH)
+        for run in self._runs(partition, bounds):
+            if run.max_timestamp >= timestamp:
+                for offset, at in run.stamps():
+                    if at >= timestamp:
+                        return OffsetFound(offset, at, LEADER_EPOCH)
         return OffsetFound()
 
     def _largest(self, partition: Partition, bounds: Bounds) -> OffsetFound:
         largest = OffsetFound()
-        for step in self._steps(partition, bounds):
-            offset, at, *_ = max(step, key=lambda record: record[1])
-            if at > largest.timestamp:
-                largest = OffsetFound(offset, at, LEADER_EPOCH)
+        for run in self._runs(partition, bounds):
+            if run.max_timestamp > largest.timestamp:
+                offset, at = max(run.stamps(), key=itemgetter(1))
+                if at > largest.timestamp:
+                    largest = OffsetFound(offset, at, LEADER_EPOCH)
         return largest
 
-    def _steps(self, partition: Partition, bounds: Bounds) -> Iterator[list[StoredRecord]]:
-        """Yield the records of the log up to the high watermark, a step at a time."""
+    def _runs(self, partition: Partition, bounds: Bounds) -> Iterator[Run]:
+        """Yield the log up to the high watermark, in order: batch by batch, or so many records at a time."""
         offset = bounds.first_offset
+        count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
         while offset < bounds.high_watermark:
-            [fetched] = self._log.read([Read(partition, offset, SCAN_COUNT)])
+            [fetched] = self._log.read([Read(partition, offset, count)])
             if isinstance(fetched, KafkaError):
                 raise fetched
-            if not fetched.records:
+            if fetched.batches:
+                for batch in fetched.batches:
+                    yield Run(batch.header.max_timestamp, partial(self._stamps, batch))
+                offset = fetched.batches[-1].next_offset
+            elif fetched.records:
+                stamps = [(record[0], record[1]) for record in fetched.records]
+                yield Run(max(at for _, at in stamps), partial(list, stamps))
+                offset = stamps[-1][0] + 1
+            else:
                 return
-            yield fetched.records
-            offset = fetched.records[-1][0] + 1
+
+    def _stamps(self, batch: StoredBatch) -> list[tuple[int, int]]:
+        header = batch.header
+        whole = memoryview(b"".join(batch.chunks(LEADER_EPOCH)))
+        try:
+            records = ProducedBatch(header, whole).records(self._decompressed_bytes_max)
+        except KafkaError:
+            # Nobody has looked at its records before: what its header says must do, and the search goes on.
+            return [(batch.base_offset, header.max_timestamp)]
+        return [(batch.base_offset + delta, record.timestamp) for delta, record in enumerate(records)]

@@ -131,7 +131,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         topics=topics,
         appender=Appender(log, settings, topics.reload),
         fetcher=Fetcher(log, storage.subscriptions),
-        offsets=Offsets(log),
+        offsets=Offsets(log, settings.record_decompressed_max_bytes),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
     )
 

@@ -33,7 +33,7 @@ class Domain:
         self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics.refresh)
         self.fetcher = Fetcher(log, self.subscriptions)
-        self.offsets = Offsets(log)
+        self.offsets = Offsets(log, settings.record_decompressed_max_bytes)
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch and return its offset."""

@@ -13,7 +13,7 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.support.batches import Record
+from tests.support.batches import Record, raw
 from tests.support.topic_client import Client
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
@@ -40,10 +40,10 @@ def found(*args: Any, **fields: Any) -> tuple[int, int, int]:
     return response.error_code, response.offset, response.timestamp
 
 
-@pytest.fixture
-def timed(client: Client, topic: str) -> tuple[str, int]:
+@pytest.fixture(params=["record", "batch"])
+def timed(client: Client, topic: str, request: pytest.FixtureRequest) -> tuple[str, int]:
     """Give a topic with timestamps that do not rise, and the offset of its first record."""
-    client.create(topic)
+    client.create(topic, storage_format=request.param)
     first = client.append(topic, *[Record(timestamp=at) for at in (100, 300, 200, 300, 50)])
     return topic, first
 
@@ -134,6 +134,25 @@ def test_a_search_goes_through_a_log_of_several_steps(client: Client, topic: str
     first = client.append(topic, *[Record(timestamp=n) for n in range(2500)])
     assert found(client, topic, 2499) == (0, first + 2499, 2499)
     assert found(client, topic, MAX_TIMESTAMP) == (0, first + 2499, 2499)
+
+
+def test_a_search_goes_through_a_log_of_many_batches(client: Client, topic: str) -> None:
+    client.create(topic, storage_format="batch")
+    for number in range(150):
+        client.append(topic, Record(timestamp=2 * number), Record(timestamp=number))
+    assert found(client, topic, 297) == (0, 298, 298)
+    assert found(client, topic, 0) == (0, 0, 0)
+    assert found(client, topic, MAX_TIMESTAMP) == (0, 298, 298)
+
+
+def test_a_batch_that_cannot_be_decoded_does_not_end_a_search(client: Client, topic: str) -> None:
+    client.create(topic, storage_format="batch")
+    client.append(topic, Record(timestamp=1))
+    garbage = raw(b"no records", base_timestamp=5, max_timestamp=5)
+    assert client.produce(topic, garbage).error_code == 0  # nobody has looked at its records
+    client.append(topic, Record(timestamp=9))
+    assert found(client, topic, 2) == (0, 1, 5)
+    assert found(client, topic, MAX_TIMESTAMP) == (0, 2, 9)
 
 
 def test_unknown_topics_and_partitions_have_their_code(client: Client, topic: str) -> None:
