@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from korvet.config import Settings
-from korvet.domain.topics import Topic
+from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
@@ -22,7 +22,7 @@ Result = Appended | KafkaError
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What a producer sent for one partition; `find` gives the topic, anew after it turned out to be stale."""
+    """What a producer sent for one partition; `find` finds its topic, again after that turned out to be stale."""
 
     find: Callable[[], Topic]
     partition: int
@@ -30,12 +30,12 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Appender:
-    """Appends for the producers of one worker. `refresh` makes the registry look at Redis again."""
+    """Appends for the producers of one worker."""
 
-    def __init__(self, log: LogStore, settings: Settings, refresh: Callable[[], None]) -> None:
+    def __init__(self, log: LogStore, settings: Settings, topics: Topics) -> None:
         self._log = log
         self._settings = settings
-        self._refresh = refresh
+        self._topics = topics
 
     def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
         """Append each delivery; returns what became of each, in order.
@@ -56,11 +56,10 @@ class Appender:
         sent = self._send(deliveries, results, zstd_known=zstd_known)
 
         def finish() -> list[Result]:
-            sent()
-            stale = [place for place, result in enumerate(results) if _is_unknown(result)]
-            if stale:
-                self._refresh()
-                for place in stale:
+            fenced = sent()
+            if fenced:
+                self._topics.look_again(fenced.values())
+                for place in fenced:
                     results[place] = None
                 self._send(deliveries, results, zstd_known=zstd_known)()
             return [result for result in results if result is not None]
@@ -69,8 +68,11 @@ class Appender:
 
     def _send(
         self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool
-    ) -> Callable[[], None]:
-        """Send what `results` has no answer for; what is returned fills these places."""
+    ) -> Callable[[], dict[int, Partition]]:
+        """Send what `results` has no answer for; what is returned fills these places.
+
+        It returns the places of the partitions that the log does not know, and these.
+        """
         places: list[int] = []
         appends: list[Append | AppendBatch] = []
         for place, delivery in enumerate(deliveries):
@@ -84,16 +86,19 @@ class Appender:
                     results[place] = KafkaError(error.code, error.message)
         written = self._log.begin_append(appends)
 
-        def fill() -> None:
-            for place, result in zip(places, written(), strict=True):
+        def fill() -> dict[int, Partition]:
+            fenced = {}
+            for place, append, result in zip(places, appends, written(), strict=True):
                 results[place] = result
+                if _is_unknown(result):
+                    fenced[place] = append.partition
+            return fenced
 
         return fill
 
     def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append | AppendBatch:
         """Check a delivery and make it what the log takes; raises KafkaError with what is wrong."""
-        topic = delivery.find()
-        partition = topic.partition(delivery.partition)
+        topic, partition = self._topics.partition(delivery.find, delivery.partition)
         batch = produced_batch(delivery.records, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
@@ -137,5 +142,5 @@ class Appender:
         )
 
 
-def _is_unknown(result: Result | None) -> bool:
+def _is_unknown(result: Result) -> bool:
     return isinstance(result, KafkaError) and result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

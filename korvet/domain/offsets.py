@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import ProducedBatch
 from korvet.storage.batch_entry import StoredBatch
 from korvet.storage.log_store import LogStore
@@ -43,6 +43,11 @@ class OffsetFound(msgspec.Struct, frozen=True):
     offset: int = -1
     timestamp: int = -1
     leader_epoch: int = -1
+
+
+def is_fenced(answer: OffsetFound | KafkaError) -> bool:
+    """Tell whether the log does not know the partition that was asked for: it was deleted, or made anew."""
+    return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Question(msgspec.Struct, frozen=True):

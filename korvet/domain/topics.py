@@ -11,7 +11,7 @@ import base64
 import fnmatch
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -107,10 +107,7 @@ class Topics:
         self._refreshing = RLock()
 
     def reload(self) -> None:
-        """Read the whole registry anew: what a worker believed of a topic has turned out to be wrong.
-
-        The feed of changes cannot tell of a Redis that was emptied, and has come to the same epoch again.
-        """
+        """Read the whole registry anew."""
         with self._refreshing:
             self._epoch = -1
             self.refresh()
@@ -164,6 +161,27 @@ class Topics:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return topic
+
+    def partition(self, find: Callable[[], Topic], index: int) -> tuple[Topic, Partition]:
+        """Return the topic that `find` finds and its partition `index`; raises KafkaError as both do.
+
+        Looks at Redis again where a topic has no such partition: it may have been made anew with more of them.
+        """
+        topic = find()
+        if index >= len(topic.partitions):
+            self.refresh()
+            topic = find()
+        return topic, topic.partition(index)
+
+    def look_again(self, fenced: Iterable[Partition]) -> None:
+        """Look at Redis again, where the log does not know partitions that this registry gave."""
+        self.refresh()
+        for partition in fenced:
+            topic = self._by_name.get(partition.topic)
+            if topic is not None and id_text(topic.id) == partition.topic_id:
+                # The feed of changes does not tell of a Redis that was emptied, and has come to the same epoch again.
+                self.reload()
+                return
 
     def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         """Make a topic, or only check that it could be made; returns it as it is, or would be.

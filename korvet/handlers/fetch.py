@@ -9,6 +9,7 @@ offset is the high watermark and no transaction was aborted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import repeat
 
 from korvet.domain.fetch import Limits, check_leader_epoch
@@ -24,6 +25,7 @@ from korvet.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from korvet.storage.log_types import Partition
 
 REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
@@ -43,10 +45,10 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
     if broker.settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
         wait_ms_max = min(wait_ms_max, broker.settings.connections_max_idle_ms)
-    answers, stale = _read(request, caller, broker, wait_ms_max)
-    if stale:
+    answers, fenced = _read(request, caller, broker, wait_ms_max)
+    if fenced:
         # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
-        broker.topics.refresh()
+        broker.topics.look_again(fenced)
         answers, _ = _read(request, caller, broker, 0)
     return FetchResponse(responses=_topics(request, iter(answers)))
 
@@ -60,8 +62,8 @@ def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
 
 def _read(
     request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
-) -> tuple[list[Found], bool]:
-    """Read every partition, in the order of the request; tells also whether Redis did not know one that we do."""
+) -> tuple[list[Found], list[Partition]]:
+    """Read every partition, in the order of the request; returns also those that the log does not know."""
     places: list[Wanted | Found] = [
         _wanted(topic, partition, caller, broker)
         for topic in request.topics
@@ -75,18 +77,24 @@ def _read(
         bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
     )
     found = broker.fetcher.fetch(wanted, limits)
-    stale = any(each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in found)
+    fenced = [
+        each.partition
+        for each, answer in zip(wanted, found, strict=True)
+        if answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     remaining = iter(found)
-    return [each if isinstance(each, Found) else next(remaining) for each in places], stale
+    return [each if isinstance(each, Found) else next(remaining) for each in places], fenced
 
 
 def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker) -> Wanted | Found:
     """Say what to read, or why it cannot be read."""
     try:
-        found = _find(topic, caller, broker)
+        found, found_partition = broker.topics.partition(
+            partial(_find, topic, caller, broker), partition.partition
+        )
         wanted = Wanted(
             topic=found,
-            partition=found.partition(partition.partition),
+            partition=found_partition,
             offset=partition.fetch_offset,
             bytes_max=partition.partition_max_bytes,
             zstd_known=caller.version >= ZSTD_VERSION_FIRST,

@@ -6,8 +6,10 @@ never an offset. There are no transactions, so both isolation levels see the sam
 
 from __future__ import annotations
 
+from functools import partial
+
 from korvet.domain.fetch import check_leader_epoch
-from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp
+from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp, is_fenced
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.list_offsets import (
@@ -17,6 +19,7 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from korvet.storage.log_types import Partition
 
 REQUEST = ListOffsetsRequest
 LEADER_EPOCH_VERSION_FIRST = 4
@@ -33,6 +36,26 @@ SPECIAL_SINCE: dict[int, int] = {
 
 def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST, as Kafka does."""
+    every, fenced = _answers(request, caller, broker)
+    if fenced:
+        # A topic was deleted, or made anew, since this worker last looked.
+        broker.topics.look_again(fenced)
+        every, _ = _answers(request, caller, broker)
+    answers = iter(every)
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[_response(each.partition_index, next(answers), caller) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answers(
+    request: ListOffsetsRequest, caller: Caller, broker: Broker
+) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
+    """Answer in the order of the request; returns also the partitions that the log does not know."""
     places: list[Question | KafkaError] = []
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -43,22 +66,11 @@ def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListO
             else:
                 places.append(_question(topic.name, partition, caller, broker))
             seen.add(place)
-    found = iter(broker.offsets.find([each for each in places if isinstance(each, Question)]))
-    every = [next(found) if isinstance(each, Question) else each for each in places]
-    if any(
-        isinstance(each, KafkaError) and each.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in every
-    ):
-        # The log refused a topic that this worker holds for live: the client's next try must find the new one.
-        broker.topics.refresh()
-    answers = iter(every)
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[_response(each.partition_index, next(answers), caller) for each in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
+    questions = [each for each in places if isinstance(each, Question)]
+    found = broker.offsets.find(questions)
+    fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_fenced(answer)]
+    remaining = iter(found)
+    return [next(remaining) if isinstance(each, Question) else each for each in places], fenced
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -80,7 +92,7 @@ def _question(
     name: str, asked: ListOffsetsPartition, caller: Caller, broker: Broker
 ) -> Question | KafkaError:
     try:
-        partition = broker.topics.find(name).partition(asked.partition_index)
+        _, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
         check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return error

@@ -6,9 +6,11 @@ present epoch answers with the end of the log, any other with "undefined" (-1), 
 
 from __future__ import annotations
 
+from functools import partial
+
 from korvet.domain.fetch import check_leader_epoch
-from korvet.domain.offsets import OffsetFound
-from korvet.errors import ErrorCode, KafkaError
+from korvet.domain.offsets import OffsetFound, is_fenced
+from korvet.errors import KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -26,14 +28,11 @@ def handle(
     request: OffsetForLeaderEpochRequest, _caller: Caller, broker: Broker
 ) -> OffsetForLeaderEpochResponse:
     """Answer for each partition."""
-    places = [_asked(topic.topic, each, broker) for topic in request.topics for each in topic.partitions]
-    found = iter(broker.offsets.epoch_ends([each for each in places if not isinstance(each, KafkaError)]))
-    every = [each if isinstance(each, KafkaError) else next(found) for each in places]
-    if any(
-        isinstance(each, KafkaError) and each.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in every
-    ):
-        # The log refused a topic that this worker holds for live: the client's next try must find the new one.
-        broker.topics.refresh()
+    every, fenced = _answers(request, broker)
+    if fenced:
+        # A topic was deleted, or made anew, since this worker last looked.
+        broker.topics.look_again(fenced)
+        every, _ = _answers(request, broker)
     answers = iter(every)
     topics = [
         OffsetForLeaderTopicResult(
@@ -56,9 +55,21 @@ def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
+def _answers(
+    request: OffsetForLeaderEpochRequest, broker: Broker
+) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
+    """Answer in the order of the request; returns also the partitions that the log does not know."""
+    places = [_asked(topic.topic, each, broker) for topic in request.topics for each in topic.partitions]
+    asked = [each for each in places if not isinstance(each, KafkaError)]
+    found = broker.offsets.epoch_ends(asked)
+    fenced = [partition for (partition, _), answer in zip(asked, found, strict=True) if is_fenced(answer)]
+    remaining = iter(found)
+    return [each if isinstance(each, KafkaError) else next(remaining) for each in places], fenced
+
+
 def _asked(name: str, asked: OffsetForLeaderPartition, broker: Broker) -> tuple[Partition, int] | KafkaError:
     try:
-        partition = broker.topics.find(name).partition(asked.partition)
+        _, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition)
         check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return error

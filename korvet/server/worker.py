@@ -129,7 +129,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this),
         topics=topics,
-        appender=Appender(log, settings, topics.reload),
+        appender=Appender(log, settings, topics),
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log, settings.record_decompressed_max_bytes),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),

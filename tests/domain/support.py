@@ -31,7 +31,7 @@ class Domain:
         self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
         log = LogStore(self.redis, self.redis, keys)
         self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
-        self.appender = Appender(log, settings, self.topics.refresh)
+        self.appender = Appender(log, settings, self.topics)
         self.fetcher = Fetcher(log, self.subscriptions)
         self.offsets = Offsets(log, settings.record_decompressed_max_bytes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gevent
 import pytest
 import redis
@@ -9,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.config import Settings
+from korvet.domain.append import Delivery
 from korvet.domain.topics import NewTopic, check_name, id_text, new_id
 from korvet.errors import ErrorCode, KafkaError
 from tests.domain.support import Domain, domain
+from tests.support.batches import batch
 
 ALLOWED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -131,3 +135,39 @@ def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> N
     with pytest.raises(KafkaError) as refused:
         topic.partition(index)
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
+    here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    there.topics.create(NewTopic(name="orders", partitions=3))
+    topic, partition = here.topics.partition(lambda: here.topics.find("orders"), 2)
+    assert (topic, partition.index) == (there.topics.find("orders"), 2)
+
+
+def test_a_registry_of_an_emptied_redis_is_read_anew(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    raw_redis.flushall()
+    made = there.topics.create(NewTopic(name="orders"))  # at the same epoch as the former one
+    here.topics.refresh()
+    assert here.topics.find("orders") == former
+    here.topics.look_again(former.partitions)
+    assert here.topics.find("orders") == made
+
+
+def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    there.topics.create(NewTopic(name="orders"))
+    before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
+    here.topics.look_again(former.partitions)
+    for topic, partition in (("orders", 7), ("nobody's", 0)):
+        delivery = Delivery(partial(here.topics.find, topic), partition, batch())
+        [result] = here.appender.append([delivery], zstd_known=True)
+        assert isinstance(result, KafkaError)
+        assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
