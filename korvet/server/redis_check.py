@@ -10,7 +10,7 @@ import base64
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import redis
@@ -24,6 +24,7 @@ from korvet.storage import redis_url, scripts
 from korvet.storage.keys import Keys
 
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
+_PERMISSIONS = scripts.get("check/permissions")
 _LOADING_PAUSE_SECONDS = 1.0
 
 
@@ -82,18 +83,44 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
 
 
 def prepare(settings: Settings) -> Settings:
-    """Load every script and return `settings` with the cluster's id, made and stored at the first start of all."""
+    """Load every script and return `settings` with the cluster's id, made and stored at the first start of all.
+
+    Raises ConfigError where Redis takes no writes, or the user may not run a command that Korvet needs.
+    """
+    keys = Keys(settings.namespace)
     with _connected(settings) as client:
         for script in scripts.every():
             client.script_load(script.source)
+        _try_permissions(client, keys)
         if settings.cluster_id:
             return settings
-        key = Keys(settings.namespace).cluster_id
-        client.setnx(key, random_cluster_id())
+        key = keys.cluster_id
+        # First the question: where memory is full, only what needs none may be asked.
         stored = client.get(key)
+        if stored is None:
+            client.setnx(key, random_cluster_id())
+            stored = client.get(key)
     if not isinstance(stored, bytes) or not stored:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
     return msgspec.structs.replace(settings, cluster_id=stored.decode(errors="replace"))
+
+
+def _try_permissions(client: redis.Redis, keys: Keys) -> None:
+    """Do once what workers will do; raises ConfigError and NoPermissionError for what the user may not."""
+    untyped: Any = client  # redis-py's types leave these methods out
+    refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, keys.probe, keys.probe_side, keys.probe)
+    if refused:
+        first, others = refused[0].decode(errors="replace"), len(refused) - 1
+        more = f" (and {others} more commands)" if others else ""
+        raise ConfigError(f"redis.url: what Korvet needs is refused: {first}{more}")
+    # By hand: of a transaction that may not begin redis-py tells only how it may not end.
+    with untyped.client() as single:
+        single.execute_command("MULTI")
+        single.execute_command("EXEC")
+    with untyped.pubsub() as listener:
+        listener.subscribe(keys.probe)
+        listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
+        listener.unsubscribe(keys.probe)
 
 
 def random_cluster_id() -> str:

@@ -22,6 +22,8 @@ class Keys:
         "keeper_fence",
         "keeper_lease",
         "namespace",
+        "probe",
+        "probe_side",
         "producer_ids",
         "topic_changes",
         "topics",
@@ -41,6 +43,9 @@ class Keys:
         self.cluster_id = f"{namespace}:cluster-id"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
+        # Named as a log and its side keys are: what a user may do with these he may do with those.
+        self.probe = f"{namespace}:probe"
+        self.probe_side = f"{{{namespace}:probe}}:side"
 
     def stream(self, topic: str, partition: int) -> str:
         """Return the stream that is the log of one partition."""

@@ -84,7 +84,7 @@ while left > 0 do
       at = at + size + 1
     end
     if type(reply) == 'table' and reply.err then
-      if string.sub(reply.err, 1, 4) == 'ERR ' then
+      if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
         return {'RENUMBER', '0', '0', now_ms}
       end
       return reply

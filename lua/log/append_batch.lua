@@ -31,7 +31,7 @@ end
 local reply = redis.pcall('XADD', stream, string.format('%d-0', offset), unpack(ARGV, first_field))
 if type(reply) == 'table' and reply.err then
   -- Refused where an entry above ours was deleted: its id is still the stream's last.
-  if string.sub(reply.err, 1, 4) == 'ERR ' then
+  if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
     return {'EXPEL', '0', '0', now_ms}
   end
   return reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -28,6 +29,21 @@ def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
         ]
         assert len(lines) == 1, broker.log()
         return lines[0]
+
+
+def readme_acl() -> list[str]:
+    """Return the rules of the user that README proposes, but for name and password."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    rules = readme.split("    ACL SETUSER korvet on >secret ")[1].split("\n\n")[0]
+    return rules.replace("\\\n", " ").split()
+
+
+def allow(admin: Any, *rules: str) -> None:
+    admin.execute_command("ACL", "SETUSER", "u", "reset", "on", ">p", *rules)
+
+
+def never(what: object) -> None:
+    raise AssertionError(what)
 
 
 @pytest.fixture
@@ -83,6 +99,55 @@ def test_an_evicting_redis_is_refused_with_the_reason(tmp_path: Path) -> None:
     with embedded_server("--maxmemory-policy", "allkeys-lru") as url:
         line = refusal(tmp_path, f"redis.url={url}")
     assert "maxmemory-policy is allkeys-lru, which would delete topics" in line
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ("-xsetid", "XSETID"),
+        ("-publish", "PUBLISH"),
+        ("-multi", "multi"),
+        ("-subscribe", "subscribe"),
+        ("resetchannels", "PUBLISH"),
+        ("resetkeys ~korvet:*", "No permissions to access a key|access one of the keys"),
+    ],
+)
+def test_a_redis_user_who_may_do_too_little_is_refused_with_what_is_missing(
+    raw_redis: redis.Redis, redis_url: str, rule: str, named: str
+) -> None:
+    allow(raw_redis, "~*", "&*", "+@all", *rule.split())
+    login = redis_url.replace("://", "://u:p@", 1)
+    with pytest.raises(ConfigError, match=named):
+        redis_check.prepare(load(None, {}, {"redis.url": login}).settings)
+    assert raw_redis.keys() == []
+
+
+def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis, redis_url: str) -> None:
+    # The list that README gives.
+    allow(raw_redis, *readme_acl())
+    login = redis_url.replace("://", "://u:p@", 1)
+    settings = load(None, {}, {"redis.url": login}).settings
+    redis_check.check(settings, never, never)
+    redis_check.prepare(settings)
+
+
+def test_a_replica_is_refused(raw_redis: redis.Redis, redis_url: str) -> None:
+    raw_redis.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(ConfigError, match="read only replica"):
+            redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "x"}).settings)
+    finally:
+        raw_redis.replicaof("NO", "ONE")
+
+
+def test_a_redis_whose_memory_is_full_is_taken_again(raw_redis: redis.Redis, redis_url: str) -> None:
+    settings = load(None, {}, {"redis.url": redis_url}).settings
+    cluster_id = redis_check.prepare(settings).cluster_id
+    raw_redis.config_set("maxmemory", 1)
+    try:
+        assert redis_check.prepare(settings).cluster_id == cluster_id
+    finally:
+        raw_redis.config_set("maxmemory", 0)
 
 
 def test_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:

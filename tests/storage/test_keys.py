@@ -14,7 +14,7 @@ from korvet.storage.keys import Keys
 README = Path(__file__).parents[2] / "lua" / "README.md"
 KEYS = Keys("korvet")
 PER_PARTITION = (KEYS.stream, KEYS.state, KEYS.producers, KEYS.index, KEYS.moving)
-CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel}
+CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel, KEYS.probe}
 
 
 def section(title: str) -> set[str]:
@@ -47,6 +47,7 @@ def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
 def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
     assert key_slot(KEYS.topics.encode()) == key_slot(KEYS.topic_changes.encode())
     assert key_slot(KEYS.keeper_lease.encode()) == key_slot(KEYS.keeper_fence.encode())
+    assert key_slot(KEYS.probe.encode()) == key_slot(KEYS.probe_side.encode())
 
 
 def test_two_namespaces_share_no_name() -> None:

@@ -1,0 +1,55 @@
+#!lua flags=allow-oom
+-- Tries every command that Korvet uses within scripts or on keys, so that what a user may not do (ACL) or a server does not
+-- know is told at the start, and not by an append that ends in its middle.
+-- KEYS     stream, side: two keys that hold nothing, named as a log and its side keys are
+-- ARGV     channel
+-- Returns  what was refused, a text for each command; an empty list where all is well
+-- Errors   none
+--
+-- allow-oom: a broker must start where memory is full, for topics are deleted through it.
+
+local stream, side, channel = KEYS[1], KEYS[2], ARGV[1]
+
+local commands = {
+  {'TIME'},
+  {'UNLINK', stream, side},
+  {'XADD', stream, '1-1', 'field', 'value'},
+  {'XLEN', stream},
+  {'XRANGE', stream, '-', '+'},
+  {'XREVRANGE', stream, '+', '-'},
+  {'XINFO', 'STREAM', stream},
+  {'XDEL', stream, '1-1'},
+  {'XSETID', stream, '2-1', 'ENTRIESADDED', '1', 'MAXDELETEDID', '1-1'},
+  {'EXISTS', stream},
+  {'HSET', side, 'field', 'value'},
+  {'HGET', side, 'field'},
+  {'HMGET', side, 'field'},
+  {'HGETALL', side},
+  {'HEXISTS', side, 'field'},
+  {'HSCAN', side, '0'},
+  {'HDEL', side, 'field'},
+  {'DEL', side},
+  {'ZADD', side, '1', 'member'},
+  {'ZCARD', side},
+  {'ZSCORE', side, 'member'},
+  {'ZREVRANGE', side, '0', '0'},
+  {'ZRANGEBYSCORE', side, '0', '1'},
+  {'ZREM', side, 'other'},
+  {'ZPOPMIN', side},
+  {'DEL', side},
+  {'SET', side, '1'},
+  {'GET', side},
+  {'INCR', side},
+  {'INCRBY', side, '1'},
+  {'UNLINK', stream, side},
+  {'PUBLISH', channel, ''},
+}
+
+local refused = {}
+for _, command in ipairs(commands) do
+  local reply = redis.pcall(unpack(command))
+  if type(reply) == 'table' and reply.err then
+    refused[#refused + 1] = command[1] .. ': ' .. reply.err
+  end
+end
+return refused
