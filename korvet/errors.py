@@ -148,10 +148,16 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+MESSAGE_LENGTH_MAX = 1000
+"""Characters of a message: many quote what a peer sent, and a response's text has no more than 32767 bytes."""
+
+
 class KafkaError(Exception):
     """A rule said no: the client gets `code`, and `message` where its response has room for one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MESSAGE_LENGTH_MAX:
+            message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
         super().__init__(f"{code.name} {message}".rstrip())
         self.code = code
         self.message = message

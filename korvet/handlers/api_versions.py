@@ -29,7 +29,7 @@ def handle(request: ApiVersionsRequest, caller: Caller, broker: Broker) -> ApiVe
     return ApiVersionsResponse(api_keys=[_row(api) for api in broker.apis], finalized_features_epoch=0)
 
 
-def refuse(_request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
+def refuse(_request: ApiVersionsRequest, _caller: Caller, error: KafkaError) -> ApiVersionsResponse:
     """Answer with an error alone."""
     return ApiVersionsResponse(error_code=error.code)
 

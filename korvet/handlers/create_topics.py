@@ -39,7 +39,7 @@ def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> Cre
     return CreateTopicsResponse(topics=results)
 
 
-def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+def refuse(request: CreateTopicsRequest, _caller: Caller, error: KafkaError) -> CreateTopicsResponse:
     """Answer every topic with the error."""
     return CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
 

@@ -44,7 +44,7 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
     return DeleteTopicsResponse(responses=results)
 
 
-def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+def refuse(request: DeleteTopicsRequest, _caller: Caller, error: KafkaError) -> DeleteTopicsResponse:
     """Answer every topic with the error."""
     return DeleteTopicsResponse(
         responses=[_failed(state.name, state.topic_id, error) for state in _states(request)]

@@ -36,6 +36,6 @@ def handle(request: DescribeClusterRequest, _caller: Caller, broker: Broker) -> 
     )
 
 
-def refuse(_request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+def refuse(_request: DescribeClusterRequest, _caller: Caller, error: KafkaError) -> DescribeClusterResponse:
     """Answer with the error."""
     return DescribeClusterResponse(error_code=error.code, error_message=error.message or None, cluster_id="")

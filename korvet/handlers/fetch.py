@@ -53,7 +53,7 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
     return FetchResponse(responses=_topics(request, iter(answers)))
 
 
-def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
+def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchResponse:
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
     if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
         return FetchResponse(error_code=error.code)

@@ -28,24 +28,22 @@ def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> F
     if request.key_type != GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         code, address = ErrorCode.INVALID_REQUEST, NOWHERE
-    return _response(request, code, message, address, batch=caller.version >= BATCH_VERSION_FIRST)
+    return _response(request, caller, code, message, address)
 
 
-def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
-    """Answer every key with the error; only the form with several keys lists any."""
-    batch = bool(request.coordinator_keys)
-    return _response(request, error.code, error.message or None, NOWHERE, batch=batch)
+def refuse(request: FindCoordinatorRequest, caller: Caller, error: KafkaError) -> FindCoordinatorResponse:
+    """Answer every key with the error."""
+    return _response(request, caller, error.code, error.message or None, NOWHERE)
 
 
 def _response(
     request: FindCoordinatorRequest,
+    caller: Caller,
     code: ErrorCode,
     message: str | None,
     address: BrokerAddress,
-    *,
-    batch: bool,
 ) -> FindCoordinatorResponse:
-    if not batch:
+    if caller.version < BATCH_VERSION_FIRST:
         return FindCoordinatorResponse(
             error_code=code,
             error_message=message,

@@ -51,5 +51,5 @@ class Handler(msgspec.Struct, frozen=True):
 
     request: type[Message]
     handle: Callable[[Any, Caller, Broker], Message | None]
-    refuse: Callable[[Any, KafkaError], Message | None]
+    refuse: Callable[[Any, Caller, KafkaError], Message | None]
     begin: Callable[[Any, Caller, Broker], Callable[[], Message | None]] | None = None

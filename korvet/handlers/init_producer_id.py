@@ -20,9 +20,13 @@ def handle(request: InitProducerIdRequest, _caller: Caller, broker: Broker) -> I
     return InitProducerIdResponse(producer_id=broker.producer_ids.take(), producer_epoch=0)
 
 
-def refuse(_request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
-    """Answer with the error; the retriable code of this API is the coordinator's (KIP-98)."""
+def refuse(_request: InitProducerIdRequest, _caller: Caller, error: KafkaError) -> InitProducerIdResponse:
+    """Answer with the error; the code that every producer tries again by itself is the one of Kafka's own broker.
+
+    A code that sends it to look for its coordinator would not do: without a transactional id it has none, and Java's
+    producer fails at the attempt.
+    """
     code = error.code
     if code is ErrorCode.KAFKA_STORAGE_ERROR:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return InitProducerIdResponse(error_code=code, producer_epoch=-1)

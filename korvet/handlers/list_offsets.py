@@ -73,7 +73,7 @@ def _answers(
     return [next(remaining) if isinstance(each, Question) else each for each in places], fenced
 
 
-def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+def refuse(request: ListOffsetsRequest, _caller: Caller, error: KafkaError) -> ListOffsetsResponse:
     """Answer every partition with the error."""
     topics = [
         ListOffsetsTopicResponse(

@@ -44,7 +44,7 @@ def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> Metadata
     )
 
 
-def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> MetadataResponse:
     """Answer every topic asked for with the error; version 13 carries it for the whole response too."""
     # A null name is legal only in the versions that can ask for an id; an empty one is in all.
     topics = [_failed(topic.name or "", topic.topic_id, error) for topic in request.topics or ()]

@@ -44,7 +44,9 @@ def handle(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+def refuse(
+    request: OffsetForLeaderEpochRequest, _caller: Caller, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
     """Answer every partition with the error."""
     topics = [
         OffsetForLeaderTopicResult(

@@ -64,7 +64,7 @@ def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse 
     return ProduceResponse(responses=responses)
 
 
-def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+def refuse(request: ProduceRequest, _caller: Caller, error: KafkaError) -> ProduceResponse | None:
     """Answer every partition with the error."""
     if request.acks == 0:
         _close_on_failure([error])

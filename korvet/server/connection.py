@@ -19,7 +19,7 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.server import metrics
 from korvet.server.budget import ByteBudget, OverBudgetError
-from korvet.server.dispatch import Dispatcher, Exchange, Refusal
+from korvet.server.dispatch import Dispatcher, Exchange, FaultError, Refusal
 from korvet.server.frames import Frame, FrameReader, Limits
 
 _log = Log(__name__)
@@ -67,6 +67,8 @@ class Connection:
         except OverBudgetError as error:
             reason = "over budget"
             _log.warning("connection closed", peer=self._peer, reason=str(error))
+        except FaultError:
+            reason = "fault"
         except TimeoutError:
             idle = self._frames.waiting
             reason = "idle" if idle else "slow"

@@ -2,7 +2,8 @@
 
 Knows the four fates of an error: a peer that broke the protocol loses its connection (ProtocolError passes through);
 a rule that said no, and a Redis that is away, are answered with their code; a mistake of ours is logged once with its
-traceback and answered with UNKNOWN_SERVER_ERROR. Nothing of sockets.
+traceback and answered with UNKNOWN_SERVER_ERROR, or where not even that can be said (FaultError) by closing. Nothing of
+sockets.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _log = Log(__name__)
 _API_VERSIONS = api_versions.REQUEST.api.key
 
 
+class FaultError(Exception):
+    """A mistake of ours, which the log tells of, leaves no response to send: the connection is to be closed."""
+
+
 class Exchange:
     """A request that has begun: what is left to do is to wait for what it asked of others, and to answer.
 
@@ -34,11 +39,11 @@ class Exchange:
     __slots__ = (
         "_api",
         "_begun",
+        "_caller",
         "_finish",
         "_flexible",
         "_handler",
         "_header",
-        "_peer",
         "_request",
         "overlaps",
     )
@@ -50,15 +55,14 @@ class Exchange:
         self._handler = handler
         self._header = header
         self._request = request
-        self._peer = peer
+        self._caller = Caller(header.client_id, peer, header.api_version)
         self._begun = time.monotonic()
         self._finish: Callable[[], Message | None] = lambda: None
         self.overlaps = handler.begin is not None
 
     def begin(self, broker: Broker) -> None:
         """Begin what can begin before it is this request's turn to be answered."""
-        caller = Caller(self._header.client_id, self._peer, self._header.api_version)
-        handler, request = self._handler, self._request
+        handler, request, caller = self._handler, self._request, self._caller
         if handler.begin is None:
             self._finish = partial(handler.handle, request, caller, broker)
             return
@@ -72,20 +76,31 @@ class Exchange:
     def answer(self) -> list[Buffer] | None:
         """Wait for the response and return its chunks, or None where none is to be sent.
 
-        Raises ProtocolError where the connection is to be closed; every other error becomes a response.
+        Raises ProtocolError or FaultError where the connection is to be closed; every other error becomes a response.
         """
         code = ErrorCode.NONE
-        response: Message | None
         try:
-            response = self._finish()
+            chunks = self._encode(self._finish())
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
             refusal = self._refusal(error)
             code = refusal.code
-            response = self._handler.refuse(self._request, refusal)
+            chunks = self._refuse(refusal)
         metrics.REQUESTS.labels(self._api, code.name).inc()
         metrics.REQUEST_DURATION.labels(self._api).observe(time.monotonic() - self._begun)
+        return chunks
+
+    def _refuse(self, refusal: KafkaError) -> list[Buffer] | None:
+        try:
+            return self._encode(self._handler.refuse(self._request, self._caller, refusal))
+        except ProtocolError:
+            raise
+        except Exception as error:
+            self._log_fault("refusal failed")
+            raise FaultError from error
+
+    def _encode(self, response: Message | None) -> list[Buffer] | None:
         if response is None:
             return None
         header, api = self._header, self._handler.request.api
@@ -98,16 +113,16 @@ class Exchange:
         if isinstance(error, KafkaError):
             if isinstance(error, StorageUnavailableError):
                 metrics.REDIS_UNAVAILABLE.inc()
-                _log.warning("Redis unavailable", api=self._api, peer=self._peer, error=error.message)
+                _log.warning("Redis unavailable", api=self._api, peer=self._caller.peer, error=error.message)
             return error
-        _log.exception(
-            "request failed",
-            api=self._api,
-            version=self._header.api_version,
-            peer=self._peer,
-            client_id=self._header.client_id,
-        )
+        self._log_fault("request failed")
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")
+
+    def _log_fault(self, event: str) -> None:
+        caller = self._caller
+        _log.exception(
+            event, api=self._api, version=caller.version, peer=caller.peer, client_id=caller.client_id
+        )
 
 
 class Refusal:

@@ -244,3 +244,19 @@ def test_an_existing_stream_is_adopted_as_the_log(client: Client, topic: str, st
     from tests.support.batches import values
 
     assert values(client.fetch(topic).records) == [b"before"]
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_what_is_said_of_very_long_names_has_room_in_the_answer(
+    client: Client, topic: str, version: int
+) -> None:
+    long = "x" * 32_767
+    twice = create(client, wish(long), wish(long), version=version)
+    assert [(each.name, each.error_code) for each in twice] == [(long, ErrorCode.INVALID_REQUEST)]
+    unknown = create(client, wish(topic, configs={long: long}), version=version)
+    far = create(client, wish(topic, -1, -1, assignments=[(0, list(range(100_000)))]), version=version)
+    assert [each.error_code for each in unknown + far] == [
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ]
+    assert all(0 < len(each.error_message) <= 1000 for each in twice + unknown + far)

@@ -6,14 +6,17 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from gevent import socket
 
+from korvet.config import Settings
 from korvet.errors import ErrorCode, KafkaError, ProtocolError
 from korvet.handlers import HANDLERS, describe_cluster, init_producer_id
 from korvet.handlers.handler import Broker as Parts
-from korvet.handlers.handler import Handler
+from korvet.handlers.handler import Caller, Handler
+from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -32,7 +35,11 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from korvet.protocol.schema import Message
+from korvet.server.budget import ByteBudget
+from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
+from korvet.server.frames import Limits
+from tests.protocol.samples import sample
 from tests.support import processes
 from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker
@@ -149,12 +156,15 @@ def test_without_redis_a_producer_without_acks_is_closed(broker: Broker, client:
         assert client.is_closed_by_broker()
 
 
-def test_a_failed_init_producer_id_is_the_coordinators() -> None:
-    refused = init_producer_id.refuse(
-        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), KafkaError(AWAY, "away")
-    )
-    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+def test_a_failed_init_producer_id_is_tried_again_without_looking_for_a_coordinator() -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    refused = init_producer_id.refuse(request, caller(5), KafkaError(AWAY, "away"))
+    assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert isinstance(refused, InitProducerIdResponse)
+
+
+def caller(version: int) -> Caller:
+    return Caller("client", "peer", version)
 
 
 def broken(_request: Message, _caller: object, _broker: Parts) -> Message:
@@ -168,8 +178,6 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.DEBUG):
         chunks = Dispatcher(handlers, nothing).begin(request_frame(request, 2)[4:], "peer").answer()
     assert chunks is not None
-    from korvet.protocol.compile import decode
-
     answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in (answer.error_message or "")
@@ -178,23 +186,61 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     assert record.levelno == logging.ERROR
 
 
+def unsayable(_request: Message, _caller: object, _error: KafkaError) -> Message:
+    return DescribeClusterResponse(error_message=cast("str", 5), cluster_id="")
+
+
+def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refused(_request: Message, _caller: object, _broker: Parts) -> Message:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
+
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, refused, unsayable)}
+    nothing: Any = None
+    ours, theirs = socket.socketpair()
+    with theirs, caplog.at_level(logging.INFO):
+        settings = Settings()
+        budget = ByteBudget(settings.queued_max_request_bytes)
+        connection = Connection(ours, "peer", Dispatcher(handlers, nothing), Limits.of(settings), budget)
+        theirs.sendall(request_frame(request, 2))
+        connection.serve()
+        assert theirs.recv(1) == b""
+    [record] = caplog.records
+    assert record.exc_info is not None
+
+
+def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def unencodable(request: Message, caller: Caller, _broker: Parts) -> Message:
+        return unsayable(request, caller, KafkaError(AWAY))
+
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, unencodable, describe_cluster.refuse)}
+    nothing: Any = None
+    chunks = Dispatcher(handlers, nothing).begin(request_frame(request, 2)[4:], "peer").answer()
+    assert chunks is not None
+    answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(caplog.records) == 1
+
+
 def test_a_broken_protocol_is_left_to_the_connection() -> None:
     nothing: Any = None
     with pytest.raises(ProtocolError, match="API key 999"):
         Dispatcher(HANDLERS, nothing).begin(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
 
 
-@pytest.mark.parametrize("variant", ["filled", "null"])
+@pytest.mark.parametrize("variant", ["filled", "null", "plain"])
 def test_every_handler_can_refuse_in_every_version(variant: str) -> None:
     """A refusal that cannot be encoded would close the connection, with a traceback, for a Redis that is away."""
-    from korvet.protocol.compile import encode
-    from tests.protocol.samples import sample
-
     for handler in HANDLERS.values():
         first, last = handler.request.api.versions
         for version in range(first, last + 1):
             request = sample(handler.request, version, variant)
             with contextlib.suppress(ProtocolError):  # a Produce request without acks has no response
-                response = handler.refuse(request, KafkaError(AWAY, "away"))
+                response = handler.refuse(request, caller(version), KafkaError(AWAY, "away"))
                 assert response is not None
                 assert encode(response, version)
