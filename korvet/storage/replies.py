@@ -39,6 +39,10 @@ class RespError(Exception):
         self.message = message
 
 
+class ReadOnlyError(StorageUnavailableError):
+    """The server is a replica: one that was the master may be so no more, and its name lead to another by now."""
+
+
 ReplyError: TypeAlias = RespError | KafkaError
 Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
 
@@ -50,7 +54,8 @@ def error_of(text: str) -> ReplyError:
         return KafkaError(_CODES[name], message)
     reason = _UNAVAILABLE.get(name)
     if reason is not None:
-        return StorageUnavailableError(f"Redis refused: {reason} ({text})")
+        kind = ReadOnlyError if name == "READONLY" else StorageUnavailableError
+        return kind(f"Redis refused: {reason} ({text})")
     return RespError(name, message)
 
 

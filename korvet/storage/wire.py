@@ -5,7 +5,8 @@ flight; nothing of commands, reconnecting or sockets.
 
 Redis answers in the order of the requests, so a slot per request in a queue is all the bookkeeping. A caller
 that gives up (its own time-out, or it is killed) leaves its slot behind; the reply, when it comes, is dropped
-there. A connection on which nothing at all was heard for a whole time-out while a reply was due is given up.
+there. A connection on which nothing at all was heard for a whole time-out while a reply was due is given up, and so is
+one to a master that has become a replica: after a failover its name leads elsewhere, but this connection does not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from gevent.hub import Waiter, get_hub
 
 from korvet.errors import StorageUnavailableError
 from korvet.storage.link import Link
-from korvet.storage.replies import Reply
+from korvet.storage.replies import ReadOnlyError, Reply
+
+# A connection to a replica is given up no sooner: where the address leads to the same replica again, once in this time.
+_READ_ONLY_S_MIN = 1.0
 
 _UNKNOWN = "what was asked may or may not have been done"
 
@@ -100,6 +104,7 @@ class Wire:
         "_fifo",
         "_hub",
         "_link",
+        "_made_at",
         "_name",
         "_room",
         "_timeout_s",
@@ -112,6 +117,7 @@ class Wire:
         self._hub = get_hub()
         self._fifo: deque[_Slot] = deque()
         self._check_at = inf
+        self._made_at = time.monotonic()
         self._timer = self._hub.loop.timer(0)
         self._link = Link(connected, self._on_replies, self._on_lost)
 
@@ -143,12 +149,15 @@ class Wire:
     def _on_replies(self, replies: list[Reply]) -> None:
         fifo = self._fifo
         ready: list[tuple[Waiter[Reply], Reply]] = []
+        read_only = False
         for reply in replies:
             if not fifo:
                 self._link.lose(f"it sent what nobody had asked for: {str(reply)[:100]}")
                 break
             slot = fifo[0]
             answer: Reply = reply
+            if type(reply) is ReadOnlyError:
+                read_only = True
             if slot.count > 1:
                 slot.replies.append(reply)
                 if len(slot.replies) < slot.count:
@@ -161,6 +170,8 @@ class Wire:
         if ready:
             # One callback for all: what the woken greenlets ask next leaves in one write again.
             self._hub.loop.run_callback(_deliver, ready)
+        if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
+            self._link.lose("the server is a read-only replica")
 
     def _on_lost(self, reason: str) -> None:
         self._timer.stop()

@@ -177,6 +177,23 @@ def test_a_redis_that_is_away_fails_fast_and_is_found_again(redis_url: str, conn
     assert any("cannot be reached: Connection refused" in message for message in messages)
 
 
+def test_a_master_that_became_a_replica_is_left_for_whoever_has_its_name_now(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(network.url)
+    connection.call("SET", "k", "v")
+    raw_redis.replicaof("127.0.0.1", "1")
+    try:
+        # Not at the first refusal: a Redis that is a replica for good is not connected to all the time.
+        until(lambda: "READONLY" not in unavailable(connection, "SET", "k", "w") or network.connections > 1)
+        # What only reads goes on, over the new connection.
+        assert eventually(connection, "GET", "k") == b"v"
+    finally:
+        raw_redis.replicaof("NO", "ONE")
+    assert network.connections > 1
+    assert eventually(connection, "SET", "k", "x") == b"OK"
+
+
 def test_garbage_ends_the_connection_and_not_the_broker(network: Proxy, connect: Connect) -> None:
     connection = connect(network.url)
     connection.call("PING")
