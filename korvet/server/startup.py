@@ -17,6 +17,7 @@ import msgspec
 
 from korvet import logs
 from korvet.config import Address, Settings, parse_address
+from korvet.errors import ConfigError
 from korvet.server import binaries, data_dir, ports, redis_check, runtime_dir
 from korvet.server.embedded import EmbeddedServer
 from korvet.server.redis_check import ServerFacts
@@ -52,6 +53,9 @@ class Foundation:
 
 def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
+    if settings.replicas:
+        # A promise of durability that nobody keeps would be worse than none.
+        raise ConfigError("replicas: waiting for replicas (acks=all) is not built yet, only 0 is taken")
     given = settings
     embedded = None
     if not settings.redis_url:
