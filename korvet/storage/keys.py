@@ -25,6 +25,7 @@ class Keys:
         "probe",
         "probe_side",
         "producer_ids",
+        "replication_mark",
         "topic_changes",
         "topics",
         "topics_channel",
@@ -40,6 +41,7 @@ class Keys:
         self.topic_changes = f"{{{namespace}:topics}}:changes"
         self.topics_channel = f"{namespace}:topics"
         self.producer_ids = f"{namespace}:producer-ids"
+        self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"

@@ -1,0 +1,69 @@
+"""Waiting until Redis' replicas have what was appended: WAIT, on a connection of its own, shared by all who wait.
+
+Knows WAIT and what it counts; nothing of producers. WAIT speaks of the writes of its own connection only, and holds up
+whatever else that connection carries; so one small write goes before it, behind the appends, whose answers were there
+already: a replica that has this write has the appends.
+"""
+
+from __future__ import annotations
+
+import gevent
+from gevent.event import AsyncResult
+
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.storage.keys import Keys
+from korvet.storage.replies import RespError
+from korvet.storage.resp import Redis
+
+WAIT_SHARE = 0.8
+"""Of the connection's time-out: WAIT must have given up, and said so, before that."""
+
+
+class Replication:
+    """Confirms appends for one worker. `redis` carries nothing else; `timeout_ms` is its time-out."""
+
+    def __init__(self, redis: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
+        """`replicas` 0 confirms everything at once."""
+        self._redis = redis
+        self._key = keys.replication_mark
+        self._replicas = replicas
+        self._wait_ms = int(timeout_ms * WAIT_SHARE)
+        self._next: AsyncResult[int] | None = None
+        self._running = False
+
+    def confirm(self) -> bool:
+        """Wait until the replicas have everything that was written before; False where too few have in time.
+
+        Whoever comes while a round is under way shares the next one: its mark must lie behind the appends.
+        """
+        if not self._replicas:
+            return True
+        if self._next is None:
+            self._next = AsyncResult()
+        mine = self._next
+        if not self._running:
+            self._running = True
+            gevent.spawn(self._run)
+        held = mine.get()
+        return held is not None and held >= self._replicas
+
+    def _run(self) -> None:
+        """Do rounds for as long as somebody waits for one."""
+        try:
+            while (waiting := self._next) is not None:
+                self._next = None
+                waiting.set(self._round())
+        finally:
+            self._running = False
+
+    def _round(self) -> int:
+        """Return how many replicas have all that was written so far; none where Redis cannot say."""
+        try:
+            written, held = self._redis.pipeline(
+                [("SET", self._key, "1"), ("WAIT", self._replicas, self._wait_ms)],
+            )
+        except StorageUnavailableError:
+            return 0
+        if isinstance(written, RespError | KafkaError) or not isinstance(held, int):
+            return 0
+        return held
