@@ -136,7 +136,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         16_777_216
     )
     queued_max_request_bytes: Annotated[
-        int, About("Bytes of requests being read or served in one worker; more wait unread.", 1024, INT64_MAX)
+        int,
+        About(
+            "Bytes of requests in one worker, and as many of their records decoded; more wait.",
+            1024,
+            INT64_MAX,
+        ),
     ] = 268_435_456
     record_decompressed_max_bytes: Annotated[
         int, About("Largest size of a record batch once decompressed.", least=1024)

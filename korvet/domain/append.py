@@ -6,7 +6,10 @@ fence are decided by the append script (KIP-98, KIP-360).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,10 +18,22 @@ from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
+from korvet.storage.log_append import Appending
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Append, AppendBatch, Appended, Partition
 
 Result = Appended | KafkaError
+
+
+RECORD_BYTES = 250
+"""What a decoded record takes beside its bytes: its objects, and its arguments for Redis (measured)."""
+
+
+class Memory(NamedTuple):
+    """Who is told of the bytes that are decoded, and after how many the first of them are to be sent."""
+
+    hold: Callable[[int], None]
+    bytes_max: int
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -27,6 +42,110 @@ class Delivery(msgspec.Struct, frozen=True):
     find: Callable[[], Topic]
     partition: int
     records: bytes | bytearray | memoryview | None
+
+
+class _Sending(NamedTuple):
+    """What is on its way: places among the deliveries, the bytes decoded for them, and who knows the answers."""
+
+    places: list[int]
+    appends: list[Append | AppendBatch]
+    size_bytes: int
+    appending: Appending
+
+
+class Delivering:
+    """Deliveries on their way to the log, from their sending to what became of each.
+
+    `in_order` says whether appends that begin from now on are written behind these. They are not where some are still
+    to be sent, or had to be sent again; the latter may come to what was begun after these too, so nothing else is to
+    begin then before all that has begun is finished.
+    """
+
+    def __init__(
+        self,
+        deliveries: Sequence[Delivery],
+        log: LogStore,
+        topics: Topics,
+        prepare: Callable[[Delivery], tuple[Append | AppendBatch, int]],
+        memory: Memory,
+    ) -> None:
+        """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`."""
+        self._deliveries = deliveries
+        self._log, self._topics, self._prepare, self._memory = log, topics, prepare, memory
+        self._results: list[Result | None] = [None] * len(deliveries)
+        self._left = deque(range(len(deliveries)))
+        self._fenced: dict[int, Partition] = {}
+        self._early: list[int] = []
+        self._sending: _Sending | None = None
+        self.in_order = True
+        self._send()
+
+    def finish(self) -> list[Result]:
+        """Wait for the answers, and return what became of each delivery, in order; to be called once.
+
+        A topic that was deleted and made anew since this worker last looked is fenced by its id; it is looked up once
+        more and the append repeated, which is safe since the fence wrote nothing. So is an append that came too early:
+        what it was to follow had to be sent again meanwhile (KIP-98 lets nothing pass out of order).
+        """
+        self._receive_all()
+        repeated = sorted([*self._fenced, *self._early])
+        if repeated and self._found_again():
+            self.in_order = False
+            self._left.extend(repeated)
+            self._send()
+            self._receive_all()
+        return [result for result in self._results if result is not None]
+
+    def _found_again(self) -> bool:
+        try:
+            if self._fenced:
+                self._topics.look_again(self._fenced.values())
+        except KafkaError:
+            return False  # others were written: the answers that there are must do
+        return True
+
+    def _receive_all(self) -> None:
+        self._receive()
+        while self._left:
+            self._send()
+            self._receive()
+
+    def _send(self) -> None:
+        places: list[int] = []
+        appends: list[Append | AppendBatch] = []
+        taken = 0
+        while self._left and taken < self._memory.bytes_max:
+            place = self._left.popleft()
+            try:
+                append, size_bytes = self._prepare(self._deliveries[place])
+            except KafkaError as error:
+                # Anew, without the frames it came through: they hold the request and all that was decompressed of
+                # it, and with the results in them a circle, which only the garbage collector would open.
+                self._results[place] = KafkaError(error.code, error.message)
+                continue
+            places.append(place)
+            appends.append(append)
+            taken += size_bytes
+            self._memory.hold(size_bytes)
+        appending = self._log.begin_append(appends)
+        self.in_order = self.in_order and appending.in_order and not self._left
+        self._sending = _Sending(places, appends, taken, appending)
+
+    def _receive(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is None:
+            return
+        for place, append, result in zip(
+            sending.places, sending.appends, sending.appending.finish(), strict=True
+        ):
+            self._results[place] = result
+            if isinstance(result, KafkaError):
+                if result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self._fenced[place] = append.partition
+                elif result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    self._early.append(place)
+        self.in_order = self.in_order and sending.appending.in_order
+        self._memory.hold(-sending.size_bytes)
 
 
 class Appender:
@@ -38,66 +157,30 @@ class Appender:
         self._topics = topics
 
     def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
-        """Append each delivery; returns what became of each, in order.
+        """Append each delivery; returns what became of each, in order. See `begin`."""
+        return self.begin(deliveries, zstd_known=zstd_known).finish()
 
-        `zstd_known` says that the producer's version may send zstd (KIP-110). A topic that was deleted and made anew
-        since this worker last looked is fenced by its id; it is looked up once more and the append repeated, which is
-        safe since the fence wrote nothing.
-        """
-        return self.begin(deliveries, zstd_known=zstd_known)()
-
-    def begin(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> Callable[[], list[Result]]:
-        """Check, decode and send as `append` does; what is returned waits for the answers, and must be called.
+    def begin(
+        self,
+        deliveries: Sequence[Delivery],
+        *,
+        zstd_known: bool,
+        hold: Callable[[int], None] = lambda _size: None,
+    ) -> Delivering:
+        """Check, decode and send; what is returned waits for the answers, and must be finished.
 
         Appends that are begun one after the other are written in that order; their answers are to be waited for in
-        the same order.
+        the same order (see Delivering.in_order). `zstd_known` says that the producer's version may send zstd
+        (KIP-110). `hold` is told of the bytes that are decoded, and, negative, of those no longer needed.
         """
-        results: list[Result | None] = [None] * len(deliveries)
-        sent = self._send(deliveries, results, zstd_known=zstd_known)
+        memory = Memory(hold, self._settings.record_decompressed_max_bytes)
+        return Delivering(deliveries, self._log, self._topics, partial(self._prepare, zstd_known), memory)
 
-        def finish() -> list[Result]:
-            fenced = sent()
-            if fenced:
-                self._topics.look_again(fenced.values())
-                for place in fenced:
-                    results[place] = None
-                self._send(deliveries, results, zstd_known=zstd_known)()
-            return [result for result in results if result is not None]
+    def _prepare(self, zstd_known: bool, delivery: Delivery) -> tuple[Append | AppendBatch, int]:  # noqa: FBT001
+        """Check a delivery and make it what the log takes; returns also what that takes of memory, in bytes.
 
-        return finish
-
-    def _send(
-        self, deliveries: Sequence[Delivery], results: list[Result | None], *, zstd_known: bool
-    ) -> Callable[[], dict[int, Partition]]:
-        """Send what `results` has no answer for; what is returned fills these places.
-
-        It returns the places of the partitions that the log does not know, and these.
+        Raises KafkaError with what is wrong.
         """
-        places: list[int] = []
-        appends: list[Append | AppendBatch] = []
-        for place, delivery in enumerate(deliveries):
-            if results[place] is None:
-                try:
-                    appends.append(self._prepare(delivery, zstd_known=zstd_known))
-                    places.append(place)
-                except KafkaError as error:
-                    # Anew, without the frames it came through: they hold the request and all that was decompressed
-                    # of it, and with the results in them a circle, which only the garbage collector would open.
-                    results[place] = KafkaError(error.code, error.message)
-        written = self._log.begin_append(appends)
-
-        def fill() -> dict[int, Partition]:
-            fenced = {}
-            for place, append, result in zip(places, appends, written(), strict=True):
-                results[place] = result
-                if _is_unknown(result):
-                    fenced[place] = append.partition
-            return fenced
-
-        return fill
-
-    def _prepare(self, delivery: Delivery, *, zstd_known: bool) -> Append | AppendBatch:
-        """Check a delivery and make it what the log takes; raises KafkaError with what is wrong."""
         topic, partition = self._topics.partition(delivery.find, delivery.partition)
         batch = produced_batch(delivery.records, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
@@ -106,8 +189,8 @@ class Appender:
         if partition.format == "batch":
             return self._whole(topic, partition, batch)
         header = batch.header
-        records = batch.records(self._settings.record_decompressed_max_bytes)
-        return Append(
+        records, plain_bytes = batch.decode(self._settings.record_decompressed_max_bytes)
+        append = Append(
             partition=partition,
             records=records,
             at_rest=topic.config.at_rest,
@@ -117,19 +200,22 @@ class Appender:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
+        return append, plain_bytes + RECORD_BYTES * len(records)
 
-    def _whole(self, topic: Topic, partition: Partition, batch: ProducedBatch) -> AppendBatch:
+    def _whole(self, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic's compression.type names another codec."""
         config = topic.config
+        made_bytes = 0
         if config.recompress and batch.header.codec != config.codec:
             batch = batch.recompressed(config.codec, self._settings.record_decompressed_max_bytes)
+            made_bytes = batch.header.size_bytes
         header = batch.header
         if header.size_bytes > config.max_message_bytes:
             message = (
                 f"the batch has {header.size_bytes} bytes in the topic's codec, more than max.message.bytes"
             )
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        return AppendBatch(
+        append = AppendBatch(
             partition=partition,
             batch=batch.view,
             codec=header.codec,
@@ -140,7 +226,4 @@ class Appender:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
-
-
-def _is_unknown(result: Result) -> bool:
-    return isinstance(result, KafkaError) and result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return append, made_bytes

@@ -5,7 +5,7 @@ Knows which APIs are served: `HANDLERS` is the table that dispatch uses and ApiV
     REQUEST            the request's class, whose `api` says key and versions
     handle(request, caller, broker)  -> the response, or None where none is to be sent
     refuse(request, caller, error)   -> the response that says so of a whole request
-    begin(request, caller, broker)   -> what waits and then gives the response; only where that pays (Handler)
+    begin(request, caller, broker)   -> the request under way (Begun); only where that pays (Handler)
 """
 
 from __future__ import annotations

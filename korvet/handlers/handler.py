@@ -6,7 +6,7 @@ Knows types only. `Broker` is what one worker is made of; it is built once, in t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,11 +22,15 @@ from korvet.protocol.schema import Api, Message
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent a request, and in which version of its API."""
+    """Who sent a request, and in which version of its API.
+
+    `hold` is told of the bytes that serving it takes beyond its frame, and, negative, of those no longer needed.
+    """
 
     client_id: str | None
     peer: str
     version: int
+    hold: Callable[[int], None] = lambda _size: None
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +46,25 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIds
 
 
+class Begun(Protocol):
+    """A request under way."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether what begins from now on takes effect after this. Once it does not, finish all that has begun."""
+
+    def finish(self) -> Message | None:
+        """Wait, and return the response; to be called once."""
+
+
 class Handler(msgspec.Struct, frozen=True):
     """One row of the dispatch table; the functions take the request class of their own module.
 
     `begin`, where there is one, does all but wait for Redis: the next request of the connection may begin meanwhile.
-    What it returns waits, and gives the response. A handler without it begins when it is its turn to answer.
+    A handler without it begins when it is its turn to answer.
     """
 
     request: type[Message]
     handle: Callable[[Any, Caller, Broker], Message | None]
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
-    begin: Callable[[Any, Caller, Broker], Callable[[], Message | None]] | None = None
+    begin: Callable[[Any, Caller, Broker], Begun] | None = None

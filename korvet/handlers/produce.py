@@ -7,10 +7,9 @@ producer is refused: transactions are not supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from korvet.domain.append import Delivery, Result
+from korvet.domain.append import Delivering, Delivery, Result
 from korvet.errors import ErrorCode, KafkaError, ProtocolError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.produce import (
@@ -30,11 +29,26 @@ ACKS = (0, 1, -1)
 
 def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceResponse | None:
     """Append everything in the request, and answer for each partition; None for acks 0."""
-    return begin(request, caller, broker)()
+    return begin(request, caller, broker).finish()
 
 
-def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> Callable[[], ProduceResponse | None]:
-    """Check, decode and send everything in the request; what is returned waits for Redis and makes the answer."""
+class _Producing:
+    """A request whose records are on their way."""
+
+    def __init__(self, request: ProduceRequest, delivering: Delivering) -> None:
+        self._request = request
+        self._delivering = delivering
+
+    @property
+    def in_order(self) -> bool:
+        return self._delivering.in_order
+
+    def finish(self) -> ProduceResponse | None:
+        return _respond(self._request, self._delivering.finish())
+
+
+def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing:
+    """Check, decode and send what is in the request; what is returned waits for Redis and makes the answer."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     if request.transactional_id is not None:
@@ -46,8 +60,8 @@ def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> Callable[[
         else:
             find = partial(broker.topics.find, topic.name)
         deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
-    results = broker.appender.begin(deliveries, zstd_known=caller.version >= ZSTD_VERSION_FIRST)
-    return lambda: _respond(request, results())
+    zstd_known = caller.version >= ZSTD_VERSION_FIRST
+    return _Producing(request, broker.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.hold))
 
 
 def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse | None:

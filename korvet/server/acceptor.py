@@ -15,7 +15,7 @@ import gevent.socket
 from korvet.config import Address, Settings
 from korvet.logs import Log
 from korvet.server import metrics
-from korvet.server.budget import ByteBudget
+from korvet.server.budget import Budgets
 from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
 from korvet.server.frames import Limits
@@ -50,7 +50,7 @@ class Acceptor:
         self._dispatcher = dispatcher
         self._connections_max = settings.max_connections
         self._limits = Limits.of(settings)
-        self._budget = ByteBudget(settings.queued_max_request_bytes)
+        self._budgets = Budgets.of(settings.queued_max_request_bytes)
         self._connections: dict[Connection, gevent.Greenlet[..., None]] = {}
         self._refusing = False
 
@@ -103,7 +103,7 @@ class Acceptor:
         self._refusing = False
         client.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
         client.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
-        connection = Connection(client, peer, self._dispatcher, self._limits, self._budget)
+        connection = Connection(client, peer, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.inc()
         metrics.CONNECTIONS.inc()
         self._connections[connection] = gevent.spawn(self._run, connection)

@@ -1,18 +1,36 @@
-"""How many bytes of large requests a worker holds at once (queued.max.request.bytes).
+"""How many bytes of large requests a worker holds at once, and of what it decoded (queued.max.request.bytes).
 
 Knows numbers and who waits for them; nothing of connections. Bytes are charged as they arrive, never by the size that
 a peer announces: a peer that announces much and sends little takes nothing from others. Requests that have arrived in
 part could so wait for each other for ever; therefore the one that began first is never held back, and what is held
-may exceed the budget by that one.
+may exceed the budget by that one. How much a request will be decoded to nobody knows before: it waits until anything
+is free, and may then take more than that.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from gevent.event import Event
 
 
 class OverBudgetError(Exception):
     """The worker held too many bytes of requests for too long to take in more of this one."""
+
+
+class Budgets(NamedTuple):
+    """What bounds a worker's memory: the bytes of large requests, and what is decoded of produce requests.
+
+    They are two, so that peers who fill the first by sending slowly hold up no small request.
+    """
+
+    received: ByteBudget
+    decoded: ByteBudget
+
+    @classmethod
+    def of(cls, bytes_max: int) -> Budgets:
+        """Give each `bytes_max`."""
+        return cls(ByteBudget(bytes_max), ByteBudget(bytes_max))
 
 
 class ByteBudget:
@@ -42,6 +60,13 @@ class ByteBudget:
                 raise OverBudgetError(message)
         self._free -= size
 
+    def hold(self, charge: Charge, size: int) -> None:
+        """Take `size` bytes for `charge`, be they free or not; negative: give so many back."""
+        self._charges[charge] = None
+        self._free -= size
+        if size < 0:
+            self._returned.set()
+
     def give_back(self, charge: Charge, size: int) -> None:
         """End `charge`, which took `size` bytes."""
         self._charges.pop(charge, None)
@@ -64,6 +89,12 @@ class Charge:
         """Take `size` bytes more; raises OverBudgetError."""
         self._begun = True
         self._budget.take(self, size, self._wait_seconds)
+        self._taken += size
+
+    def hold(self, size: int) -> None:
+        """Take `size` bytes more, be they free or not; negative: give so many back."""
+        self._begun = True
+        self._budget.hold(self, size)
         self._taken += size
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from korvet.logs import Log
 from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.server import metrics
-from korvet.server.budget import ByteBudget, OverBudgetError
+from korvet.server.budget import Budgets, OverBudgetError
 from korvet.server.dispatch import Dispatcher, Exchange, FaultError, Refusal
 from korvet.server.frames import Frame, FrameReader, Limits
 
@@ -43,13 +43,13 @@ class Connection:
         peer: str,
         dispatcher: Dispatcher,
         limits: Limits,
-        budget: ByteBudget,
+        budgets: Budgets,
     ) -> None:
         self._socket = socket
         self._peer = peer
         self._dispatcher = dispatcher
         self._limits = limits
-        self._frames = FrameReader(socket, limits, budget)
+        self._frames = FrameReader(socket, limits, budgets)
         self._begun: deque[tuple[Frame, Exchange | Refusal]] = deque()
         self._draining = False
 
@@ -101,32 +101,41 @@ class Connection:
             return False
         try:
             self._begin(frame)
+            in_order = True
             while self._begun:
-                if self._begun[-1][1].overlaps and len(self._begun) < OVERLAPPING_MAX and not self._draining:
-                    following = self._frames.next_at_once()
-                    if following is not None:
-                        self._begin(following)
-                        continue
+                following = self._following() if in_order else None
+                if following is not None:
+                    self._begin(following)
+                else:
+                    in_order = self._answer() and in_order
+        except ProtocolError:
+            while self._begun:  # those before the bad one are answered still
                 self._answer()
+            raise
         finally:
             for left, _ in self._begun:  # none, unless something went wrong
                 left.close()
                 metrics.REQUESTS_IN_FLIGHT.dec()
         return True
 
+    def _following(self) -> Frame | None:
+        """Return the next request where it may begin now, and is here."""
+        if self._draining or len(self._begun) >= OVERLAPPING_MAX or not self._begun[-1][1].overlaps:
+            return None
+        return self._frames.next_at_once()
+
     def _begin(self, frame: Frame) -> None:
         metrics.RECEIVED_BYTES.inc(SIZE_BYTES + len(frame.data))
         try:
-            exchange = self._dispatcher.begin(frame.data, self._peer)
-        except ProtocolError:
+            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold)
+        except BaseException:
             frame.close()
-            while self._begun:  # those before the bad one are answered still
-                self._answer()
             raise
         self._begun.append((frame, exchange))
         metrics.REQUESTS_IN_FLIGHT.inc()
 
-    def _answer(self) -> None:
+    def _answer(self) -> bool:
+        """Answer the oldest; tells whether others may begin before those that have begun are answered."""
         frame, exchange = self._begun.popleft()
         try:
             response = exchange.answer()
@@ -135,6 +144,7 @@ class Connection:
             frame.close()
         if response is not None:
             self._send(response)
+        return exchange.overlaps
 
     def _send(self, chunks: Sequence[Buffer]) -> None:
         """Send a response: a small one joined, a large one as it lies in memory, without a copy.

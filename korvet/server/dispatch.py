@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import api_versions
-from korvet.handlers.handler import Broker, Caller, Handler
+from korvet.handlers.handler import Begun, Broker, Caller, Handler
 from korvet.logs import Log
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.decoding import Buffer
@@ -30,48 +31,57 @@ class FaultError(Exception):
     """A mistake of ours, which the log tells of, leaves no response to send: the connection is to be closed."""
 
 
-class Exchange:
-    """A request that has begun: what is left to do is to wait for what it asked of others, and to answer.
+class _Later(NamedTuple):
+    """A request of which nothing is under way before its turn to be answered."""
 
-    `overlaps` says that the next request of the connection may begin before this one is answered.
-    """
+    finish: Callable[[], Message | None]
+    in_order: bool
+
+
+class Exchange:
+    """A request that has begun: what is left to do is to wait for what it asked of others, and to answer."""
 
     __slots__ = (
         "_api",
         "_begun",
         "_caller",
-        "_finish",
-        "_flexible",
         "_handler",
         "_header",
         "_request",
-        "overlaps",
+        "_under_way",
     )
 
     def __init__(
-        self, api: str, handler: Handler, header: RequestHeader, request: Message, peer: str
+        self, api: str, handler: Handler, header: RequestHeader, request: Message, caller: Caller
     ) -> None:
         self._api = api
         self._handler = handler
         self._header = header
         self._request = request
-        self._caller = Caller(header.client_id, peer, header.api_version)
+        self._caller = caller
         self._begun = time.monotonic()
-        self._finish: Callable[[], Message | None] = lambda: None
-        self.overlaps = handler.begin is not None
+        self._under_way: Begun | _Later
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next request of the connection may begin before this one is answered.
+
+        Where this turns to false until it is answered, none may before all that have begun are.
+        """
+        return self._under_way.in_order
 
     def begin(self, broker: Broker) -> None:
         """Begin what can begin before it is this request's turn to be answered."""
         handler, request, caller = self._handler, self._request, self._caller
         if handler.begin is None:
-            self._finish = partial(handler.handle, request, caller, broker)
+            self._under_way = _Later(partial(handler.handle, request, caller, broker), in_order=False)
             return
         try:
-            self._finish = handler.begin(request, caller, broker)
+            self._under_way = handler.begin(request, caller, broker)
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - see answer
-            self._finish = partial(_raise, error)
+            self._under_way = _Later(partial(_raise, error), in_order=True)
 
     def answer(self) -> list[Buffer] | None:
         """Wait for the response and return its chunks, or None where none is to be sent.
@@ -80,7 +90,7 @@ class Exchange:
         """
         code = ErrorCode.NONE
         try:
-            chunks = self._encode(self._finish())
+            chunks = self._encode(self._under_way.finish())
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
@@ -147,8 +157,10 @@ class Dispatcher:
         self._broker = broker
         self._names = {key: _name(handler.request) for key, handler in handlers.items()}
 
-    def begin(self, frame: Buffer, peer: str) -> Exchange | Refusal:
-        """Begin to serve the request in `frame` (without its size).
+    def begin(
+        self, frame: Buffer, peer: str, hold: Callable[[int], None] = lambda _size: None
+    ) -> Exchange | Refusal:
+        """Begin to serve the request in `frame` (without its size); `hold` is told of the memory that takes (Caller).
 
         Raises ProtocolError where the connection is to be closed.
         """
@@ -161,7 +173,8 @@ class Dispatcher:
         if not first <= header.api_version <= last:
             return self._unsupported(header)
         request = decode(handler.request, header.api_version, frame, header.body)
-        exchange = Exchange(self._names[header.api_key], handler, header, request, peer)
+        caller = Caller(header.client_id, peer, header.api_version, hold)
+        exchange = Exchange(self._names[header.api_key], handler, header, request, caller)
         exchange.begin(self._broker)
         return exchange
 

@@ -15,7 +15,7 @@ from korvet.config import Settings
 from korvet.errors import ProtocolError
 from korvet.protocol.frame import REQUEST_HEADER_MIN, SIZE_BYTES, check_frame_size, peek_api, read_size
 from korvet.protocol.messages.produce import ProduceRequest
-from korvet.server.budget import ByteBudget, Charge
+from korvet.server.budget import Budgets, Charge
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once: a typical request comes whole, and a frame grows no faster than it arrives."""
@@ -51,26 +51,32 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """A request's bytes, without the size, and what they take of the budget until `close`."""
+    """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`."""
 
-    __slots__ = ("_charge", "data")
+    __slots__ = ("_decoded", "_received", "data")
 
-    def __init__(self, data: bytearray, charge: Charge) -> None:
+    def __init__(self, data: bytearray, received: Charge, decoded: Charge) -> None:
         self.data = data
-        self._charge = charge
+        self._received = received
+        self._decoded = decoded
+
+    def hold(self, size: int) -> None:
+        """Say that serving the request takes `size` bytes more, or, negative, less."""
+        self._decoded.hold(size)
 
     def close(self) -> None:
-        """Give back what the frame took of the budget: its request is answered."""
-        self._charge.close()
+        """Give back what the request took of the budgets: it is answered."""
+        self._received.close()
+        self._decoded.close()
 
 
 class FrameReader:
     """Reads the frames of one connection. `waiting` says that it waits for the first byte of one."""
 
-    def __init__(self, socket: gevent.socket.socket, limits: Limits, budget: ByteBudget) -> None:
+    def __init__(self, socket: gevent.socket.socket, limits: Limits, budgets: Budgets) -> None:
         self._socket = socket
         self._limits = limits
-        self._budget = budget
+        self._budgets = budgets
         self._received = bytearray()
         self.waiting = False
 
@@ -82,11 +88,17 @@ class FrameReader:
         size = self._read_size()
         if size is None:
             return None
-        charge = self._budget.charge(self._limits.receive)
+        produces = peek_api(self._received, SIZE_BYTES)[0] == ProduceRequest.api.key
+        received = self._budgets.received.charge(self._limits.receive)
+        decoded = self._budgets.decoded.charge(self._limits.receive)
         try:
-            return Frame(self._read_frame(size, charge if size > SMALL_FRAME_BYTES else None), charge)
+            data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
+            if produces:
+                decoded.add(1)  # waits for anything to be free
+            return Frame(data, received, decoded)
         except BaseException:
-            charge.close()
+            received.close()
+            decoded.close()
             raise
 
     def next_at_once(self) -> Frame | None:
@@ -103,7 +115,8 @@ class FrameReader:
             if len(self._received) > AHEAD_BYTES_MAX:
                 return None
         # Waiting for room here would be waiting for the requests that this connection has begun.
-        return self.next() if self._budget.has(len(self._received)) else None
+        budgets = self._budgets
+        return self.next() if budgets.received.has(len(self._received)) and budgets.decoded.has(1) else None
 
     def _complete(self) -> bool:
         received = self._received

@@ -46,6 +46,7 @@ class Appending:
         self._settle = settle
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, _Call] = {}
+        self._sent_again = False
         for position, append in enumerate(appends):
             try:
                 self._waiting[position] = _call(append)
@@ -53,10 +54,16 @@ class Appending:
                 self._outcomes[position] = error
         self._begin_wave()
 
+    @property
+    def in_order(self) -> bool:
+        """Whether appends begun from now on are written behind these: all have been sent, and none had to be again."""
+        return not (self._waiting or self._sent_again)
+
     def finish(self) -> list[_Outcome]:
         """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
         while self._wave:
             self._finish_wave()
+            self._sent_again = self._sent_again or bool(self._waiting)
             self._begin_wave()
         return [self._outcomes[position] for position in range(len(self._appends))]
 
@@ -83,6 +90,7 @@ class Appending:
         wave = self._wave
         for round_ in range(ROUNDS_MAX):
             if round_:
+                self._sent_again = True
                 self._replies = self._send()
             try:
                 replies = self._replies()

@@ -10,7 +10,7 @@ after it was served, and nothing behind an entry without an offset is served bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from korvet.errors import KafkaError
@@ -104,17 +104,16 @@ class LogStore:
         forgotten), INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR. StorageUnavailableError stands in the
         answers too: its batch may or may not have been written, and what others were answered stays true.
         """
-        return self.begin_append(appends)()
+        return self.begin_append(appends).finish()
 
-    def begin_append(
-        self, appends: Sequence[Append | AppendBatch]
-    ) -> Callable[[], list[Appended | KafkaError]]:
-        """Send the batches as `append` does; what is returned waits for the answers, and must be called.
+    def begin_append(self, appends: Sequence[Append | AppendBatch]) -> Appending:
+        """Send the batches as `append` does; what is returned waits for the answers, and must be finished.
 
-        Appends begun one after the other are written in that order, also where they have to be sent again: each is
-        when its answers are waited for, so these must be waited for in order too.
+        Appends begun one after the other are written in that order. Where some have to be sent again (`in_order` tells)
+        those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
+        in order, and nothing else begun before that.
         """
-        return Appending(self._redis, appends, self._settle).finish
+        return Appending(self._redis, appends, self._settle)
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
         """Read every partition, all in one round trip; answers stand in the same order.

@@ -17,8 +17,9 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages import MESSAGES
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import processes
-from tests.support.batches import CODECS, batch, compress, raw
+from tests.support.batches import CODECS, ZSTD, batch, compress, raw
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import ClosedByBrokerError, WireClient, frame, header, request_frame
@@ -271,3 +272,17 @@ def test_any_bytes_behind_a_header_are_answered_or_close_the_connection(broker: 
         with contextlib.suppress(ClosedByBrokerError):
             while client.receive_frame()[:4] != size(77):
                 pass
+
+
+def test_a_request_whose_batches_together_are_huge_is_taken_in_a_few_at_a_time(
+    broker: Broker, client: Client
+) -> None:
+    client.create("bombs", 40)
+    zeros = batch(bytes(30_000_000), codec=ZSTD)
+    data = [PartitionProduceData(index=index, records=zeros) for index in range(40)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="bombs", partition_data=data)]
+    )
+    [answer] = client.call(request, 8).responses
+    assert [each.error_code for each in answer.partition_responses] == [ErrorCode.NONE] * 40
+    assert max(memory_peak_bytes(pid) for pid in broker.worker_pids()) < MEMORY_BYTES_MAX

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import gevent
 import pytest
+from gevent import socket
 
-from korvet.server.budget import ByteBudget, OverBudgetError
+from korvet.config import Settings
+from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.server.budget import Budgets, ByteBudget, OverBudgetError
+from korvet.server.frames import FrameReader, Limits
+from tests.support.topic_client import produce_request
+from tests.support.wire_client import request_frame
 
 SOON, LATE = 0.05, 30.0
+PRODUCE = request_frame(produce_request("topic"), 8)
+METADATA = request_frame(MetadataRequest(topics=None), 8)
+
+
+class Reading(NamedTuple):
+    """A connection's reader, and the budgets it shares."""
+
+    reader: FrameReader
+    budgets: Budgets
+
+
+@contextlib.contextmanager
+def frames(budgets: Budgets | None = None) -> Iterator[tuple[Reading, Callable[[bytes], None]]]:
+    """Give a reader and the way to send to it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        shared = budgets or Budgets.of(500)
+        yield Reading(FrameReader(ours, Limits.of(Settings()), shared), shared), theirs.sendall
 
 
 def test_bytes_are_held_back_until_others_are_returned() -> None:
@@ -83,3 +109,40 @@ def test_a_greenlet_that_is_killed_while_it_waits_leaves_no_debt() -> None:
     killed.kill()
     first.close()
     budget.charge(SOON).add(100)
+
+
+def test_a_request_is_decoded_only_while_something_is_free() -> None:
+    with frames() as (first, send_first), frames(first.budgets) as (second, send_second):
+        send_first(PRODUCE)
+        held = first.reader.next()
+        assert held is not None
+        held.hold(1000)  # more than there was
+        send_second(PRODUCE)
+        waiting = gevent.spawn(second.reader.next)
+        gevent.sleep(0)
+        gevent.sleep(0)
+        assert not waiting.dead
+        send_first(PRODUCE)
+        assert first.reader.next_at_once() is None  # it would wait for the one that is held
+        with frames(first.budgets) as (third, send_third):
+            send_third(METADATA)
+            assert third.reader.next() is not None
+        held.close()
+        waited = waiting.get(timeout=LATE)
+        assert waited is not None
+        waited.close()
+
+
+def test_what_is_decoded_and_needed_no_longer_is_free_again() -> None:
+    budget = ByteBudget(100)
+    first, second = budget.charge(LATE), budget.charge(LATE)
+    first.hold(500)
+    waiting = gevent.spawn(second.add, 1)
+    gevent.sleep(0)
+    assert not waiting.dead
+    first.hold(-450)
+    waiting.get(timeout=LATE)
+    first.close()
+    second.close()
+    assert budget.has(100)
+    assert not budget.has(101)

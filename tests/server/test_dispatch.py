@@ -35,7 +35,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from korvet.protocol.schema import Message
-from korvet.server.budget import ByteBudget
+from korvet.server.budget import Budgets
 from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
 from korvet.server.frames import Limits
@@ -202,8 +202,8 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     ours, theirs = socket.socketpair()
     with theirs, caplog.at_level(logging.INFO):
         settings = Settings()
-        budget = ByteBudget(settings.queued_max_request_bytes)
-        connection = Connection(ours, "peer", Dispatcher(handlers, nothing), Limits.of(settings), budget)
+        budgets = Budgets.of(settings.queued_max_request_bytes)
+        connection = Connection(ours, "peer", Dispatcher(handlers, nothing), Limits.of(settings), budgets)
         theirs.sendall(request_frame(request, 2))
         connection.serve()
         assert theirs.recv(1) == b""

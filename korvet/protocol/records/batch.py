@@ -85,7 +85,11 @@ class ProducedBatch(NamedTuple):
     view: memoryview
 
     def records(self, bytes_max: int) -> list[Record]:
-        """Decode the records, `bytes_max` bytes of them uncompressed at the most.
+        """Decode the records, `bytes_max` bytes of them uncompressed at the most; errors as for `decode`."""
+        return self.decode(bytes_max)[0]
+
+    def decode(self, bytes_max: int) -> tuple[list[Record], int]:
+        """Decode the records as `records` does; returns also how many bytes they have uncompressed.
 
         Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD where an offset delta does not match
         its position.
@@ -108,10 +112,10 @@ class ProducedBatch(NamedTuple):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
             )
-        return cast("list[Record]", decoded)
+        return cast("list[Record]", decoded), len(payload)
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
-        """Return the same batch in another codec; `bytes_max` and errors as for `records`."""
+        """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""
         header, view = self
         payload = compress(codec, decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max))
         changed = with_payload(header, payload, codec)
