@@ -29,6 +29,10 @@ RECORD_BYTES = 250
 """What a decoded record takes beside its bytes: its objects, and its arguments for Redis (measured)."""
 
 
+SMALL_BYTES = 64 * 1024
+"""Up to so much is decoded without a word, as small requests are taken in."""
+
+
 class Memory(NamedTuple):
     """Who is told of the bytes that are decoded, and after how many the first of them are to be sent."""
 
@@ -45,11 +49,10 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class _Sending(NamedTuple):
-    """What is on its way: places among the deliveries, the bytes decoded for them, and who knows the answers."""
+    """What is on its way: places among the deliveries, and who knows the answers."""
 
     places: list[int]
     appends: list[Append | AppendBatch]
-    size_bytes: int
     appending: Appending
 
 
@@ -60,6 +63,21 @@ class Delivering:
     to be sent, or had to be sent again; the latter may come to what was begun after these too, so nothing else is to
     begin then before all that has begun is finished.
     """
+
+    __slots__ = (
+        "_deliveries",
+        "_early",
+        "_fenced",
+        "_held",
+        "_left",
+        "_log",
+        "_memory",
+        "_prepare",
+        "_results",
+        "_sending",
+        "_topics",
+        "in_order",
+    )
 
     def __init__(
         self,
@@ -76,6 +94,7 @@ class Delivering:
         self._left = deque(range(len(deliveries)))
         self._fenced: dict[int, Partition] = {}
         self._early: list[int] = []
+        self._held = 0
         self._sending: _Sending | None = None
         self.in_order = True
         self._send()
@@ -88,10 +107,9 @@ class Delivering:
         what it was to follow had to be sent again meanwhile (KIP-98 lets nothing pass out of order).
         """
         self._receive_all()
-        repeated = sorted([*self._fenced, *self._early])
-        if repeated and self._found_again():
+        if (self._fenced or self._early) and self._found_again():
             self.in_order = False
-            self._left.extend(repeated)
+            self._left.extend(sorted([*self._fenced, *self._early]))
             self._send()
             self._receive_all()
         return [result for result in self._results if result is not None]
@@ -126,10 +144,17 @@ class Delivering:
             places.append(place)
             appends.append(append)
             taken += size_bytes
-            self._memory.hold(size_bytes)
+        self._hold(taken)
         appending = self._log.begin_append(appends)
         self.in_order = self.in_order and appending.in_order and not self._left
-        self._sending = _Sending(places, appends, taken, appending)
+        self._sending = _Sending(places, appends, appending)
+
+    def _hold(self, size_bytes: int) -> None:
+        """Tell what is held now, instead of what was before, unless both are next to nothing."""
+        held = size_bytes if size_bytes > SMALL_BYTES else 0
+        if held != self._held:
+            self._memory.hold(held - self._held)
+            self._held = held
 
     def _receive(self) -> None:
         sending, self._sending = self._sending, None
@@ -145,7 +170,6 @@ class Delivering:
                 elif result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     self._early.append(place)
         self.in_order = self.in_order and sending.appending.in_order
-        self._memory.hold(-sending.size_bytes)
 
 
 class Appender:
@@ -171,7 +195,8 @@ class Appender:
 
         Appends that are begun one after the other are written in that order; their answers are to be waited for in
         the same order (see Delivering.in_order). `zstd_known` says that the producer's version may send zstd
-        (KIP-110). `hold` is told of the bytes that are decoded, and, negative, of those no longer needed.
+        (KIP-110). `hold` is told of the bytes that are decoded, and, negative, of those that make room for
+        others; the last are held until the request is answered.
         """
         memory = Memory(hold, self._settings.record_decompressed_max_bytes)
         return Delivering(deliveries, self._log, self._topics, partial(self._prepare, zstd_known), memory)

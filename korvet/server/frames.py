@@ -93,7 +93,7 @@ class FrameReader:
         decoded = self._budgets.decoded.charge(self._limits.receive)
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
-            if produces:
+            if produces and not self._budgets.decoded.has(1):
                 decoded.add(1)  # waits for anything to be free
             return Frame(data, received, decoded)
         except BaseException:
