@@ -16,6 +16,7 @@ from korvet.domain.cluster import Cluster
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
 from korvet.domain.producers import ProducerIds
+from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
 from korvet.errors import KafkaError
 from korvet.protocol.schema import Api, Message
@@ -44,6 +45,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: Fetcher
     offsets: Offsets
     producer_ids: ProducerIds
+    replicas: Replicas
 
 
 class Begun(Protocol):

@@ -1,6 +1,7 @@
 """Produce (key 0), versions 3-13: appends one record batch to each partition named.
 
-acks 0 gets no response, and a closed connection where something went wrong; acks 1 and all wait for the append.
+acks 0 gets no response, and a closed connection where something went wrong; acks 1 waits for the append, and acks all
+also for the replicas of Redis that the setting `replicas` asks for.
 Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110). A transactional
 producer is refused: transactions are not supported.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.domain.append import Delivering, Delivery, Result
+from korvet.domain.replicas import Replicas
 from korvet.errors import ErrorCode, KafkaError, ProtocolError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.produce import (
@@ -24,7 +26,8 @@ from korvet.protocol.wire import ZERO_UUID
 REQUEST = ProduceRequest
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 7
-ACKS = (0, 1, -1)
+ACKS_ALL = -1
+ACKS = (0, 1, ACKS_ALL)
 
 
 def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceResponse | None:
@@ -35,16 +38,20 @@ def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceRe
 class _Producing:
     """A request whose records are on their way."""
 
-    def __init__(self, request: ProduceRequest, delivering: Delivering) -> None:
+    def __init__(self, request: ProduceRequest, delivering: Delivering, replicas: Replicas) -> None:
         self._request = request
         self._delivering = delivering
+        self._replicas = replicas
 
     @property
     def in_order(self) -> bool:
         return self._delivering.in_order
 
     def finish(self) -> ProduceResponse | None:
-        return _respond(self._request, self._delivering.finish())
+        results = self._delivering.finish()
+        if self._request.acks == ACKS_ALL:
+            results = self._replicas.confirm(results)
+        return _respond(self._request, results)
 
 
 def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing:
@@ -61,7 +68,8 @@ def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing
             find = partial(broker.topics.find, topic.name)
         deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
-    return _Producing(request, broker.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.hold))
+    delivering = broker.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.hold)
+    return _Producing(request, delivering, broker.replicas)
 
 
 def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse | None:

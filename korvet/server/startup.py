@@ -53,9 +53,8 @@ class Foundation:
 
 def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
-    if settings.replicas:
-        # A promise of durability that nobody keeps would be worse than none.
-        raise ConfigError("replicas: waiting for replicas (acks=all) is not built yet, only 0 is taken")
+    if settings.replicas and not settings.redis_url:
+        raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     given = settings
     embedded = None
     if not settings.redis_url:

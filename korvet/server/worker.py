@@ -25,6 +25,7 @@ from korvet.domain.cluster import BrokerAddress, Cluster
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
 from korvet.domain.producers import ProducerIds
+from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
@@ -35,6 +36,7 @@ from korvet.server.slot import WorkerSlot
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.producer_store import ProducerStore
+from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
 from korvet.storage.subscriptions import Subscriptions
 from korvet.storage.topic_store import TopicStore
@@ -54,10 +56,11 @@ GC_THRESHOLD = 200_000
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """A worker's connections to Redis: small commands, large replies, and news of appends."""
+    """A worker's connections to Redis: small commands, large replies, waits for replicas, and news of appends."""
 
     redis: Redis
     reads: Redis
+    waits: Redis
     subscriptions: Subscriptions
 
     @classmethod
@@ -76,12 +79,13 @@ class Storage(msgspec.Struct, frozen=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
         )
-        return cls(client(), client(), subscriptions)
+        return cls(client(), client(), client(), subscriptions)
 
     def close(self) -> None:
         """Close all of them."""
         self.subscriptions.close()
         self.reads.close()
+        self.waits.close()
         self.redis.close()
 
 
@@ -123,6 +127,9 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
     )
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
+    replication = Replication(
+        storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
+    )
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
         settings=settings,
@@ -133,6 +140,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log, settings.record_decompressed_max_bytes),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+        replicas=Replicas(replication),
     )
 
 

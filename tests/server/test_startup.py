@@ -150,8 +150,8 @@ def test_a_redis_whose_memory_is_full_is_taken_again(raw_redis: redis.Redis, red
         raw_redis.config_set("maxmemory", 0)
 
 
-def test_waiting_for_replicas_is_refused_as_long_as_nobody_waits(tmp_path: Path, redis_url: str) -> None:
-    assert "replicas: " in refusal(tmp_path, f"redis.url={redis_url}", "replicas=1")
+def test_waiting_for_replicas_of_the_embedded_server_is_refused(tmp_path: Path) -> None:
+    assert "replicas: " in refusal(tmp_path, "replicas=1")
 
 
 def test_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import gevent
@@ -13,16 +12,10 @@ from korvet.storage.keys import Keys
 from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
 from tests.support import redis_servers
-from tests.support.processes import wait_until
+from tests.support.processes import free_port, wait_until
 
 KEYS = Keys("korvet")
 TIMEOUT_MS = 1500
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port: int = held.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,3 +56,10 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Send a signal to a process that may be gone."""
     if alive(pid):
         os.kill(pid, number)
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody holds now, for a server that cannot be told to take any."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port: int = held.getsockname()[1]
+        return port

@@ -1,6 +1,6 @@
 """A private Redis for the tests: the embedded server's program on a unix socket, another one's, or testcontainers'.
 
-TEST_KORVET_REDIS chooses: the path of a `redis-server` or `valkey-server`, or `docker`; by default the embedded server's.
+TEST_KORVET_REDIS chooses: the path of a `redis-server` or `valkey-server`, or `docker`; by default the embedded one's.
 Knows how to start, empty and stop one; the servers die with the test process (PDEATHSIG) even when it is killed.
 """
 

@@ -1,0 +1,46 @@
+"""Produce with acks=all where the setting `replicas` asks for one: by bytes, on a broker whose Redis has a replica."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from korvet.errors import ErrorCode
+from tests.support import redis_servers
+from tests.support.batches import batch
+from tests.support.broker import korvet_broker
+from tests.support.processes import free_port, wait_until
+from tests.support.topic_client import Client
+
+ALL, LEADER = -1, 1
+
+
+def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Path) -> None:
+    port = str(free_port())
+    with (
+        redis_servers.embedded_server(
+            "--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
+        ) as url,
+        korvet_broker(
+            tmp_path, f"--redis-url={url}", "--set", "replicas=1", "--set", "redis.timeout.ms=1500", workers=1
+        ) as broker,
+        Client(broker.address) as client,
+        redis.Redis.from_url(url) as master,
+    ):
+        plain: Any = master
+        client.create("orders")
+        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url:
+            with redis.Redis.from_url(replica_url) as replica:
+                held: Any = replica
+                wait_until(
+                    lambda: held.info("replication")["master_link_status"] == "up", "a replica in step"
+                )
+                assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
+                assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
+        short = client.produce("orders", batch(b"short"), acks=ALL)
+        assert short.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
+        written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
+        assert written == [b"held", b"short", b"leader"]
