@@ -31,14 +31,14 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
     ):
         plain: Any = master
         client.create("orders")
-        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url:
-            with redis.Redis.from_url(replica_url) as replica:
-                held: Any = replica
-                wait_until(
-                    lambda: held.info("replication")["master_link_status"] == "up", "a replica in step"
-                )
-                assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
-                assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
+        with (
+            redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
+            redis.Redis.from_url(replica_url) as replica,
+        ):
+            held: Any = replica
+            wait_until(lambda: held.info("replication")["master_link_status"] == "up", "a replica in step")
+            assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
+            assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
         short = client.produce("orders", batch(b"short"), acks=ALL)
         assert short.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
