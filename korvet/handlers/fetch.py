@@ -64,11 +64,17 @@ def _read(
     request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
 ) -> tuple[list[Found], list[Partition]]:
     """Read every partition, in the order of the request; returns also those that the log does not know."""
-    places: list[Wanted | Found] = [
-        _wanted(topic, partition, caller, broker)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+    places: list[Wanted | Found] = []
+    seen: set[tuple[str, bytes, int]] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            place = (topic.topic, topic.topic_id, partition.partition)
+            # No client asks so; it would be a way to have one large batch read and held ten thousand times.
+            twice = place in seen
+            seen.add(place)
+            places.append(
+                Found(error=ErrorCode.INVALID_REQUEST) if twice else _wanted(topic, partition, caller, broker)
+            )
     wanted = [each for each in places if isinstance(each, Wanted)]
     limits = Limits(
         # An error is answered at once.

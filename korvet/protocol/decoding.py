@@ -98,15 +98,20 @@ class DecoderSource(Source):
             self.line(f"{value} = {self.part(kind.cls)}")
         return value
 
-    def _length(self, name: str, code: str, *, nullable: bool, long: bool = False) -> str:
-        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`; `long` is above 127."""
+    def _length(
+        self, name: str, code: str, *, nullable: bool, long: bool = False, string: bool = False
+    ) -> str:
+        """Write the reading of a length or count: -1 or more, and -1 only if `nullable`; `long` is above 127.
+
+        That of a `string` is in flexible versions too no larger than an int16.
+        """
         length = self.name("n")
         if self.flexible:
             self.line(f"{length} = buf[pos]")
             self.line(f"if {length} < 128: pos += 1")
             if long:
                 self.line(f"elif buf[pos + 1] < 128: {length} += (buf[pos + 1] << 7) - 128; pos += 2")
-            self.line(f"else: {length}, pos = read_varint(buf, pos)")
+            self.line(f"else: {length}, pos = {'read_string_length' if string else 'read_varint'}(buf, pos)")
             self.line(f"{length} -= 1")
         else:
             layout, size = self.layout(code)
@@ -117,8 +122,9 @@ class DecoderSource(Source):
         return length
 
     def _sized(self, kind: Sized, name: str, value: str, *, nullable: bool) -> None:
+        string = kind.kind == "string"
         length = self._length(
-            name, "h" if kind.kind == "string" else "i", nullable=nullable, long=kind.kind == "records"
+            name, "h" if string else "i", nullable=nullable, long=kind.kind == "records", string=string
         )
         stop = self.name("stop")
         taken = {

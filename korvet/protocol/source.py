@@ -28,6 +28,7 @@ class Source:
             "varint": wire.encode_varint,
             "small": wire.SMALL_VARINTS,
             "read_varint": wire.decode_varint,
+            "read_string_length": wire.decode_string_length,
             "skip_tagged": wire.skip_tagged_fields,
             "short": wire.raise_short,
             "bad_length": wire.raise_length,

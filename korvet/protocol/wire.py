@@ -59,6 +59,9 @@ elements than its frame has bytes left, and this bounds what a large frame of ti
 TAGGED_FIELDS_MAX = 1024
 """Tagged fields of one block: no message defines more than a handful, and skipping millions takes seconds."""
 
+STRING_BYTES_MAX = 32767
+"""Bytes of a string in any version: what the int16 of the plain form holds, clients take of the compact form too."""
+
 UINT32_MAX = 0xFFFFFFFF
 
 VARINT_BYTES_MAX = 5
@@ -99,6 +102,17 @@ def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tupl
             return value, position + index + 1
     msg = "varint longer than 32 bits"
     raise ProtocolError(msg)
+
+
+def decode_string_length(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Decode the length of a compact string, plus one; returns it and the position behind it.
+
+    Raises ProtocolError where it is above STRING_BYTES_MAX, IndexError where the buffer ends first.
+    """
+    length, position = decode_varint(buffer, position)
+    if length > STRING_BYTES_MAX + 1:
+        raise_length("a string", length - 1)
+    return length, position
 
 
 def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:

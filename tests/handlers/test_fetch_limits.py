@@ -245,3 +245,13 @@ def test_many_consumers_of_one_partition_are_all_woken(
     finally:
         for consumer in consumers:
             consumer.close()
+
+
+def test_a_partition_named_twice_is_read_once(client: Client, topic: str) -> None:
+    client.create(topic)
+    client.append(topic, b"v")
+    request = fetch_request(topic)
+    request.topics += fetch_request(topic).topics
+    answer = client.call(request, 11)
+    found = [(each.error_code, values(each.records)) for one in answer.responses for each in one.partitions]
+    assert found == [(ErrorCode.NONE, [b"v"]), (ErrorCode.INVALID_REQUEST, [])]

@@ -15,9 +15,9 @@ from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import MESSAGES
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
-from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.schema import Api, Message, Part, rows
-from korvet.protocol.wire import ELEMENTS_MAX, TAGGED_FIELDS_MAX, int8, unsigned_varint
+from korvet.protocol.wire import ELEMENTS_MAX, STRING_BYTES_MAX, TAGGED_FIELDS_MAX, int8, unsigned_varint
 from tests.protocol import reference
 from tests.protocol.samples import LAST_OF_EACH_FORM, VERSIONS, sample
 
@@ -223,3 +223,11 @@ def test_the_records_of_a_fetch_stay_within_their_frame() -> None:
     damaged = content[: position - 4] + struct.pack(">i", len(content)) + content[position:]
     with pytest.raises(ProtocolError, match="ends at byte"):
         decode(FetchResponse, 11, damaged)
+
+
+def test_a_string_is_in_a_compact_form_no_longer_than_in_a_plain_one() -> None:
+    longest = MetadataRequest(topics=[MetadataRequestTopic(name="x" * STRING_BYTES_MAX)])
+    assert decode(MetadataRequest, 12, b"".join(encode(longest, 12))) == longest
+    longer = MetadataRequest(topics=[MetadataRequestTopic(name="x" * (STRING_BYTES_MAX + 1))])
+    with pytest.raises(ProtocolError, match="32768"):
+        decode(MetadataRequest, 12, b"".join(encode(longer, 12)))
