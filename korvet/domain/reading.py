@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Fetched, Partition, Read
+from korvet.storage.log_types import Bounds, Fetched, Partition, Read
 
 FIRST_COUNT = 32
 """Entries asked of a partition of which this worker has seen none yet."""
@@ -186,10 +186,7 @@ class Reader:
             wave = self._plan(reading, left, anything=anything)
             if not wave:
                 break
-            results = self._log.read(
-                [Read(each.wanted.partition, each.offset, each.entries) for each in wave]
-            )
-            for each, result in zip(wave, results, strict=True):
+            for each, result in self._look(wave):
                 answer = found[each.place]
                 try:
                     left = self._take(each, result, answer, left, first=not anything)
@@ -200,6 +197,17 @@ class Reader:
         for each in reading:
             if each.collector is not None and not found[each.place].error:
                 found[each.place].chunks = each.collector.finish()
+
+    def _look(self, wave: list[Reading]) -> list[tuple[Reading, Fetched | KafkaError]]:
+        """Read a wave; of a log of batches for which nothing is left only the bounds, since a batch may be large."""
+        bounded = [each for each in wave if not each.taking and each.wanted.partition.format == "batch"]
+        read = [each for each in wave if each.taking or each.wanted.partition.format != "batch"]
+        results = self._log.read([Read(each.wanted.partition, each.offset, each.entries) for each in read])
+        found = list(zip(read, results, strict=True))
+        if bounded:
+            ends = self._log.bounds([each.wanted.partition for each in bounded])
+            found += [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
+        return found
 
     def _plan(self, reading: list[Reading], left: int, *, anything: bool) -> list[Reading]:
         """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
@@ -276,3 +284,10 @@ class Reader:
         self._ends[stream] = end
         if entries:
             self._weights[stream] = max(1, size_bytes // entries)
+
+
+def _without_batches(reading: Reading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
+    if isinstance(bounds, KafkaError):
+        return bounds
+    start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
+    return Fetched(start, first, end, [], more=reading.offset < end)

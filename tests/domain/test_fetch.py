@@ -48,6 +48,20 @@ def test_the_budget_of_a_request_holds_from_the_first_fetch_on(
         assert all(each.high_watermark > each.log_start >= 0 for each in found)
 
 
+def test_batches_for_which_nothing_is_left_stay_in_redis(here: Domain, raw_redis: redis.Redis) -> None:
+    configs = {"storage.format": "batch", "storage.compression": "none"}
+    here.topics.create(NewTopic(name="orders", partitions=30, configs=configs))
+    for partition in range(30):
+        here.append("orders", b"x" * 100_000, partition=partition)
+    wanted = [here.wanted("orders", partition) for partition in range(30)]
+    here.fetch(*wanted)  # now it is known what they weigh
+    before = raw_redis.info("stats")["total_net_output_bytes"]
+    found = here.fetch(*wanted, bytes_max=250_000)
+    assert [bool(each.chunks) for each in found] == [True] * 2 + [False] * 28
+    assert {(each.high_watermark, each.log_start) for each in found} == {(1, 0)}
+    assert raw_redis.info("stats")["total_net_output_bytes"] - before < 1_000_000
+
+
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_everything_is_read_where_the_limits_allow_it(here: Domain, storage_format: str) -> None:
     filled(here, 10, 1, 10, storage_format)
