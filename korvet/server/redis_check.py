@@ -92,6 +92,8 @@ def prepare(settings: Settings) -> Settings:
         for script in scripts.every():
             client.script_load(script.source)
         _try_permissions(client, keys)
+        if settings.replicas:
+            client.wait(0, 1)
         if settings.cluster_id:
             return settings
         key = keys.cluster_id

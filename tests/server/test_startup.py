@@ -122,11 +122,21 @@ def test_a_redis_user_who_may_do_too_little_is_refused_with_what_is_missing(
     assert raw_redis.keys() == []
 
 
+def test_a_redis_user_who_may_not_wait_is_refused_where_replicas_are_waited_for(
+    raw_redis: redis.Redis, redis_url: str
+) -> None:
+    allow(raw_redis, "~*", "&*", "+@all", "-wait")
+    values = {"redis.url": redis_url.replace("://", "://u:p@", 1)}
+    redis_check.prepare(load(None, {}, values).settings)
+    with pytest.raises(ConfigError, match="wait"):
+        redis_check.prepare(load(None, {}, values | {"replicas": "1"}).settings)
+
+
 def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis, redis_url: str) -> None:
     # The list that README gives.
     allow(raw_redis, *readme_acl())
     login = redis_url.replace("://", "://u:p@", 1)
-    settings = load(None, {}, {"redis.url": login}).settings
+    settings = load(None, {}, {"redis.url": login, "replicas": "1"}).settings
     redis_check.check(settings, never, never)
     redis_check.prepare(settings)
 
