@@ -49,13 +49,11 @@ def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
     return [FIELD, batch]
 
 
-def read_batches(
-    entries: Sequence[Entry], end: int, decompressed_bytes_max: int
-) -> tuple[list[StoredBatch], int]:
+def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], int]:
     """Return the batches below offset `end`, and how many entries among them are none (written by others).
 
     Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE; ValueError, which names
-    the entry, for one that claims to be a batch and is none, or does not decompress within `decompressed_bytes_max`.
+    the entry, for one that claims to be a batch and is none, or does not decompress to the length in its header.
     """
     batches: list[StoredBatch] = []
     foreign = 0
@@ -73,7 +71,7 @@ def read_batches(
         header = BatchHeader._make(HEADER.unpack_from(batch))
         payload = memoryview(batch)[HEADER_BYTES:]
         if len(fields) > 2:  # noqa: PLR2004 - one field and its value
-            payload = memoryview(_plain(entry_id, fields, decompressed_bytes_max))
+            payload = memoryview(_plain(entry_id, fields, header.size_bytes - HEADER_BYTES))
         # What is served must be as long as it says: the batches of an answer are found by their lengths.
         if header.magic != MAGIC or header.size_bytes != HEADER_BYTES + len(payload):
             raise _damaged(entry_id, "not a batch of the length that it says")
@@ -89,7 +87,7 @@ def _plain(entry_id: bytes, fields: list[bytes], bytes_max: int) -> bytes:
         decompress(fields[1][HEADER_BYTES:], encoding, bytes_max) if marker == MARKER and not more else None
     )
     if plain is None:
-        raise _damaged(entry_id, "the batch does not decompress within record.decompressed.max.bytes")
+        raise _damaged(entry_id, "the batch does not decompress to the length that it says")
     return plain
 
 

@@ -192,7 +192,7 @@ class LogStore:
 
     def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:
         try:
-            batches, foreign = read_batches(entries, end, self._decompressed_bytes_max)
+            batches, foreign = read_batches(entries, end)
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise log_replies.malformed(partition.stream, f"an entry ({error})") from error
         if foreign:

@@ -13,12 +13,13 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from korvet.protocol.records.batch import HEADER as HEADER_STRUCT
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.storage.batch_entry import StoredBatch, batch_args, read_batches
 from korvet.storage.entry import Arg, AtRest, Entry
 from tests.storage.support import wire
 from tests.support import batches
-from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged
+from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of
 
 STREAM = "korvet:orders:0"
 LIMIT = 1 << 20
@@ -37,7 +38,7 @@ def flat(args: list[Arg]) -> list[bytes]:
 
 
 def read_one(*fields: bytes, entry_id: bytes = b"13-0") -> StoredBatch:
-    [found], foreign = read_batches([(entry_id, list(fields))], 2**53, LIMIT)
+    [found], foreign = read_batches([(entry_id, list(fields))], 2**53)
     assert foreign == 0
     return found
 
@@ -75,7 +76,7 @@ def test_every_byte_but_offset_and_epoch_survives_the_stream(
     client.delete(STREAM)
     client.execute_command("XADD", STREAM, f"{base + len(records)}-0", *args)
     entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)
-    found, foreign = read_batches(entries, 2**53, LIMIT)
+    found, foreign = read_batches(entries, 2**53)
     assert (foreign, [one.base_offset for one in found]) == (0, [base])
     assert found[0].next_offset == base + len(records)
     assert found[0].size_bytes == len(produced)
@@ -125,7 +126,7 @@ def test_a_batch_is_compressed_from_the_threshold_on(at_least: int, fields: int)
 
 def test_batches_are_read_up_to_the_end_and_no_further() -> None:
     entries: list[Entry] = [(b"%d-0" % end, [b"batch", forged(PRODUCED)]) for end in (3, 6, 9)]
-    found, foreign = read_batches(entries, 6, LIMIT)
+    found, foreign = read_batches(entries, 6)
     assert ([one.base_offset for one in found], foreign) == ([0, 3], 0)
 
 
@@ -140,7 +141,7 @@ def test_batches_are_read_up_to_the_end_and_no_further() -> None:
 )
 def test_entries_of_others_are_counted_and_left_out(entry: Entry) -> None:
     entries = [(b"3-0", [b"batch", PRODUCED]), entry, (b"9-0", [b"batch", PRODUCED])]
-    found, foreign = read_batches(entries, 2**53, LIMIT)
+    found, foreign = read_batches(entries, 2**53)
     assert ([one.base_offset for one in found], foreign) == ([0, 6], 1)
 
 
@@ -181,17 +182,26 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_batch_is_told_and_not_passed_on(name: str) -> None:
     with pytest.raises(ValueError, match="13-0"):
-        read_batches([(b"13-0", DAMAGED[name])], 2**53, LIMIT)
+        read_batches([(b"13-0", DAMAGED[name])], 2**53)
 
 
-def test_a_frame_of_exactly_the_limit_is_undone() -> None:
-    produced = batch(bytes(LIMIT // 2))
-    args = flat(batch_args(memoryview(produced), NONE, AtRest("lz4", 1)))
-    limit = len(produced) - HEADER_BYTES
-    [found], _ = read_batches([(b"1-0", args)], 2**53, limit)
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_frame_is_undone_to_the_length_in_the_header_whatever_that_is(codec: Any) -> None:
+    produced = batch(bytes(80 << 20))  # more than record.decompressed.max.bytes, as a topic may allow
+    args = flat(batch_args(memoryview(produced), NONE, AtRest(codec, 1)))
+    assert len(args[1]) < len(produced) // 100
+    [found], _ = read_batches([(b"1-0", args)], 2**53)
     assert found.size_bytes == len(produced)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_frame_that_holds_more_than_the_header_says_is_damaged(codec: Any) -> None:
+    produced = batch(bytes(LIMIT))
+    _, data, *marker = flat(batch_args(memoryview(produced), NONE, AtRest(codec, 1)))
+    header = headers_of(produced)[0]
+    shorter = HEADER_STRUCT.pack(*header._replace(batch_length=header.batch_length - 1))
     with pytest.raises(ValueError, match="1-0"):
-        read_batches([(b"1-0", args)], 2**53, limit - 1)
+        read_batches([(b"1-0", [b"batch", shorter + data[HEADER_BYTES:], *marker])], 2**53)
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
@@ -206,4 +216,4 @@ def test_a_batch_of_a_producers_codec_is_not_undone(codec: int) -> None:
 )
 def test_what_is_no_entry_is_told_by_one_of_the_declared_errors(entry: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, IndexError)):
-        read_batches([entry], 2**53, LIMIT)
+        read_batches([entry], 2**53)
