@@ -18,8 +18,12 @@ from korvet.protocol.records.compression import Codec
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Fetched, Partition, Read
 
-FIRST_COUNT = 32
-"""Entries asked of a partition of which this worker has seen none yet."""
+FIRST_COUNT = 8
+"""Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
+first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
+
+END_COUNT = 32
+"""Entries asked at the end of a log, where most likely nothing is, and else what came in since the last fetch."""
 
 COUNT_MAX = 1000
 """Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
@@ -158,7 +162,7 @@ class Reading(msgspec.Struct):
         wanted = self.wanted
         self.offset, self.room = wanted.offset, wanted.bytes_max
         worst = max(1, wanted.topic.config.max_message_bytes)
-        self.entries_max = min(COUNT_MAX, max(FIRST_COUNT, REPLY_BYTES_MAX // worst))
+        self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
 
 
 class Reader:
@@ -228,7 +232,8 @@ class Reader:
                 if each.bounded:
                     continue
             elif each.offset >= self._ends.get(stream, each.offset + 1):
-                each.entries = FIRST_COUNT  # at the end, where most likely nothing is
+                weight = self._weights.get(stream)
+                each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
             elif stream not in self._weights:
                 each.entries = FIRST_COUNT
                 planned += room
