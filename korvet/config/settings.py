@@ -144,8 +144,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 268_435_456
     record_decompressed_max_bytes: Annotated[
-        int, About("Largest size of a record batch once decompressed.", least=1024)
-    ] = 67_108_864
+        int,
+        About(
+            "Largest size of a record batch once decompressed; in format record it also bounds how long one append"
+            " holds Redis.",
+            least=1024,
+        ),
+    ] = 16_777_216
     fetch_max_bytes: Annotated[
         int, About("Largest fetch response, except for a single batch that is larger.", 1024)
     ] = 57_671_680
