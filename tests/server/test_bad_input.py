@@ -277,12 +277,12 @@ def test_any_bytes_behind_a_header_are_answered_or_close_the_connection(broker: 
 def test_a_request_whose_batches_together_are_huge_is_taken_in_a_few_at_a_time(
     broker: Broker, client: Client
 ) -> None:
-    client.create("bombs", 40)
-    zeros = batch(bytes(30_000_000), codec=ZSTD)
-    data = [PartitionProduceData(index=index, records=zeros) for index in range(40)]
+    client.create("bombs", 80)
+    zeros = batch(bytes(15_000_000), codec=ZSTD)  # within record.decompressed.max.bytes
+    data = [PartitionProduceData(index=index, records=zeros) for index in range(80)]
     request = ProduceRequest(
         acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="bombs", partition_data=data)]
     )
     [answer] = client.call(request, 8).responses
-    assert [each.error_code for each in answer.partition_responses] == [ErrorCode.NONE] * 40
+    assert [each.error_code for each in answer.partition_responses] == [ErrorCode.NONE] * 80
     assert max(memory_peak_bytes(pid) for pid in broker.worker_pids()) < MEMORY_BYTES_MAX
