@@ -18,7 +18,7 @@ def adopt(directory: Path, name: str) -> None:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
     from prometheus_client import values  # noqa: PLC0415 - must not be imported before the line above
 
-    values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+    values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]  # untyped there
 
 
 def forget_live(directory: Path, name: str) -> None:

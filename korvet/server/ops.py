@@ -56,7 +56,7 @@ class Ops:
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
         self._redis = redis_check.connect(settings)
         self._registry = CollectorRegistry()
-        MultiProcessCollector(self._registry, str(metrics_directory))  # type: ignore[no-untyped-call]
+        MultiProcessCollector(self._registry, str(metrics_directory))  # type: ignore[no-untyped-call]  # untyped there
         self._registry.register(_OwnMetrics(scoreboard))
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,

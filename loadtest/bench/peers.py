@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from loadtest.bench import frames, processes, toolchain
@@ -19,7 +20,7 @@ START_SECONDS_MAX = 90.0
 _REPOSITORY = Path(__file__).parents[2]
 
 
-class Peer:
+class Peer(ABC):
     """One broker, started and stopped as often as wanted; each start is on empty data.
 
     `name` is the one of --peers; `note` is what a reader of the table should know.
@@ -79,15 +80,15 @@ class Peer:
             shutil.copyfile(self.log, self.directory.with_suffix(".log"))
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @abstractmethod
     def command(self) -> list[str]:
         """Return what starts it."""
-        raise NotImplementedError
 
     def configs(self) -> str:
         """Return the topic configs that make it what it is, name:value with commas."""
         return ""
 
-    def check(self, load: Load) -> None:
+    def check(self, load: Load) -> None:  # noqa: B027 - most peers that run can be measured
         """Raise NotAvailableError where it cannot be measured, though it runs."""
 
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:

@@ -201,7 +201,7 @@ def test_a_script_that_cannot_be_compiled_says_so(connection: Redis) -> None:
 
 def test_an_argument_that_redis_cannot_take_sends_nothing(connection: Redis) -> None:
     with pytest.raises(TypeError):
-        connection.pipeline([("SET", "k", 1), ("SET", "k", bytearray(b"2"))])  # type: ignore[list-item]
+        connection.pipeline([("SET", "k", 1), ("SET", "k", bytearray(b"2"))])  # type: ignore[list-item]  # the point of the test
     assert connection.call("EXISTS", "k") == 0
 
 
