@@ -63,6 +63,8 @@ class Seat:
     index: int | None = None
     """The fixed row of its child; None is any free worker row."""
     child: Child | None = None
+    fallen_row: int | None = None
+    """The row of the child that died here, as long as nobody has taken its place."""
     respawn_at: float | None = None
     backoff: Backoff = field(default_factory=Backoff)
 
@@ -98,6 +100,9 @@ class Children:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.HANDLED)
         child = Child(pid, index, name)
         self.living[pid] = child
+        if seat.fallen_row not in (None, index):
+            self.scoreboard.set(seat.fallen_row, State.EMPTY)
+        seat.fallen_row = None
         return child
 
     def newly_ready(self) -> list[Child]:
@@ -121,11 +126,16 @@ class Children:
             if pid == 0:
                 continue
             del self.living[pid]
-            self.scoreboard.set(child.index, State.DEAD)
+            self.scoreboard.set(child.index, State.EMPTY)
             metrics_files.forget_live(self._metrics_directory, _metrics_name(child.index))
             code = os.waitstatus_to_exitcode(status)
             ended.append((child, f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"))
         return ended
+
+    def mark_dead(self, seat: Seat, child: Child) -> None:
+        """Show the row of a child that was not to end as dead, until somebody takes its place in `seat`."""
+        seat.fallen_row = child.index
+        self.scoreboard.set(child.index, State.DEAD)
 
     def send(self, child: Child, number: signal.Signals) -> None:
         """Send a signal to a child; it is not reaped yet, so its process id is still its own."""

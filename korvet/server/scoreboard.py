@@ -27,7 +27,7 @@ _DRAINING, _RESTARTS = range(2)
 
 
 class State(IntEnum):
-    """What a child is doing; `EMPTY` is a slot that nobody has used yet."""
+    """What a child is doing; `EMPTY` is a slot that nobody holds, `DEAD` one whose holder is to be replaced."""
 
     EMPTY = 0
     STARTING = 1
@@ -67,7 +67,7 @@ class Scoreboard:
         self._write(index + 1, _STATE, state)
 
     def workers(self) -> list[Row]:
-        """Return the slot of every worker that ever was, by index."""
+        """Return the slot of every worker that lives or is to be replaced, by index."""
         rows = (self.row(index) for index in range(WORKER_ROWS))
         return [row for row in rows if row.state is not State.EMPTY]
 

@@ -198,6 +198,7 @@ class Supervisor:
         delay_s = 0.0 if child.retiring else seat.backoff.delay_s(child.worked_s())
         seat.respawn_at = time.monotonic() + delay_s
         if not child.retiring:
+            self._children.mark_dead(seat, child)
             self._children.scoreboard.count_restart()
             failures = seat.backoff.failures
             write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning

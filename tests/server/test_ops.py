@@ -48,6 +48,25 @@ def test_head_answers_without_a_body_and_all_else_is_refused(tmp_path: Path) -> 
         assert get(broker, "/healthz", "POST")[0] == 501
 
 
+def workers(broker: Broker) -> dict[str, int]:
+    counts: dict[str, int] = json.loads(get(broker, "/readyz")[1])["workers"]
+    return counts
+
+
+def test_workers_that_were_replaced_are_not_counted_as_dead(tmp_path: Path) -> None:
+    whole = {"starting": 0, "accepting": 2, "draining": 0, "dead": 0}
+    with echo_broker(tmp_path, workers=2) as broker:
+        before = broker.worker_pids()
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: not set(before) & set(broker.worker_pids()), "the workers are replaced")
+        processes.wait_until(lambda: "child=ops pid" in broker.log().partition("are replaced")[2], "a new ops")
+        processes.wait_until(lambda: workers(broker) == whole, "nobody is missing after a reload")
+        # The replacements hold other rows than the first workers did, and so does the one that follows them.
+        processes.kill(broker.worker_pids()[0])
+        processes.wait_until(lambda: "died" in broker.log(), "the death is noticed")
+        processes.wait_until(lambda: workers(broker) == whole, "nobody is missing after a death")
+
+
 def test_a_head_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         assert b" 431 " in raw(broker, b"GET / HTTP/1.0\r\nx: " + b"x" * 8192)
