@@ -59,7 +59,9 @@ def test_workers_that_were_replaced_are_not_counted_as_dead(tmp_path: Path) -> N
         before = broker.worker_pids()
         broker.signal(signal.SIGHUP)
         processes.wait_until(lambda: not set(before) & set(broker.worker_pids()), "the workers are replaced")
-        processes.wait_until(lambda: "child=ops pid" in broker.log().partition("are replaced")[2], "a new ops")
+        processes.wait_until(
+            lambda: "child=ops pid" in broker.log().partition("are replaced")[2], "a new ops"
+        )
         processes.wait_until(lambda: workers(broker) == whole, "nobody is missing after a reload")
         # The replacements hold other rows than the first workers did, and so does the one that follows them.
         processes.kill(broker.worker_pids()[0])
