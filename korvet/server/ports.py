@@ -23,6 +23,14 @@ class Reservation:
         self._held = held
         self.address = Address(*held.getsockname()[:2])
 
+    def covers(self, address: Address) -> bool:
+        """Whether a socket that is to be bound to the numeric `address` would need the reserved port."""
+        if address.port != self.address.port or family(address) != family(self.address):
+            return False
+        return address.host == self.address.host or not _WILDCARDS.isdisjoint(
+            (address.host, self.address.host)
+        )
+
     def close(self) -> None:
         """Give the port back."""
         self._held.close()
@@ -49,15 +57,19 @@ def reserve(setting: str, address: Address) -> Reservation:
     return Reservation(held)
 
 
-def listener(setting: str, address: Address, backlog: int) -> socket.socket:
-    """Return a non-blocking socket that listens on `address` alone, for a process that is not a worker."""
+def bound(setting: str, address: Address, beside: Reservation) -> socket.socket:
+    """Return a non-blocking socket, not listening yet, that has `address` alone, for a process that is no worker.
+
+    Raises ConfigError where the address is taken, and says so where it is `beside` that has it.
+    """
     family, numeric = _resolve(setting, address)
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _bind(listening, setting, numeric)
-    listening.listen(backlog)
-    listening.settimeout(0.0)
-    return listening
+    if beside.covers(numeric):
+        raise ConfigError(f"{setting} {address}: listen {beside.address} has that port: give each its own")
+    alone = socket.socket(family, socket.SOCK_STREAM)
+    alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bind(alone, setting, numeric)
+    alone.settimeout(0.0)
+    return alone
 
 
 def prepare_shared(sock: socket.socket) -> None:

@@ -1,7 +1,8 @@
 """Everything that is there before the first fork, in the order in which `korvet serve` starts.
 
-Knows the order: embedded server, check of Redis, ports, scripts and codecs. Nothing of children. Whatever fails is a
-ConfigError, and what was begun is undone by the ExitStack that the caller closes.
+Knows the order: ports, embedded server, check of Redis, scripts and codecs. Nothing of children. The ports come first
+because a refused one is to leave no data directory behind. Whatever fails is a ConfigError, and what was begun is
+undone by the ExitStack that the caller closes.
 """
 
 from __future__ import annotations
@@ -55,6 +56,13 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
     if settings.replicas and not settings.redis_url:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
+    reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
+    # Refused here, before anything is forked, where the address that clients would be told is none.
+    ports.advertised(settings.advertised, reservation.address)
+    ops_listener = None
+    if settings.ops_listen:
+        ops_address = parse_address(settings.ops_listen)
+        ops_listener = cleanup.enter_context(ports.bound("ops.listen", ops_address, reservation))
     given = settings
     embedded = None
     if not settings.redis_url:
@@ -63,17 +71,13 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     facts = redis_check.check(settings, signals.pause, _log.info)
     for warning in facts.warnings:
         _log.warning("redis check", warning=warning)
-    reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
-    # Refused here, before anything is forked, where the address that clients would be told is none.
-    ports.advertised(settings.advertised, reservation.address)
-    ops_listener = None
-    if settings.ops_listen:
-        ops_address = parse_address(settings.ops_listen)
-        ops_listener = cleanup.enter_context(ports.listener("ops.listen", ops_address, _OPS_BACKLOG))
     settings = redis_check.prepare(settings)
     _compile_codecs()
     metrics_directory = runtime_dir.empty_for(reservation.address)
     cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
+    if ops_listener is not None:
+        # Not before: a probe is to be refused while the data loads, not to wait.
+        ops_listener.listen(_OPS_BACKLOG)
     resolved = {
         name: str(getattr(settings, name))
         for name in ("redis_url", "cluster_id")

@@ -62,6 +62,33 @@ def test_a_port_in_use_for_ops_is_refused(tmp_path: Path, taken: str, redis_url:
     assert line == f"korvet: ops.listen {taken}: the port is in use by another process"
 
 
+@pytest.mark.parametrize("setting", ["listen", "ops.listen"])
+def test_a_refused_port_leaves_no_data_directory_behind(tmp_path: Path, taken: str, setting: str) -> None:
+    data = tmp_path / "data"
+    assert "the port is in use" in refusal(tmp_path, f"{setting}={taken}", data=data)
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("listen", "ops"),
+    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "::")],  # noqa: S104
+)
+def test_one_port_for_clients_and_for_ops_is_called_so(listen: str, ops: str) -> None:
+    with ports.reserve("listen", Address(listen, 0)) as reservation:
+        address = Address(ops, reservation.address.port)
+        with pytest.raises(ConfigError) as caught:
+            ports.bound("ops.listen", address, reservation)
+        held = reservation.address
+    assert str(caught.value) == f"ops.listen {address}: listen {held} has that port: give each its own"
+
+
+def test_one_port_on_two_addresses_is_taken_for_clients_and_ops() -> None:
+    with ports.reserve("listen", Address("127.0.0.1", 0)) as reservation:
+        address = Address("127.0.0.2", reservation.address.port)
+        with ports.bound("ops.listen", address, reservation) as other:
+            assert other.getsockname() == address
+
+
 def test_the_port_of_a_running_broker_is_refused_although_its_workers_share_it(
     tmp_path: Path, redis_url: str
 ) -> None:
