@@ -117,6 +117,52 @@ def test_an_unknown_name_cannot_break_the_line() -> None:
     assert "'a\\nb\\x1b'" in refusal(overrides={"a\nb\x1b": "1"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("KORVET_NO_SUCH", "`korvet config` lists all settings"),
+        ("KORVET_BROKER", "did you mean KORVET_BROKER_ID?"),
+        ("KORVET_NUM_PARTITION", "did you mean KORVET_NUM_PARTITIONS?"),
+        ("KORVET_", "`korvet config` lists all settings"),
+    ],
+)
+def test_what_all_variables_begin_with_makes_none_nearer(variable: str, says: str) -> None:
+    assert refusal(environ={variable: "1"}) == f"unknown setting {variable} (environment); {says}"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[offset.sequence]\nbit = 3", '"offset.sequence.bits" = ...'),
+        ("[group.min]\nsession = 3", '"group.min.session.timeout.ms" = ...'),
+        ("[storage]\ncompression = 3", '"storage.compression" = ...'),
+        ("[default]\nreplication = 3", '"default.replication.factor" = ...'),
+    ],
+)
+def test_the_quoted_form_of_an_unquoted_name_is_one_that_exists(
+    tmp_path: Path, text: str, names: str
+) -> None:
+    line = refusal(file=write(tmp_path, text))
+    assert f"quote the whole name of a setting: write {names}, not " in line
+
+
+def test_an_unquoted_name_that_many_begin_with_gets_them_all_to_choose_from(tmp_path: Path) -> None:
+    line = refusal(file=write(tmp_path, "[log]\nretention = 3"))
+    assert 'write "log.retention.ms" = ... or "log.retention.bytes" = ... or ' in line
+    assert '"log.retention" =' not in line
+
+
+def test_an_unquoted_name_cannot_break_the_line(tmp_path: Path) -> None:
+    assert r"not num\n.partitions = ..." in refusal(file=write(tmp_path, '["num\\n"]\npartitions = 3'))
+
+
+def test_an_unquoted_name_that_is_near_to_none_is_unknown(tmp_path: Path) -> None:
+    file = write(tmp_path, "[zzzzzzzzz]\nyyyyyyyyyy = 3")
+    assert refusal(file=file) == (
+        f"unknown setting 'zzzzzzzzz.yyyyyyyyyy' ({file}); `korvet config` lists all settings"
+    )
+
+
 @pytest.mark.parametrize("text", ['redis.url = "redis://h"', '[redis]\nurl = "redis://h"'])
 def test_an_unquoted_name_is_refused_with_the_quoted_form(tmp_path: Path, text: str) -> None:
     file = write(tmp_path, text)
@@ -160,11 +206,11 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("compression.type", "brotli", "one of none, gzip, snappy, lz4, zstd"),
         ("storage.format", "columns", "it has to be one of record, batch"),
         ("listen", "9092", "HOST:PORT"),
-        ("listen", "127.0.0.1:65536", "HOST:PORT"),
+        ("listen", "127.0.0.1:65536", "a port from 0 to 65535"),
         ("listen", "::1:9092", "HOST:PORT"),
         ("listen", "", "HOST:PORT"),
         ("ops.listen", "localhost", "or nothing"),
-        ("advertised", "broker.example:0", "clients can connect to"),
+        ("advertised", "broker.example:0", "a port from 1 to 65535"),
         ("advertised", "0.0.0.0:9092", "clients can connect to"),
         ("redis.url", "localhost:6379", "redis://HOST:PORT/DB"),
         ("namespace", "a:b", "letters"),

@@ -16,6 +16,7 @@ from korvet.config import values
 
 Value = str | int | bool
 
+VARIABLE_PREFIX = "KORVET_"
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _DAY_MS = 86_400_000
@@ -244,7 +245,7 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def environment(self) -> str:
         """Name of its environment variable."""
-        return f"KORVET_{self.attribute.upper()}"
+        return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
 
     @property
     def allowed(self) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from korvet.config.settings import Row, Settings, Value, rows
+from korvet.config.settings import VARIABLE_PREFIX, Row, Settings, Value, rows
 from korvet.config.values import without_secrets
 from korvet.errors import ConfigError
 
@@ -67,10 +67,7 @@ def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[
         raise ConfigError(f"cannot read the configuration file {origin}: {error}") from error
     for name, value in document.items():
         if isinstance(value, dict):
-            path = _first_leaf(name, value)
-            raise ConfigError(
-                f'{origin}: quote the whole name of a setting: write "{path}" = ..., not {path} = ...'
-            )
+            raise _unquoted(_first_leaf(name, value), by_name, origin)
         if name not in by_name:
             raise ConfigError(f"unknown setting {_quoted(name)} ({origin}){_nearest(name, by_name)}")
         yield name, _typed(by_name[name], value, origin)
@@ -84,10 +81,20 @@ def _first_leaf(name: str, value: object) -> str:
     return without_secrets(name)
 
 
+def _unquoted(path: str, known: Collection[str], origin: str) -> ConfigError:
+    meant = [path] if path in known else _near(path, known)
+    if not meant:
+        return ConfigError(f"unknown setting {_quoted(path)} ({origin}){_nearest(path, known)}")
+    quoted = " or ".join(f'"{name}" = ...' for name in meant)
+    return ConfigError(
+        f"{origin}: quote the whole name of a setting: write {quoted}, not {_escaped(path)} = ..."
+    )
+
+
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
     by_variable = {row.environment: row for row in rows()}
     for variable, text in environ.items():
-        if not variable.startswith("KORVET_"):
+        if not variable.startswith(VARIABLE_PREFIX):
             continue
         if variable not in by_variable:
             raise ConfigError(f"unknown setting {variable} ({ENVIRONMENT}){_nearest(variable, by_variable)}")
@@ -104,9 +111,19 @@ def _from_command_line(
         yield name, _parsed(by_name[name], text, COMMAND_LINE)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else "; `korvet config` lists all settings"
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = _near(name, known)
+    return f"; did you mean {' or '.join(near)}?" if near else "; `korvet config` lists all settings"
+
+
+def _near(name: str, known: Collection[str]) -> list[str]:
+    """Return the known names that `name` may stand for: those it begins, else the one most like it, if any is."""
+    if begun := [other for other in known if other.startswith((f"{name}.", f"{name}_"))]:
+        return begun
+    # What all variables begin with makes none of them more alike.
+    bare = {other.removeprefix(VARIABLE_PREFIX): other for other in known}
+    near = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), bare, n=1)
+    return [bare[other] for other in near]
 
 
 def _parsed(row: Row, text: str, origin: str) -> Value:
@@ -158,6 +175,11 @@ def _refused(row: Row, value: object, origin: str, allowed: str) -> ConfigError:
 def _quoted(text: str) -> str:
     """Write a text so that it stays one short line whatever is in it."""
     return ascii(text if len(text) <= _VALUE_CHARS_MAX else text[:_VALUE_CHARS_MAX] + "...")
+
+
+def _escaped(text: str) -> str:
+    """Write it as `_quoted` does, without the quotes."""
+    return _quoted(text)[1:-1]
 
 
 def _check_together(configuration: Configuration) -> None:

@@ -50,7 +50,7 @@ def listen_address(text: str) -> str:
     try:
         parse_address(text)
     except ValueError:
-        return "HOST:PORT, for instance 127.0.0.1:9092 or [::1]:9092"
+        return f"HOST:PORT with a port from 0 to {_PORT_MAX}, for instance 127.0.0.1:9092 or [::1]:9092"
     return ""
 
 
@@ -61,7 +61,7 @@ def listen_address_or_none(text: str) -> str:
 
 def advertised_address_or_none(text: str) -> str:
     """Allow HOST:PORT that a client can connect to, or nothing."""
-    allowed = "HOST:PORT that clients can connect to, or nothing"
+    allowed = f"HOST:PORT that clients can connect to, with a port from 1 to {_PORT_MAX}, or nothing"
     if not text:
         return ""
     try:
