@@ -113,7 +113,7 @@ def _try_permissions(client: redis.Redis, keys: Keys) -> None:
     refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, keys.probe, keys.probe_side, keys.probe)
     if refused:
         first, others = refused[0].decode(errors="replace"), len(refused) - 1
-        more = f" (and {others} more commands)" if others else ""
+        more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
         raise ConfigError(f"redis.url: what Korvet needs is refused: {first}{more}")
     # By hand: of a transaction that may not begin redis-py tells only how it may not end.
     with untyped.client() as single:
@@ -188,4 +188,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def one_line(error: Exception) -> str:
     """Return what an error says on one line; redis-py puts no credentials there."""
-    return " ".join(str(error).split()) or type(error).__name__
+    # Around the system's reason redis-py writes the address, which whoever reads this has before them.
+    reason = error.__context__.strerror if isinstance(error.__context__, OSError) else None
+    return " ".join((reason or str(error)).split()) or type(error).__name__

@@ -70,7 +70,7 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
         settings = msgspec.structs.replace(settings, redis_url=embedded.url)
     facts = redis_check.check(settings, signals.pause, _log.info)
     for warning in facts.warnings:
-        _log.warning("redis check", warning=warning)
+        _log.warning(warning)
     settings = redis_check.prepare(settings)
     _compile_codecs()
     metrics_directory = runtime_dir.empty_for(reservation.address)
