@@ -149,6 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "korvet"
     sys_version = ""
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(message)s: %(explain)s\n"
 
     def setup(self) -> None:
         super().setup()
@@ -196,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         page = self.server.ops.pages.get(self.path.partition("?")[0])
         if page is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"the pages are {', '.join(self.server.ops.pages)}")
             return
         answer = page()
         self.send_response(answer.status)

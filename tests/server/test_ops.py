@@ -44,8 +44,11 @@ def test_a_ready_broker_is_healthy_ready_and_has_metrics(tmp_path: Path) -> None
 def test_head_answers_without_a_body_and_all_else_is_refused(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         assert get(broker, "/healthz", "HEAD") == (200, b"")
-        assert get(broker, "/nothing")[0] == 404
-        assert get(broker, "/healthz", "POST")[0] == 501
+        assert get(broker, "/nothing") == (404, b"Not Found: the pages are /healthz, /readyz, /metrics\n")
+        status, body = get(broker, "/healthz", "POST")
+        assert status == 501
+        assert b"<" not in body
+        assert b"Content-Type: text/plain" in raw(broker, b"GET /<b> HTTP/1.0\r\n\r\n")
 
 
 def workers(broker: Broker) -> dict[str, int]:
