@@ -164,7 +164,9 @@ class EmbeddedServer:
         path = self._log_path
         if path.exists() and path.stat().st_size > _LOG_BYTES_MAX:
             path.replace(path.with_suffix(".log.1"))
-        log = path.open("ab")
+        log = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
+        # Also where an earlier run left it readable to others.
+        os.fchmod(log.fileno(), 0o600)
         self._log_start = log.tell()
         return log
 

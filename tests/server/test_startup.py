@@ -321,6 +321,17 @@ def test_a_broker_serves_from_a_deep_data_directory(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
+def test_the_log_of_the_embedded_server_is_private(tmp_path: Path) -> None:
+    log = tmp_path / "data" / "server.log"
+    log.parent.mkdir()
+    log.touch(0o644)
+    for _ in range(2):
+        with echo_broker(tmp_path, workers=1) as broker:
+            assert log.stat().st_mode & 0o777 == 0o600
+            broker.stop()
+        log.unlink()
+
+
 def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "data.dir" in refusal(tmp_path, data=tmp_path / "file" / "data")
