@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> key, versions, advertised.")
-@click.option("--markdown", is_flag=True, help="A table for README.")
+@click.option("--markdown", is_flag=True, hidden=True, help="README's table.")
 def apis(*, as_json: bool, markdown: bool) -> None:
     """Print the Kafka APIs that are served, and their versions."""
     from korvet.handlers import HANDLERS  # noqa: PLC0415 - imports gevent, which no other command needs

@@ -22,7 +22,7 @@ _WIDTH_MAX = 20_000
 @click.command()
 @configuration_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value and origin.")
-@click.option("--markdown", is_flag=True, help="All settings, defaults and meanings, as a table for README.")
+@click.option("--markdown", is_flag=True, hidden=True, help="All settings and meanings as README's table.")
 def config(
     config_file: Path | None,
     assignments: tuple[str, ...],
