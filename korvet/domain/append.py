@@ -16,7 +16,7 @@ import msgspec
 from korvet.config import Settings
 from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import ProducedBatch, produced_batch
+from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.storage.log_append import Appending
 from korvet.storage.log_store import LogStore
@@ -230,9 +230,14 @@ class Appender:
     def _whole(self, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic's compression.type names another codec."""
         config = topic.config
+        claimed, limit = batch.header.record_count, self._settings.record_decompressed_max_bytes
+        if claimed * RECORD_BYTES_MIN > limit:
+            # Nobody decompresses a batch that is kept as it came, and each record it claims uses up an offset.
+            message = f"{claimed} records cannot lie in record.decompressed.max.bytes = {limit}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         made_bytes = 0
         if config.recompress and batch.header.codec != config.codec:
-            batch = batch.recompressed(config.codec, self._settings.record_decompressed_max_bytes)
+            batch = batch.recompressed(config.codec, limit)
             made_bytes = batch.header.size_bytes
         header = batch.header
         if header.size_bytes > config.max_message_bytes:

@@ -12,6 +12,7 @@ from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.batches import (
     CODECS,
+    NONE,
     SNAPPY,
     TIMESTAMP,
     ZSTD,
@@ -199,6 +200,19 @@ def test_a_batch_that_is_wrong_is_refused_and_writes_nothing(
     assert response.error_message
     assert not stored.exists(f"korvet:{topic}:0")
     assert client.produce(topic, GOOD).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("codec", "code"), [(NONE, ErrorCode.CORRUPT_MESSAGE), (ZSTD, ErrorCode.MESSAGE_TOO_LARGE)]
+)
+def test_a_batch_kept_as_it_came_claims_no_more_records_than_it_may_hold(
+    client: Client, topic: str, codec: int, code: ErrorCode
+) -> None:
+    client.create(topic, storage_format="batch")
+    good = batch(b"one", b"two", codec=codec)
+    response = client.produce(topic, forged(good, record_count=2**31 - 1, last_offset_delta=2**31 - 2))
+    assert (ErrorCode(response.error_code), response.base_offset) == (code, -1)
+    assert client.produce(topic, good).base_offset == 0
 
 
 def test_a_record_written_by_hand_is_accepted(client: Client, topic: str) -> None:

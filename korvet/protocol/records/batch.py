@@ -34,6 +34,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 NO_PRODUCER_ID = -1
+RECORD_BYTES_MIN = 7
+"""A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each."""
 
 
 class BatchHeader(NamedTuple):
@@ -159,6 +161,11 @@ def _check_fields(header: BatchHeader) -> None:
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         message = f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    payload_bytes = header.size_bytes - HEADER_BYTES
+    if header.codec == Codec.none and header.record_count * RECORD_BYTES_MIN > payload_bytes:
+        # Where batches are kept as they came nobody else would notice, and the offsets would be used up.
+        message = f"{header.record_count} records in {payload_bytes} bytes"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
     if header.attributes & CONTROL_BIT:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a client may not write control records")
     if header.attributes & LOG_APPEND_TIME_BIT:

@@ -76,13 +76,20 @@ def test_a_header_that_lies_is_refused_with_a_code_or_the_records_are_right(data
 @settings(max_examples=400, deadline=None)
 @given(payload=st.binary(max_size=60), count=st.integers(1, 5))
 def test_records_that_lie_are_refused_with_a_code(payload: bytes, count: int) -> None:
-    passed = produced_batch(raw(payload, count=count), LIMIT)
     code = ErrorCode.NONE
     try:
-        assert len(passed.records(LIMIT)) == count
+        assert len(produced_batch(raw(payload, count=count), LIMIT).records(LIMIT)) == count
     except KafkaError as error:
         code = error.code
     assert code in (ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def test_a_count_is_refused_by_the_header_alone_where_so_many_records_have_no_room() -> None:
+    smallest = b"\x0c\0\0\0\x01\x01\0"
+    assert len(produced_batch(raw(smallest), LIMIT).records(LIMIT)) == 1
+    with pytest.raises(KafkaError) as refused:
+        produced_batch(raw(smallest, count=2), LIMIT)
+    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
