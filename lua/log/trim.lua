@@ -1,0 +1,137 @@
+#!lua flags=allow-oom
+-- Moves the start of a log up, and gives back the memory of what lies below it. One bounded step.
+-- KEYS     stream, state, index, clean:0, clean:1
+-- ARGV     topic id, offset sequence bits (-1: format batch), offset that the log is to start at (-1: as it does), the
+--          first record's offset from there on (-1: none is known), most entries that one XTRIM takes, most bytes of
+--          a step
+-- Returns  {log start, records that left the log, entries that were given back, 1 if another step is needed else 0}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (behind the end), KAFKA_STORAGE_ERROR (a malformed state or
+--          index)
+--
+-- The start moves at once and for everybody; the entries below it follow, interval by interval of the index, whose
+-- rows tell how many bytes lie between them. The lowest row is the one up to which entries were given back: rows below
+-- the start go with their entries, so a step that never came is found by the next caller.
+-- XTRIM with `~` frees whole nodes only and takes no node with more entries than its LIMIT, so a second one tries what
+-- the first could not. What it leaves of a node is less than the node, and goes with what follows.
+-- allow-oom: what gives memory back must work where there is none left.
+
+local stream, state, index = KEYS[1], KEYS[2], KEYS[3]
+local streams = {stream, KEYS[4], KEYS[5]}
+local topic_id, bits, wished, first_record = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+local rows_max = 64 -- index rows of one step
+local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
+
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
+end
+local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
+local bytes, start_records = tonumber(held[5]), tonumber(held[7] or '0')
+if not (next_offset and start and bytes and start_records) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+if wished > next_offset then
+  return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', stream, next_offset, wished))
+end
+
+-- The rows of an answer WITHSCORES: {offset, cumulative records, cumulative bytes}; nil where one is malformed.
+local function read_rows(answer)
+  local rows = {}
+  for at = 1, #answer, 2 do
+    local records, row_bytes = string.match(answer[at], '^(%d+):(%d+):%-?%d+:%-?%d+$')
+    if not records then
+      return nil
+    end
+    rows[#rows + 1] = {tonumber(answer[at + 1]), tonumber(records), tonumber(row_bytes)}
+  end
+  return rows
+end
+
+local moves = wished > start
+if moves then
+  start = wished
+end
+local lowest = read_rows(redis.call('ZRANGE', index, 0, rows_max - 1, 'WITHSCORES'))
+local score = string.format('%d', start)
+local below = read_rows(redis.call('ZREVRANGEBYSCORE', index, score, '-inf', 'WITHSCORES', 'LIMIT', 0, 1))
+local above = read_rows(redis.call('ZRANGEBYSCORE', index, '(' .. score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+if not (lowest and below and above) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
+end
+below, above = below[1], above[1]
+
+local left = 0
+if moves then
+  local records, start_bytes = start_records, nil
+  if start == next_offset then
+    records, start_bytes = tonumber(held[6] or start_records), bytes
+  elseif below then
+    records, start_bytes = below[2], below[3]
+  end
+  if bits < 0 then
+    records = start -- dense: the offset is the count
+  end
+  left = math.max(records - start_records, 0)
+  redis.call('HSET', state, 'start', score, 'start_records', string.format('%d', start_records + left))
+  if start_bytes then
+    redis.call('HSET', state, 'start_bytes', string.format('%d', start_bytes))
+  end
+  if start == next_offset then
+    redis.call('HDEL', state, 'first') -- the next append sets it
+  elseif first then
+    redis.call('HSET', state, 'first', string.format('%d', math.max(first, start, first_record)))
+  end
+end
+
+-- The id below which all entries lie below `offset`, and none that others wrote and that has no offset yet.
+local function id_of(offset)
+  if bits < 0 then
+    return string.format('%d-1', offset)
+  end
+  local width = 2 ^ bits
+  local ms = math.floor((offset - 1) / width)
+  return string.format('%d-%d', ms, offset - ms * width)
+end
+
+local given = 0
+local function trim(offset, most)
+  local id, removed = id_of(offset), 0
+  for _, key in ipairs(streams) do
+    removed = removed + redis.call('XTRIM', key, 'MINID', '~', id, 'LIMIT', most)
+  end
+  given = given + removed
+  return removed > 0
+end
+
+-- What lies below `offset`, all of it where it is known to be few bytes, else a piece; returns whether nothing is left.
+local function give_back(offset, size)
+  local is_small = size and size <= bytes_left
+  while trim(offset, limit) or trim(offset, limit * large_nodes) do
+    if not is_small then
+      return false
+    end
+  end
+  bytes_left = bytes_left - (is_small and size or 0)
+  return true
+end
+
+local finished, known, is_done = 0, nil, start == 0
+for _, row in ipairs(start > 0 and lowest or {}) do
+  if row[1] > start then
+    break
+  end
+  if not give_back(row[1], known and math.max(row[3] - known, 0)) then
+    break
+  end
+  finished, known = finished + 1, row[3]
+end
+if start > 0 and (finished == #lowest or lowest[finished + 1][1] > start) and finished < rows_max then
+  -- The last piece, from the last row to the start itself, is no larger than its interval.
+  is_done = give_back(start, known and (above and above[3] or bytes) - known)
+end
+if finished > 1 then
+  redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)
+end
+return {score, left, given, is_done and 0 or 1}
