@@ -1,0 +1,99 @@
+"""The figures of the logs on their way from the acting keeper to /metrics: one file, replaced as a whole.
+
+Knows the file and how Prometheus is told; nothing of Redis or of how figures are taken. What the processes count
+themselves lies in files of prometheus_client, which never forget a label: they would go on telling of topics that were
+deleted, and of logs that a keeper without the lease saw long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from korvet.domain.log_figures import LogFigures
+
+_FILE = "log_figures.json"
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The figures of one round; `taken_at` in seconds since the epoch."""
+
+    taken_at: float
+    logs: list[LogFigures]
+
+
+def publish(directory: Path, snapshot: Snapshot) -> None:
+    """Put the snapshot in the place of the one before; raises OSError where the disk takes none."""
+    new = directory / f"{_FILE}.new"
+    new.write_bytes(msgspec.json.encode(snapshot))
+    # A reader sees the old file or the new one, never half of either.
+    new.replace(directory / _FILE)
+
+
+def withdraw(directory: Path) -> None:
+    """Remove the snapshot: nobody here keeps it up to date."""
+    (directory / _FILE).unlink(missing_ok=True)
+
+
+class _Gauge(NamedTuple):
+    name: str
+    documentation: str
+    value: Callable[[LogFigures], float | None]
+
+
+_GAUGES = (
+    _Gauge(
+        "korvet_log_size_bytes",
+        "Bytes of the log as they lie in Redis, to one row of the index.",
+        lambda log: log.size_bytes,
+    ),
+    _Gauge("korvet_log_records", "Records in the log, to one row of the index.", lambda log: log.records),
+    _Gauge("korvet_log_index_rows", "Rows of the log's sparse index.", lambda log: log.index_rows),
+    _Gauge("korvet_log_start_offset", "First offset of the log.", lambda log: log.start_offset),
+    _Gauge("korvet_log_end_offset", "Offset of the next record of the log.", lambda log: log.end_offset),
+    _Gauge(
+        "korvet_log_oldest_record_age_seconds",
+        "Age of the log's first record, by its timestamp; none for an empty log.",
+        lambda log: None if log.oldest_age_ms is None else log.oldest_age_ms / 1000,
+    ),
+)
+_GRANULARITY = (
+    " Summed by topic (the age: the largest; no offsets) where there are more than metrics.partitions.max partitions,"
+    " and beyond as many topics the smallest together as topic (other)."
+)
+
+
+class LogCollector(Collector):
+    """Tells Prometheus what the snapshot says; nothing at all where there is none."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield every gauge, with a series for each log, or sum of logs, that has a value."""
+        try:
+            text = (self._directory / _FILE).read_bytes()
+        except FileNotFoundError:
+            return
+        snapshot = msgspec.json.decode(text, type=Snapshot)
+        taken = GaugeMetricFamily(
+            "korvet_log_figures_timestamp_seconds",
+            "When this broker's keeper last took the korvet_log gauges.",
+        )
+        taken.add_metric([], snapshot.taken_at)
+        yield taken
+        for gauge in _GAUGES:
+            family = GaugeMetricFamily(
+                gauge.name, gauge.documentation + _GRANULARITY, labels=["topic", "partition"]
+            )
+            for log in snapshot.logs:
+                value = gauge.value(log)
+                if value is not None:
+                    # An empty label is as good as none: Prometheus drops it.
+                    family.add_metric([log.topic, "" if log.partition is None else str(log.partition)], value)
+            yield family

@@ -1,0 +1,66 @@
+"""The keeper's figures as /metrics tells them: published, replaced and withdrawn as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from korvet.domain.log_figures import LogFigures
+from korvet.server.figures_file import LogCollector, Snapshot, publish, withdraw
+
+
+def of(topic: str, partition: int | None, age_ms: int | None = 1500) -> LogFigures:
+    return LogFigures(
+        topic=topic,
+        partition=partition,
+        records=7,
+        size_bytes=900,
+        index_rows=3,
+        start_offset=None if partition is None else 2,
+        end_offset=None if partition is None else 9,
+        oldest_age_ms=age_ms,
+    )
+
+
+def told(directory: Path) -> list[str]:
+    """Return the lines with values."""
+    registry = CollectorRegistry()
+    registry.register(LogCollector(directory))
+    lines = generate_latest(registry).decode().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.5, [of("orders", 4)]))
+    labels = '{partition="4",topic="orders"}'
+    assert told(tmp_path) == [
+        "korvet_log_figures_timestamp_seconds 1.5",
+        f"korvet_log_size_bytes{labels} 900.0",
+        f"korvet_log_records{labels} 7.0",
+        f"korvet_log_index_rows{labels} 3.0",
+        f"korvet_log_start_offset{labels} 2.0",
+        f"korvet_log_end_offset{labels} 9.0",
+        f"korvet_log_oldest_record_age_seconds{labels} 1.5",
+    ]
+
+
+def test_a_sum_has_no_offsets_and_an_empty_log_no_age(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.0, [of("orders", None, age_ms=None)]))
+    names = [line.partition("{")[0] for line in told(tmp_path)[1:]]
+    assert names == ["korvet_log_size_bytes", "korvet_log_records", "korvet_log_index_rows"]
+
+
+def test_a_new_snapshot_tells_nothing_of_the_one_before(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.0, [of("deleted", 0)]))
+    publish(tmp_path, Snapshot(2.0, [of("orders", 0)]))
+    assert not [line for line in told(tmp_path) if "deleted" in line]
+    assert [path.name for path in tmp_path.iterdir()] == ["log_figures.json"]
+
+
+def test_what_was_withdrawn_is_not_told(tmp_path: Path) -> None:
+    withdraw(tmp_path)
+    assert told(tmp_path) == []
+    publish(tmp_path, Snapshot(1.0, [of("orders", 0)]))
+    withdraw(tmp_path)
+    assert told(tmp_path) == []
