@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket as plain_socket
 import ssl
 import time
 from collections.abc import Callable
@@ -28,8 +29,7 @@ from korvet.storage.replies import Reply, RespError, error_of
 
 # As much as one read takes from the kernel: thousands of small replies, or a part of a large one.
 _READ_BYTES = 128 * 1024
-# After so many bytes the reader lets others run: recv does not wait while there is something to read, and a large
-# reply must not stall the worker.
+# After so many bytes the reader lets others run: a large reply must not stall the worker.
 _BYTES_PER_TURN = 1024 * 1024
 # A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
@@ -38,6 +38,10 @@ _BACK_OFF_MS_MIN, _BACK_OFF_MS_MAX = 50, 1000
 _NAMELESS = ("NOPERM", "unknown command", "unknown subcommand")
 
 _MORE = object()
+_READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
+
+_RECEIVED = bytearray(_READ_BYTES)
+"""Where every read of the process lands before it is parsed, which copies it."""
 
 # A memoryview must be contiguous: hiredis copies its bytes as they lie in memory.
 Arg: TypeAlias = bytes | str | int | memoryview
@@ -70,18 +74,26 @@ class BackOff:
 class Link:
     """A live connection. `on_replies` gets all replies of one read, in order; `on_lost` is called once.
 
-    Both run in the link's reader greenlet or in whoever calls `lose`, and must not block. `heard_at` is the
-    last time anything was received (time.monotonic), `lost` the reason why the connection is gone, or None.
+    Both run in the event loop, or in whoever calls `lose`, and must not block. `heard_at` is the last time anything was
+    received (time.monotonic), `lost` the reason why the connection is gone, or None.
+
+    Reading and writing are callbacks of the loop and not greenlets: a switch to one would cost every command as much
+    as what it does there.
     """
 
     __slots__ = (
-        "_hub",
+        "_flushing",
+        "_loop",
         "_on_lost",
         "_on_replies",
         "_out",
-        "_parked",
+        "_pending",
+        "_readable",
+        "_reader",
+        "_rest",
         "_socket",
-        "_writer",
+        "_stuck",
+        "_writable",
         "heard_at",
         "lost",
     )
@@ -94,19 +106,27 @@ class Link:
     ) -> None:
         self.lost: str | None = None
         self.heard_at = time.monotonic()
-        self._socket = connected
+        self._socket = _without_waiting(connected)
+        self._pending: Callable[[], int] = getattr(self._socket, "pending", int)
         self._on_replies, self._on_lost = on_replies, on_lost
-        self._hub = get_hub()
+        self._reader = new_reader()
         self._out: list[bytes] = []
-        self._parked = False
-        self._writer = gevent.spawn(self._write)
-        gevent.spawn(self._read)
+        self._rest = memoryview(b"")
+        self._flushing = (
+            False  # what is queued will be sent: in this turn, or (stuck) when the kernel takes more
+        )
+        self._stuck = False
+        self._loop = get_hub().loop
+        self._readable = self._loop.io(self._socket.fileno(), _READ)
+        self._writable = self._loop.io(self._socket.fileno(), _WRITE)
+        self._readable.start(self._read)
 
     def send(self, data: bytes) -> None:
         """Queue packed commands. They leave with all others of this turn of the event loop, in one write."""
         self._out.append(data)
-        if self._parked:
-            self._wake_writer()
+        if not self._flushing:
+            self._flushing = True
+            self._loop.run_callback(self._write)
 
     def lose(self, reason: str) -> None:
         """Close the connection for `reason`; the second and later calls do nothing."""
@@ -114,54 +134,86 @@ class Link:
             return
         self.lost = reason
         self._out.clear()
-        # Closing ends the greenlets that wait in recv and sendall; gevent raises OSError there.
+        for watcher in (self._readable, self._writable):
+            watcher.stop()
+            watcher.close()
         self._socket.close()
-        if self._parked:
-            self._wake_writer()
         self._on_lost(reason)
 
-    def _wake_writer(self) -> None:
-        self._parked = False
-        self._hub.loop.run_callback(self._writer.switch)
-
     def _write(self) -> None:
-        out = self._out
-        while self.lost is None:
-            if not out:
-                self._parked = True
-                self._hub.switch()
-                continue
-            data = out[0] if len(out) == 1 else b"".join(out)
-            out.clear()
-            try:
-                self._socket.sendall(data)
-            except OSError as error:
-                self.lose(_told(error))
+        """Send what is queued, as far as the kernel takes it; what is left leaves when it takes more."""
+        try:
+            while self.lost is None and self._send_some():
+                pass
+        except OSError as error:
+            self.lose(_told(error))
+        if self.lost is not None:
+            return
+        stuck = self._stuck
+        self._flushing = self._stuck = bool(self._rest)
+        if self._stuck and not stuck:
+            self._writable.start(self._write)
+        elif stuck and not self._stuck:
+            self._writable.stop()
+
+    def _send_some(self) -> bool:
+        """Send what the kernel takes at once; False where it takes nothing, or nothing is left."""
+        if not self._rest:
+            if not self._out:
+                return False
+            self._rest = memoryview(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+            self._out.clear()
+        try:
+            sent = self._socket.send(self._rest)
+        except BlockingIOError:
+            return False
+        self._rest = self._rest[sent:]
+        return sent > 0
 
     def _read(self) -> None:
-        reader = new_reader()
-        buffer = bytearray(_READ_BYTES)
-        taken = 0
+        taken, size = 0, _READ_BYTES
         try:
-            while size := self._socket.recv_into(buffer):
-                self.heard_at = time.monotonic()
-                # hiredis takes any buffer, its types say bytes.
-                reader.feed(cast("bytes", buffer), 0, size)
-                replies = []
-                while (reply := reader.gets()) is not _MORE:
-                    replies.append(reply)
-                if replies:
-                    self._on_replies(replies)
+            # What does not fill the buffer is all there is, except that TLS may hold something back.
+            while self.lost is None and (size == _READ_BYTES or self._pending()):
+                size = self._socket.recv_into(_RECEIVED)
+                if not size:
+                    self.lose("it closed the connection")
+                    return
+                self._take(size)
                 taken += size
                 if taken >= _BYTES_PER_TURN:
-                    taken = 0
-                    gevent.sleep(0)
+                    self._loop.run_callback(self._read)
+                    return
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
         except OSError as error:
             self.lose(_told(error))
         except hiredis.ProtocolError as error:
             self.lose(f"it sent what is not RESP: {error}")
-        else:
-            self.lose("it closed the connection")
+
+    def _take(self, size: int) -> None:
+        reader = self._reader
+        self.heard_at = time.monotonic()
+        # hiredis takes any buffer, its types say bytes.
+        reader.feed(cast("bytes", _RECEIVED), 0, size)
+        replies = []
+        while (reply := reader.gets()) is not _MORE:
+            replies.append(reply)
+        if replies:
+            self._on_replies(replies)
+
+
+def _without_waiting(connected: socket.socket) -> plain_socket.socket | socket.socket:
+    """Return the connection as a socket that never waits.
+
+    A plain one loses gevent's layer, which costs more than the system calls below it.
+    """
+    if isinstance(connected, gevent_ssl.SSLSocket):
+        connected.settimeout(0)
+        return connected
+    plain = plain_socket.socket(connected.family, connected.type, connected.proto, connected.detach())
+    plain.settimeout(0)
+    return plain
 
 
 def connect(address: RedisAddress, timeout_ms: int) -> socket.socket:

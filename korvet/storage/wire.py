@@ -167,9 +167,11 @@ class Wire:
             self._room.give(slot.count, slot.size)
             if slot.waiter is not None:
                 ready.append((slot.waiter, answer))
-        if ready:
-            # One callback for all: what the woken greenlets ask next leaves in one write again.
-            self._hub.loop.run_callback(_deliver, ready)
+        # First those that nobody is waiting for yet: whoever waits for the oldest of several finds all of them. We are
+        # in the loop: what the woken greenlets ask next leaves in one write again.
+        ready.sort(key=_is_waited_for)
+        for waiter, answer in ready:
+            waiter.switch(answer)
         if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
             self._link.lose("the server is a read-only replica")
 
@@ -209,9 +211,8 @@ class Wire:
             self._check_again(min(waiting, default=now + self._timeout_s))
 
 
-def _deliver(ready: list[tuple[Waiter[Reply], Reply]]) -> None:
-    for waiter, answer in ready:
-        waiter.switch(answer)
+def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:
+    return ready[0].greenlet is not None
 
 
 def _fail(waiters: list[Waiter[Reply]], text: str) -> None:
