@@ -99,6 +99,11 @@ class Delivering:
         self.in_order = True
         self._send()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the answers to what was sent are here."""
+        return self._sending is None or self._sending.appending.ready
+
     def finish(self) -> list[Result]:
         """Wait for the answers, and return what became of each delivery, in order; to be called once.
 

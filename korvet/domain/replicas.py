@@ -18,6 +18,11 @@ class Replicas:
     def __init__(self, replication: Replication) -> None:
         self._replication = replication
 
+    @property
+    def awaited(self) -> bool:
+        """Whether `confirm` has anything to wait for."""
+        return self._replication.awaited
+
     def confirm(self, results: Sequence[Result]) -> list[Result]:
         """Wait until the replicas have what was appended; returns the results as the producer is to be told them.
 

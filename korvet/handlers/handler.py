@@ -55,6 +55,10 @@ class Begun(Protocol):
     def in_order(self) -> bool:
         """Whether what begins from now on takes effect after this. Once it does not, finish all that has begun."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether `finish` has nothing to wait for, as far as is known."""
+
     def finish(self) -> Message | None:
         """Wait, and return the response; to be called once."""
 

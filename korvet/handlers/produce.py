@@ -47,6 +47,10 @@ class _Producing:
     def in_order(self) -> bool:
         return self._delivering.in_order
 
+    @property
+    def ready(self) -> bool:
+        return self._delivering.ready and not (self._request.acks == ACKS_ALL and self._replicas.awaited)
+
     def finish(self) -> ProduceResponse | None:
         results = self._delivering.finish()
         if self._request.acks == ACKS_ALL:

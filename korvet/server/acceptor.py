@@ -16,6 +16,7 @@ from korvet.config import Address, Settings
 from korvet.logs import Log
 from korvet.server import metrics
 from korvet.server.budget import Budgets
+from korvet.server.channel import Channel
 from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
 from korvet.server.frames import Limits
@@ -101,9 +102,10 @@ class Acceptor:
             client.close()
             return
         self._refusing = False
-        client.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
-        client.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
-        connection = Connection(client, peer, self._dispatcher, self._limits, self._budgets)
+        plain = plain_socket.socket(client.family, client.type, client.proto, client.detach())
+        plain.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
+        plain.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
+        connection = Connection(Channel(plain), peer, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.inc()
         metrics.CONNECTIONS.inc()
         self._connections[connection] = gevent.spawn(self._run, connection)

@@ -8,10 +8,6 @@ happens.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import islice
-
-import gevent.socket
 
 from korvet.errors import ProtocolError
 from korvet.logs import Log
@@ -19,19 +15,15 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.server import metrics
 from korvet.server.budget import Budgets, OverBudgetError
+from korvet.server.channel import Channel
 from korvet.server.dispatch import Dispatcher, Exchange, FaultError, Refusal
 from korvet.server.frames import Frame, FrameReader, Limits
+from korvet.server.tally import TALLY
 
 _log = Log(__name__)
 
-JOIN_BYTES = 16 * 1024
-"""Responses up to this size are joined before they are sent: cheaper than telling the kernel of each piece."""
-
 OVERLAPPING_MAX = 5
 """Requests of one connection under way at once: as many as an idempotent producer keeps in flight."""
-
-PIECES_MAX = 512
-"""Pieces of a response given to the kernel at once; it takes 1024 (IOV_MAX)."""
 
 
 class Connection:
@@ -39,22 +31,22 @@ class Connection:
 
     def __init__(
         self,
-        socket: gevent.socket.socket,
+        channel: Channel,
         peer: str,
         dispatcher: Dispatcher,
         limits: Limits,
         budgets: Budgets,
     ) -> None:
-        self._socket = socket
+        self._channel = channel
         self._peer = peer
         self._dispatcher = dispatcher
         self._limits = limits
-        self._frames = FrameReader(socket, limits, budgets)
+        self._frames = FrameReader(channel, limits, budgets)
         self._begun: deque[tuple[Frame, Exchange | Refusal]] = deque()
         self._draining = False
 
     def serve(self) -> None:
-        """Answer requests in their order until the connection ends; closes the socket."""
+        """Answer requests in their order until the connection ends; closes the channel."""
         reason = "peer closed"
         try:
             while not self._draining and self._serve_one():
@@ -79,16 +71,13 @@ class Connection:
             _log.debug("connection closed", peer=self._peer, reason=str(error))
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
-            self._socket.close()
+            self._channel.close()
 
     def drain(self) -> None:
         """End the connection behind the requests it serves now, at once where it serves none."""
         self._draining = True
         if self._frames.waiting:
-            try:
-                self._socket.shutdown(gevent.socket.SHUT_RD)
-            except OSError:
-                return  # the peer went first
+            self._channel.end_receiving()
 
     def _serve_one(self) -> bool:
         """Begin the next request and answer it; False where the peer has closed.
@@ -115,7 +104,7 @@ class Connection:
         finally:
             for left, _ in self._begun:  # none, unless something went wrong
                 left.close()
-                metrics.REQUESTS_IN_FLIGHT.dec()
+                TALLY.ended()
         return True
 
     def _following(self) -> Frame | None:
@@ -125,44 +114,42 @@ class Connection:
         return self._frames.next_at_once()
 
     def _begin(self, frame: Frame) -> None:
-        metrics.RECEIVED_BYTES.inc(SIZE_BYTES + len(frame.data))
         try:
             exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold)
         except BaseException:
             frame.close()
             raise
         self._begun.append((frame, exchange))
-        metrics.REQUESTS_IN_FLIGHT.inc()
+        TALLY.begun(SIZE_BYTES + len(frame.data))
 
     def _answer(self) -> bool:
-        """Answer the oldest; tells whether others may begin before those that have begun are answered."""
+        """Answer the oldest, and those behind it whose answers are there: one write, and one wake-up of the client.
+
+        Tells whether others may begin before those that have begun are answered.
+        """
+        out: list[Buffer] = []
+        in_order = True
+        try:
+            while True:
+                exchange = self._answer_one(out)
+                in_order = in_order and exchange.overlaps
+                if not self._begun or not self._begun[0][1].ready:
+                    break
+        except (ProtocolError, FaultError):
+            self._send(out)
+            raise
+        self._send(out)
+        return in_order
+
+    def _answer_one(self, out: list[Buffer]) -> Exchange | Refusal:
         frame, exchange = self._begun.popleft()
         try:
-            response = exchange.answer()
+            out += exchange.answer() or ()
         finally:
-            metrics.REQUESTS_IN_FLIGHT.dec()
+            TALLY.ended()
             frame.close()
-        if response is not None:
-            self._send(response)
-        return exchange.overlaps
+        return exchange
 
-    def _send(self, chunks: Sequence[Buffer]) -> None:
-        """Send a response: a small one joined, a large one as it lies in memory, without a copy.
-
-        The time-out is for each piece that the kernel takes, so a large response may take its time.
-        """
-        self._socket.settimeout(self._limits.receive)
-        size = sum(map(len, chunks))
-        if size <= JOIN_BYTES:
-            self._socket.sendall(b"".join(chunks))
-        else:
-            self._send_pieces(deque(memoryview(chunk) for chunk in chunks))
-        metrics.SENT_BYTES.inc(size)
-
-    def _send_pieces(self, left: deque[memoryview]) -> None:
-        while left:
-            sent = self._socket.sendmsg(list(islice(left, PIECES_MAX)))
-            while left and sent >= len(left[0]):
-                sent -= len(left.popleft())
-            if sent:
-                left[0] = left[0][sent:]
+    def _send(self, out: list[Buffer]) -> None:
+        if out:
+            TALLY.sent(self._channel.send(out, self._limits.receive))

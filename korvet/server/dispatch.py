@@ -22,6 +22,7 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import RequestHeader, read_request_header, response_frame
 from korvet.protocol.schema import Message
 from korvet.server import metrics
+from korvet.server.tally import TALLY
 
 _log = Log(__name__)
 _API_VERSIONS = api_versions.REQUEST.api.key
@@ -36,6 +37,7 @@ class _Later(NamedTuple):
 
     finish: Callable[[], Message | None]
     in_order: bool
+    ready: bool = False
 
 
 class Exchange:
@@ -70,6 +72,11 @@ class Exchange:
         """
         return self._under_way.in_order
 
+    @property
+    def ready(self) -> bool:
+        """Whether the answer need not be waited for, as far as is known."""
+        return self._under_way.ready
+
     def begin(self, broker: Broker) -> None:
         """Begin what can begin before it is this request's turn to be answered."""
         handler, request, caller = self._handler, self._request, self._caller
@@ -97,8 +104,7 @@ class Exchange:
             refusal = self._refusal(error)
             code = refusal.code
             chunks = self._refuse(refusal)
-        metrics.REQUESTS.labels(self._api, code.name).inc()
-        metrics.REQUEST_DURATION.labels(self._api).observe(time.monotonic() - self._begun)
+        TALLY.answered(self._api, code.name, self._begun)
         return chunks
 
     def _refuse(self, refusal: KafkaError) -> list[Buffer] | None:
@@ -139,6 +145,7 @@ class Refusal:
     """An ApiVersions request of an unknown version, answered in version 0 (KIP-511)."""
 
     overlaps = False
+    ready = True
 
     def __init__(self, correlation_id: int) -> None:
         self._correlation_id = correlation_id
@@ -183,7 +190,8 @@ class Dispatcher:
         if header.api_key != _API_VERSIONS:
             message = f"version {header.api_version} of {self._names[header.api_key]} is not served"
             raise ProtocolError(message)
-        metrics.REQUESTS.labels(self._names[header.api_key], ErrorCode.UNSUPPORTED_VERSION.name).inc()
+        name = self._names[header.api_key]
+        TALLY.answered(name, ErrorCode.UNSUPPORTED_VERSION.name, time.monotonic())
         return Refusal(header.correlation_id)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-import gevent.socket
 import msgspec
 
 from korvet.config import Settings
@@ -16,6 +15,7 @@ from korvet.errors import ProtocolError
 from korvet.protocol.frame import REQUEST_HEADER_MIN, SIZE_BYTES, check_frame_size, peek_api, read_size
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.server.budget import Budgets, Charge
+from korvet.server.channel import Channel
 
 RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once: a typical request comes whole, and a frame grows no faster than it arrives."""
@@ -28,6 +28,9 @@ RATE_BYTES_PER_TIMEOUT = 1024 * 1024
 
 AHEAD_BYTES_MAX = 1024 * 1024
 """Largest frame that is taken in while the one before it is still being served."""
+
+
+_PRODUCE = ProduceRequest.api.key
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -55,7 +58,7 @@ class Frame:
 
     __slots__ = ("_decoded", "_received", "data")
 
-    def __init__(self, data: bytearray, received: Charge, decoded: Charge) -> None:
+    def __init__(self, data: bytearray | memoryview, received: Charge, decoded: Charge) -> None:
         self.data = data
         self._received = received
         self._decoded = decoded
@@ -71,13 +74,20 @@ class Frame:
 
 
 class FrameReader:
-    """Reads the frames of one connection. `waiting` says that it waits for the first byte of one."""
+    """Reads the frames of one connection. `waiting` says that it waits for the first byte of one.
 
-    def __init__(self, socket: gevent.socket.socket, limits: Limits, budgets: Budgets) -> None:
-        self._socket = socket
+    What has arrived and belongs to no frame yet is `_received` from `_at` on. Several frames may come in one piece;
+    each is a view of it then. Only a frame that comes in several pieces is put together. `_ahead` says that the peer
+    has sent a request before the one before it was answered: only then is it worth asking for another.
+    """
+
+    def __init__(self, channel: Channel, limits: Limits, budgets: Budgets) -> None:
+        self._channel = channel
         self._limits = limits
         self._budgets = budgets
-        self._received = bytearray()
+        self._received: bytes | bytearray = b""
+        self._at = 0
+        self._ahead = False
         self.waiting = False
 
     def next(self) -> Frame | None:
@@ -88,12 +98,12 @@ class FrameReader:
         size = self._read_size()
         if size is None:
             return None
-        produces = peek_api(self._received, SIZE_BYTES)[0] == ProduceRequest.api.key
-        received = self._budgets.received.charge(self._limits.receive)
-        decoded = self._budgets.decoded.charge(self._limits.receive)
+        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+        budgets, seconds = self._budgets, self._limits.receive
+        received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
-            if produces and not self._budgets.decoded.has(1):
+            if produces and not budgets.decoded.has(1):
                 decoded.add(1)  # waits for anything to be free
             return Frame(data, received, decoded)
         except BaseException:
@@ -103,62 +113,77 @@ class FrameReader:
 
     def next_at_once(self) -> Frame | None:
         """Return the next frame if all of it is here already, up to AHEAD_BYTES_MAX; else None. Errors as `next`."""
-        self._socket.settimeout(0)
         while not self._complete():
-            try:
-                data = self._socket.recv(RECEIVE_BYTES)
-            except BlockingIOError:
+            if not self._ahead or self._here > AHEAD_BYTES_MAX:
                 return None
+            data = self._channel.receive_at_once(RECEIVE_BYTES)
             if not data:
-                return None  # `next` will see it again
-            self._received += data
-            if len(self._received) > AHEAD_BYTES_MAX:
-                return None
+                return None  # nothing yet; or an end, which `next` will see again
+            self._take_in(data)
         # Waiting for room here would be waiting for the requests that this connection has begun.
         budgets = self._budgets
-        return self.next() if budgets.received.has(len(self._received)) and budgets.decoded.has(1) else None
+        return self.next() if budgets.received.has(self._here) and budgets.decoded.has(1) else None
+
+    @property
+    def _here(self) -> int:
+        return len(self._received) - self._at
 
     def _complete(self) -> bool:
-        received = self._received
-        return len(received) >= SIZE_BYTES and len(received) >= SIZE_BYTES + max(0, read_size(received))
+        here = self._here
+        return here >= SIZE_BYTES and here >= SIZE_BYTES + max(0, read_size(self._received, self._at))
+
+    def _take_in(self, data: bytes) -> None:
+        if self._at == len(self._received):
+            self._received = data
+        elif isinstance(self._received, bytearray):
+            del self._received[: self._at]
+            self._received += data
+        else:
+            self._received = bytearray(memoryview(self._received)[self._at :]) + data
+        self._at = 0
 
     def _read_size(self) -> int | None:
         """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
-        self.waiting = not self._received
         # Of a frame whose first bytes came with the one before it the rest is due like that of any other.
-        self._socket.settimeout(self._limits.idle if self.waiting else self._limits.receive)
-        while len(self._received) < SIZE_BYTES + REQUEST_HEADER_MIN:
-            data = self._socket.recv(RECEIVE_BYTES)
+        self.waiting = not self._here
+        while self._here < SIZE_BYTES + REQUEST_HEADER_MIN:
+            data = self._channel.receive(
+                RECEIVE_BYTES, self._limits.idle if self.waiting else self._limits.receive
+            )
             if not data:
-                if self._received:
-                    message = f"closed after {len(self._received)} bytes of a frame"
+                if self._here:
+                    message = f"closed after {self._here} bytes of a frame"
                     raise ProtocolError(message)
                 return None
-            self._received += data
-            if self.waiting:
-                self.waiting = False
-                self._socket.settimeout(self._limits.receive)
-            if len(self._received) >= SIZE_BYTES:
-                check_frame_size(read_size(self._received), self._limits.produce_frame)
-        size = read_size(self._received)
-        api_key, _ = peek_api(self._received, SIZE_BYTES)
-        limit = self._limits.produce_frame if api_key == ProduceRequest.api.key else self._limits.other_frame
-        check_frame_size(size, limit)
+            self._take_in(data)
+            self._ahead = not self._channel.waited
+            self.waiting = False
+            if self._here >= SIZE_BYTES:
+                check_frame_size(read_size(self._received, self._at), self._limits.produce_frame)
+        size = read_size(self._received, self._at)
+        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+        check_frame_size(size, self._limits.produce_frame if produces else self._limits.other_frame)
         return size
 
-    def _read_frame(self, size: int, charge: Charge | None) -> bytearray:
-        """Read the rest of a frame; it is never larger in memory than what has arrived of it."""
-        frame = self._received[SIZE_BYTES : SIZE_BYTES + size]
-        del self._received[: SIZE_BYTES + size]
-        deadline = time.monotonic() + self._limits.receive * (1 + size / RATE_BYTES_PER_TIMEOUT)
+    def _read_frame(self, size: int, charge: Charge | None) -> bytearray | memoryview:
+        """Return a frame, or read the rest of it; it is never larger in memory than what has arrived of it."""
+        start = self._at + SIZE_BYTES
+        self._at = min(start + size, len(self._received))
+        here = memoryview(self._received)[start : self._at]
         if charge:
-            charge.add(len(frame))
+            charge.add(len(here))
+        if len(here) == size and isinstance(self._received, bytes):
+            return here
+        frame = bytearray(here)
+        here.release()
+        deadline = time.monotonic() + self._limits.receive * (1 + size / RATE_BYTES_PER_TIMEOUT)
         while len(frame) < size:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
-            self._socket.settimeout(min(self._limits.receive, remaining))
-            data = self._socket.recv(min(size - len(frame), RECEIVE_BYTES))
+            data = self._channel.receive(
+                min(size - len(frame), RECEIVE_BYTES), min(self._limits.receive, remaining)
+            )
             if not data:
                 message = f"closed after {len(frame)} bytes of a frame of {size}"
                 raise ProtocolError(message)

@@ -7,10 +7,12 @@ restarted and the build are told by ops itself, see ops.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import Counter, Gauge, Histogram
 
 # From a request answered out of memory to the longest poll that clients ask for.
-_DURATION_BUCKETS = (
+DURATION_BUCKETS = (
     0.0005,
     0.001,
     0.0025,
@@ -28,12 +30,24 @@ _DURATION_BUCKETS = (
     30.0,
 )
 
+
+class Durations(Histogram):
+    """A histogram that takes many observations at once."""
+
+    def add(self, by_bucket: Sequence[int], total: float) -> None:
+        """Add observations, `total` their sum: so many for each bucket, the last of which is without a bound."""
+        self._sum.inc(total)
+        for bucket, count in zip(self._buckets, by_bucket, strict=True):
+            if count:
+                bucket.inc(count)
+
+
 REQUESTS = Counter("korvet_requests", "Requests answered, by API and top-level error.", ("api", "error"))
-REQUEST_DURATION = Histogram(
+REQUEST_DURATION = Durations(
     "korvet_request_duration_seconds",
     "Time from the last byte of a request to its response, waits that the client asked for included.",
     ("api",),
-    buckets=_DURATION_BUCKETS,
+    buckets=DURATION_BUCKETS,
 )
 REQUESTS_IN_FLIGHT = Gauge(
     "korvet_requests_in_flight", "Requests being served now.", multiprocess_mode="livesum"
@@ -53,7 +67,9 @@ REDIS_UNAVAILABLE = Counter(
 KEEPER_LEADER = Gauge(
     "korvet_keeper_leader", "1 where this broker's keeper is the acting one.", multiprocess_mode="livesum"
 )
-KEEPER_ROUNDS = Counter("korvet_keeper_rounds", "Rounds of the keeper, by outcome.", ("outcome",))
+KEEPER_TURNS = Counter(
+    "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
+)
 PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
 ENTRIES_RENUMBERED = Counter(
     "korvet_entries_renumbered",

@@ -33,6 +33,7 @@ from korvet.logs import Log
 from korvet.server.acceptor import Acceptor, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.slot import WorkerSlot
+from korvet.server.tally import TALLY
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.producer_store import ProducerStore
@@ -115,6 +116,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
     storage.close()
+    TALLY.flush()
 
 
 def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Broker:

@@ -13,7 +13,7 @@ from korvet.storage import batch_entry, log_replies, scripts
 from korvet.storage.entry import batch_args
 from korvet.storage.log_types import Append, AppendBatch, Appended, Partition
 from korvet.storage.replies import Reply
-from korvet.storage.resp import Arg, Redis
+from korvet.storage.resp import Arg, Redis, Running
 from korvet.storage.scripts import Script
 
 _APPEND = scripts.get("log/append")
@@ -59,6 +59,11 @@ class Appending:
         """Whether appends begun from now on are written behind these: all have been sent, and none had to be again."""
         return not (self._waiting or self._sent_again)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the answers to what was sent are here."""
+        return isinstance(self._running, StorageUnavailableError) or self._running.ready
+
     def finish(self) -> list[_Outcome]:
         """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
         while self._wave:
@@ -77,25 +82,31 @@ class Appending:
         for position in self._waiting:
             first.setdefault(self._appends[position].partition.stream, position)
         self._wave = {position: self._waiting.pop(position) for position in first.values()}
-        self._replies = self._send()
+        self._running = self._send()
 
-    def _send(self) -> Callable[[], list[Reply]]:
+    def _send(self) -> Running | StorageUnavailableError:
         try:
             return self._redis.begin_scripts(list(self._wave.values()))
         except StorageUnavailableError as error:
-            refused = error
-        return lambda: [refused] * len(self._wave)
+            return error
+
+    def _replies(self) -> Sequence[Reply]:
+        """Wait for the answers to a wave; what prevents them stands in the place of each."""
+        running = self._running
+        if isinstance(running, StorageUnavailableError):
+            return [running] * len(self._wave)
+        try:
+            return running.finish()
+        except StorageUnavailableError as error:
+            return [error] * len(self._wave)
 
     def _finish_wave(self) -> None:
         wave = self._wave
         for round_ in range(ROUNDS_MAX):
             if round_:
                 self._sent_again = True
-                self._replies = self._send()
-            try:
-                replies = self._replies()
-            except StorageUnavailableError as error:
-                replies = [error] * len(wave)
+                self._running = self._send()
+            replies = self._replies()
             for position, reply in zip(list(wave), replies, strict=True):
                 outcome = log_replies.read_appended(self._appends[position].partition, reply)
                 if outcome is not None:

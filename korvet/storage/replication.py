@@ -31,12 +31,17 @@ class Replication:
         self._next: AsyncResult[int] | None = None
         self._running = False
 
+    @property
+    def awaited(self) -> bool:
+        """Whether replicas are asked for at all."""
+        return self._replicas > 0
+
     def confirm(self) -> bool:
         """Wait until the replicas have everything that was written before; False where too few have in time.
 
         Whoever comes while a round is under way shares the next one: its mark must lie behind the appends.
         """
-        if not self._replicas:
+        if not self.awaited:
             return True
         if self._next is None:
             self._next = AsyncResult()

@@ -10,7 +10,7 @@ What fails on a lost connection is never sent again: an append may have been don
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 import gevent
@@ -35,6 +35,32 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 _MULTI = pack(("MULTI",))
 _EXEC = pack(("EXEC",))
+
+
+class Running:
+    """Scripts on their way. `ready`: finishing them waits for nothing, unless Redis did not have them."""
+
+    __slots__ = ("_calls", "_packed", "_redis", "_waiter")
+
+    def __init__(
+        self, redis: Redis, calls: Sequence[ScriptCall], packed: list[bytes], waiter: Waiter[Reply] | None
+    ) -> None:
+        self._redis, self._calls, self._packed, self._waiter = redis, calls, packed, waiter
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies are here."""
+        return self._waiter is None or self._waiter.ready()
+
+    def finish(self) -> list[Reply]:
+        """Wait for the replies and return them in the order of the calls; to be called once."""
+        if self._waiter is None:
+            return []
+        replies = _listed(self._waiter.get(), len(self._packed))
+        missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
+        if missing:
+            self._redis.load_and_run(self._calls, self._packed, missing, replies)
+        return replies
 
 
 class Redis:
@@ -114,29 +140,19 @@ class Redis:
         Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
         overtake each other (two appends to one partition) do not belong into one pipeline.
         """
-        return self.begin_scripts(calls)()
+        return self.begin_scripts(calls).finish()
 
-    def begin_scripts(self, calls: Sequence[ScriptCall]) -> Callable[[], list[Reply]]:
-        """Send scripts as `scripts` does; what is returned waits for their replies, and must be called.
+    def begin_scripts(self, calls: Sequence[ScriptCall]) -> Running:
+        """Send scripts as `scripts` does; what is returned waits for their replies, and must be finished.
 
         Whoever has something else to send or to prepare meanwhile may do so. Raises StorageUnavailableError where
         Redis cannot be reached.
         """
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
-        if not packed:
-            return list
-        waiter = self._begin(b"".join(packed), len(packed))
+        waiter = self._begin(b"".join(packed), len(packed)) if packed else None
+        return Running(self, calls, packed, waiter)
 
-        def finish() -> list[Reply]:
-            replies = _listed(waiter.get(), len(packed))
-            missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
-            if missing:
-                self._load_and_run(calls, packed, missing, replies)
-            return replies
-
-        return finish
-
-    def _load_and_run(
+    def load_and_run(
         self, calls: Sequence[ScriptCall], packed: list[bytes], missing: list[int], replies: list[Reply]
     ) -> None:
         """Put the replies of the calls at `missing` into their places, after Redis was given their scripts."""

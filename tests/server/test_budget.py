@@ -13,6 +13,7 @@ from gevent import socket
 from korvet.config import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.server.budget import Budgets, ByteBudget, OverBudgetError
+from korvet.server.channel import Channel
 from korvet.server.frames import FrameReader, Limits
 from tests.support.topic_client import produce_request
 from tests.support.wire_client import request_frame
@@ -35,7 +36,7 @@ def frames(budgets: Budgets | None = None) -> Iterator[tuple[Reading, Callable[[
     ours, theirs = socket.socketpair()
     with ours, theirs:
         shared = budgets or Budgets.of(500)
-        yield Reading(FrameReader(ours, Limits.of(Settings()), shared), shared), theirs.sendall
+        yield Reading(FrameReader(Channel(ours), Limits.of(Settings()), shared), shared), theirs.sendall
 
 
 def test_bytes_are_held_back_until_others_are_returned() -> None:

@@ -36,6 +36,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 )
 from korvet.protocol.schema import Message
 from korvet.server.budget import Budgets
+from korvet.server.channel import Channel
 from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
 from korvet.server.frames import Limits
@@ -203,7 +204,9 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     with theirs, caplog.at_level(logging.INFO):
         settings = Settings()
         budgets = Budgets.of(settings.queued_max_request_bytes)
-        connection = Connection(ours, "peer", Dispatcher(handlers, nothing), Limits.of(settings), budgets)
+        connection = Connection(
+            Channel(ours), "peer", Dispatcher(handlers, nothing), Limits.of(settings), budgets
+        )
         theirs.sendall(request_frame(request, 2))
         connection.serve()
         assert theirs.recv(1) == b""

@@ -1,0 +1,163 @@
+"""A client's socket: bytes in and out, each wait with a limit, and nobody else of the worker kept waiting.
+
+Knows the event loop and what the kernel takes at once; nothing of frames. The system call is tried first and waited for
+only where it cannot be done: gevent's own sockets cost a request more in layers than in the calls themselves.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from math import inf
+from typing import Any, Protocol
+
+from gevent import getcurrent
+from gevent.hub import get_hub
+
+from korvet.protocol.decoding import Buffer
+
+_READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
+
+JOIN_BYTES = 16 * 1024
+"""What is sent at once is joined up to this size: cheaper than telling the kernel of each piece."""
+
+PIECES_MAX = 512
+"""Pieces given to the kernel at once; it takes 1024 (IOV_MAX)."""
+
+
+class _Watcher(Protocol):
+    def start(self, callback: Callable[[], object], /) -> object: ...
+    def stop(self) -> object: ...
+
+
+class Channel:
+    """One connected socket; used by one greenlet at a time."""
+
+    __slots__ = (
+        "_due",
+        "_hub",
+        "_readable",
+        "_socket",
+        "_timer",
+        "_timer_due",
+        "_waiting",
+        "_writable",
+        "waited",
+    )
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Take over a socket; from now on it never blocks."""
+        connected.settimeout(0)
+        self._socket = connected
+        self._hub = get_hub()
+        loop = self._hub.loop
+        self._readable = loop.io(connected.fileno(), _READ)
+        self._writable = loop.io(connected.fileno(), _WRITE)
+        self._timer = loop.timer(0)
+        self._timer_due = self._due = inf
+        self._waiting: Any = None
+        self.waited = False
+        """Whether the last `receive` had to wait."""
+
+    def receive(self, size_max: int, seconds: float | None) -> bytes:
+        """Return what has arrived, up to `size_max` bytes; waits for the first of it, None: without a limit.
+
+        Returns b"" where the peer has closed. Raises TimeoutError, OSError.
+        """
+        self.waited = False
+        while True:
+            try:
+                return self._socket.recv(size_max)
+            except BlockingIOError:
+                self.waited = True
+                self._wait(self._readable, seconds)
+
+    def receive_at_once(self, size_max: int) -> bytes | None:
+        """Return what has arrived already; None: nothing has."""
+        try:
+            return self._socket.recv(size_max)
+        except BlockingIOError:
+            return None
+
+    def send(self, pieces: Sequence[Buffer], seconds: float) -> int:
+        """Send all of `pieces` and return their size; small ones are joined, large ones sent as they lie in memory.
+
+        `seconds` limits each wait for the peer to take some of it, so that much may take its time. Raises
+        TimeoutError, OSError.
+        """
+        size = sum(map(len, pieces))
+        if size > JOIN_BYTES:
+            self._send_pieces(deque(memoryview(piece) for piece in pieces), seconds)
+            return size
+        left = memoryview(b"".join(pieces))
+        while left:
+            left = left[self._sent(self._socket.send, left, seconds) :]
+        return size
+
+    def end_receiving(self) -> None:
+        """Let a waiting `receive`, and every later one, find that the peer has closed."""
+        try:
+            self._socket.shutdown(socket.SHUT_RD)
+        except OSError:
+            return  # the peer went first
+
+    def close(self) -> None:
+        """Close the socket; nobody may be waiting."""
+        for watcher in (self._readable, self._writable, self._timer):
+            watcher.stop()
+            watcher.close()
+        self._socket.close()
+
+    def _send_pieces(self, left: deque[memoryview], seconds: float) -> None:
+        while left:
+            sent = self._sent(self._socket.sendmsg, list(islice(left, PIECES_MAX)), seconds)
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+
+    def _sent(self, send: Callable[[Any], int], data: object, seconds: float) -> int:
+        while True:
+            try:
+                return send(data)
+            except BlockingIOError:
+                self._wait(self._writable, seconds)
+
+    def _wait(self, watcher: _Watcher, seconds: float | None) -> None:
+        """Let others run until the socket is ready; raises TimeoutError after `seconds`.
+
+        There is one timer, and most waits leave it alone: it may go off too early, and is set again then.
+        """
+        if seconds is not None:
+            self._due = time.monotonic() + seconds
+            if self._due < self._timer_due:
+                self._set_timer(seconds)
+        else:
+            self._due = inf
+        self._waiting = getcurrent()
+        watcher.start(self._waiting.switch)
+        try:
+            self._hub.switch()
+        finally:
+            self._waiting = None
+            watcher.stop()
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer_due = self._due
+        self._timer.stop()
+        self._timer.close()
+        self._timer = self._hub.loop.timer(max(seconds, 0.001))
+        self._timer.start(self._on_timer, update=True)
+
+    def _on_timer(self) -> None:
+        self._timer_due = inf
+        if self._waiting is None or self._due == inf:
+            return
+        left = self._due - time.monotonic()
+        if left > 0:
+            self._set_timer(left)
+        else:
+            self._waiting.throw(TimeoutError)

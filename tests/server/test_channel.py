@@ -1,0 +1,110 @@
+"""A client's socket in the event loop: what waits, for how long, and that all of an answer leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import gevent
+import pytest
+from gevent import socket as gevent_socket
+
+from korvet.server.channel import JOIN_BYTES, PIECES_MAX, Channel
+
+LATE = 30.0
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Channel, gevent_socket.socket]]:
+    """Give a channel, and the socket of its peer."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    peer = gevent_socket.socket(theirs.family, theirs.type, theirs.proto, theirs.detach())
+    with peer:
+        channel = Channel(ours)
+        yield channel, peer
+        channel.close()
+
+
+def received(peer: gevent_socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += peer.recv(size - len(data))
+    return data
+
+
+def test_a_wait_ends_with_the_first_bytes_or_with_the_end(pair: tuple[Channel, gevent_socket.socket]) -> None:
+    channel, peer = pair
+    assert channel.receive_at_once(10) is None
+    waiting = gevent.spawn(channel.receive, 10, None)
+    gevent.sleep(0)
+    peer.sendall(b"abc")
+    assert waiting.get(timeout=LATE) == b"abc"
+    assert channel.waited
+    peer.sendall(b"def")
+    assert channel.receive(10, LATE) == b"def"
+    assert not channel.waited
+    waiting = gevent.spawn(channel.receive, 10, None)
+    gevent.sleep(0)
+    channel.end_receiving()
+    assert waiting.get(timeout=LATE) == b""
+
+
+def test_each_wait_has_its_own_limit(pair: tuple[Channel, gevent_socket.socket]) -> None:
+    """One timer serves all: it must not end a longer wait behind a shorter one, nor miss a shorter behind a longer."""
+    channel, peer = pair
+    for limits in ((LATE, 0.01), (0.02, LATE), (0.01, None)):
+        first, second = limits
+        waiting = gevent.spawn(channel.receive, 10, first)
+        gevent.sleep(0)
+        if first == LATE:
+            peer.sendall(b"x")
+            assert waiting.get(timeout=LATE) == b"x"
+        else:
+            with pytest.raises(TimeoutError):
+                waiting.get(timeout=LATE)
+        waiting = gevent.spawn(channel.receive, 10, second)
+        if second == 0.01:
+            with pytest.raises(TimeoutError):
+                waiting.get(timeout=LATE)
+        else:
+            gevent.sleep(0.05)
+            assert not waiting.dead
+            peer.sendall(b"y")
+            assert waiting.get(timeout=LATE) == b"y"
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1], [10, JOIN_BYTES - 10], [JOIN_BYTES, 1], [700] * (PIECES_MAX * 2 + 1), [3_000_000]]
+)
+def test_all_of_an_answer_leaves_however_little_the_kernel_takes_at_once(
+    pair: tuple[Channel, gevent_socket.socket], sizes: list[int]
+) -> None:
+    channel, peer = pair
+    pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    sending = gevent.spawn(channel.send, pieces, LATE)
+    assert received(peer, sum(sizes)) == b"".join(pieces)
+    assert sending.get(timeout=LATE) == sum(sizes)
+
+
+def test_a_peer_that_takes_nothing_is_not_waited_for_longer_than_said(
+    pair: tuple[Channel, gevent_socket.socket],
+) -> None:
+    channel, _ = pair
+    with pytest.raises(TimeoutError):
+        channel.send([b"x" * 10_000_000], 0.01)
+
+
+def test_whoever_is_killed_while_it_waits_leaves_the_channel_usable(
+    pair: tuple[Channel, gevent_socket.socket],
+) -> None:
+    channel, peer = pair
+    waiting = gevent.spawn(channel.receive, 10, LATE)
+    gevent.sleep(0)
+    waiting.kill()
+    peer.sendall(b"later")
+    assert gevent.spawn(channel.receive, 10, LATE).get(timeout=LATE) == b"later"
+    with contextlib.closing(peer):
+        pass
+    assert channel.receive(10, LATE) == b""
