@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from korvet.config import Settings, load
 from korvet.domain.topics import id_text
-from korvet.server.keeper import Keeper, Lease, LeaseLostError
+from korvet.server.keeper import Keeper
+from korvet.server.keeper_tasks.expire_producers import expire_producers
+from korvet.server.lease import Lease, LeaseLostError
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
 from korvet.storage.resp import Redis
@@ -78,7 +81,7 @@ def test_a_task_with_the_token_of_an_earlier_holding_stops(keeper: Keeper, raw_r
     token = keeper.lease.token
     assert token is not None
     with pytest.raises(LeaseLostError):
-        keeper.expire_producers(token - 1)
+        expire_producers(keeper.context, partial(keeper.lease.check, token - 1))
     assert raw_redis.hexists(PRODUCERS, "1")
 
 

@@ -1,0 +1,33 @@
+"""What the acting keeper does, one file per task, and the table of all of them.
+
+A task is `(context, check_lease) -> None`: it does what is due now, in bounded steps, and calls `check_lease` before
+each. Every step is safe to be done twice, and beside another keeper's. A task that remembers something between its
+turns is an object, made anew for each keeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from korvet.config import Settings
+from korvet.server.keeper_tasks.context import CheckLease, Context
+from korvet.server.keeper_tasks.expire_producers import expire_producers
+from korvet.server.keeper_tasks.renumber import renumber
+
+
+class Task(NamedTuple):
+    """A task, its name in logs and metrics, and the ms between the end of a turn and the next one."""
+
+    name: str
+    run: Callable[[Context, CheckLease], None]
+    interval_ms: int
+
+
+def every(settings: Settings) -> tuple[Task, ...]:
+    """Return all tasks, in the order in which a round takes them."""
+    check_ms = settings.log_retention_check_interval_ms
+    return (
+        Task("expire_producers", expire_producers, check_ms),
+        Task("renumber", renumber, check_ms),
+    )

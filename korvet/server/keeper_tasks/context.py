@@ -1,0 +1,50 @@
+"""What every task of the keeper is given: the settings, the stores, and the partitions of all topics.
+
+Knows how they are made for the keeper's process; nothing of the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from korvet.config import Settings
+from korvet.domain.topics import Topics
+from korvet.storage.keeper_store import KeeperStore
+from korvet.storage.keys import Keys
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Partition
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicStore
+
+# Partitions per round trip of a task: far below what would keep Redis from its other clients.
+_PARTITIONS_PER_STEP = 100
+
+CheckLease = Callable[[], None]
+"""Raises LeaseLostError where another keeper may be acting: to be called before every step."""
+
+
+class Context:
+    """The keeper's connection, and the stores and the registry of topics on it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = Keys(settings.namespace)
+        self.redis = Redis(
+            settings.redis_url,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+        )
+        self.keeper_store = KeeperStore(self.redis, self.keys)
+        self.log_store = LogStore(self.redis, self.redis, self.keys)
+        self.topics = Topics(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
+
+    def partitions(self) -> Iterator[tuple[Partition, ...]]:
+        """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
+        every = (partition for topic in self.topics.all() for partition in topic.partitions)
+        while some := tuple(islice(every, _PARTITIONS_PER_STEP)):
+            yield some
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.redis.close()
