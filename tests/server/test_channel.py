@@ -41,10 +41,10 @@ def test_a_wait_ends_with_the_first_bytes_or_with_the_end(pair: tuple[Channel, g
     gevent.sleep(0)
     peer.sendall(b"abc")
     assert waiting.get(timeout=LATE) == b"abc"
-    assert channel.waited
+    waited = [channel.waited]
     peer.sendall(b"def")
     assert channel.receive(10, LATE) == b"def"
-    assert not channel.waited
+    assert [*waited, channel.waited] == [True, False]
     waiting = gevent.spawn(channel.receive, 10, None)
     gevent.sleep(0)
     channel.end_receiving()
