@@ -128,6 +128,10 @@ def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator
     broker = Broker(command, directory, data_dir)
     try:
         yield broker
+    except BaseException:
+        # Where a test failed, pytest shows what it printed.
+        print(broker.log())  # noqa: T201
+        raise
     finally:
         broker._leave_nothing()
 
