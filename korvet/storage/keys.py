@@ -69,6 +69,10 @@ class Keys:
         """Return the stream of foreign entries that are on their way to free offsets; absent at rest."""
         return f"{{{self.namespace}:{topic}:{partition}}}:moving"
 
+    def clean(self, topic: str, partition: int, which: int) -> str:
+        """Return one of the two streams that hold the compacted part of the log in turns; `which` is 0 or 1."""
+        return f"{{{self.namespace}:{topic}:{partition}}}:clean:{which}"
+
     def append_channel(self, topic: str, partition: int) -> str:
         """Return the channel on which every append to the partition is announced: named as its stream."""
         return f"{self.namespace}:{topic}:{partition}"

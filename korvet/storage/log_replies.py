@@ -15,9 +15,10 @@ from korvet.storage.replies import Reply, RespError
 
 
 class State(NamedTuple):
-    """The state hash: the log's end, its start, the first offset ever, the largest timestamp (ms).
+    """The state hash: the log's end, its start, the first offset reported, the largest timestamp (ms).
 
-    `first` is None before the first entry; `moving`: foreign entries are on their way to new offsets.
+    `first` is None before the first entry; `moving`: foreign entries are on their way to new offsets. Offsets below
+    `clean_end` live in the compacted stream number `clean`, which is None where there is no such stream.
     """
 
     next_offset: int
@@ -25,6 +26,11 @@ class State(NamedTuple):
     first: int | None
     max_timestamp: int
     moving: bool
+    clean: int | None
+    clean_end: int
+
+
+_STATE_FIELDS = ("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end")
 
 
 def range_start(partition: Partition, offset: int) -> str:
@@ -42,7 +48,7 @@ def range_start(partition: Partition, offset: int) -> str:
 
 def state_command(partition: Partition) -> tuple[str, ...]:
     """Return the command whose answer `read_state` takes."""
-    return ("HMGET", partition.state, "topic", "next", "start", "first", "max_timestamp", "moving")
+    return ("HMGET", partition.state, *_STATE_FIELDS)
 
 
 def read_state(partition: Partition, reply: Reply) -> State:
@@ -52,8 +58,16 @@ def read_state(partition: Partition, reply: Reply) -> State:
         message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
-        _, end, start, first, largest, moving = cast("list[bytes]", fields)
-        state = State(int(end), int(start), int(first) if first else None, int(largest), bool(moving))
+        _, end, start, first, largest, moving, clean, clean_end = cast("list[bytes]", fields)
+        state = State(
+            next_offset=int(end),
+            start=int(start),
+            first=int(first) if first else None,
+            max_timestamp=int(largest),
+            moving=bool(moving),
+            clean=None if clean is None else (b"0", b"1").index(clean),
+            clean_end=int(clean_end) if clean_end else 0,
+        )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
     if not 0 <= state.next_offset <= OFFSETS_END:

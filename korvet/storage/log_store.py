@@ -92,7 +92,9 @@ class LogStore:
             stream=keys.stream(topic, index),
             state=keys.state(topic, index),
             producers=keys.producers(topic, index),
+            index_key=keys.index(topic, index),
             moving=keys.moving(topic, index),
+            clean=(keys.clean(topic, index, 0), keys.clean(topic, index, 1)),
             channel=keys.append_channel(topic, index),
         )
 

@@ -26,7 +26,9 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     stream: str
     state: str
     producers: str
+    index_key: str
     moving: str
+    clean: tuple[str, str]
     channel: str
 
 

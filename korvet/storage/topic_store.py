@@ -85,6 +85,8 @@ class TopicStore:
                 self._keys.producers(*of),
                 self._keys.index(*of),
                 self._keys.moving(*of),
+                self._keys.clean(*of, 0),
+                self._keys.clean(*of, 1),
                 self._keys.stream(*of),
             )
         stored = _Stored(
@@ -119,6 +121,8 @@ class TopicStore:
                     names.producers(*of),
                     names.index(*of),
                     names.moving(*of),
+                    names.clean(*of, 0),
+                    names.clean(*of, 1),
                 )
                 args.append(names.append_channel(*of))
             reply = self._run(_DELETE, keys, args)

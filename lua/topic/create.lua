@@ -1,5 +1,5 @@
 -- Creates a topic: its registry row, the state of every partition, the change feed, and the announcement.
--- KEYS     registry, changes; then for each partition: state, producers, index, moving, stream
+-- KEYS     registry, changes; then for each partition: state, producers, index, moving, clean:0, clean:1, stream
 -- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse"
 -- Returns  the epoch of the change
 -- Errors   TOPIC_ALREADY_EXISTS, INVALID_CONFIG (a stream is there already, and "refuse" is said)
@@ -11,14 +11,14 @@ local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, row = ARGV[1], ARGV[2], ARGV[3]
 local channel, members_max = ARGV[4], tonumber(ARGV[5])
 local refuse_streams = ARGV[6] == 'refuse'
-local first_key, keys_per_partition = 3, 5
+local first_key, keys_per_partition = 3, 7
 
 if redis.call('HEXISTS', registry, name) == 1 then
   return redis.error_reply('TOPIC_ALREADY_EXISTS Topic ' .. name .. ' already exists.')
 end
 if refuse_streams then
   for at = first_key, #KEYS, keys_per_partition do
-    local stream = KEYS[at + 4]
+    local stream = KEYS[at + keys_per_partition - 1]
     if redis.call('EXISTS', stream) == 1 then
       return redis.error_reply('INVALID_CONFIG ' .. stream .. ' is there already: only storage.format=record adopts it')
     end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Deletes a topic: its registry row, the streams and side keys of all partitions; tells the change feed and who waits.
--- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving
+-- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving, clean:0, clean:1
 -- ARGV     topic name, topic id, channel of the registry, most members of the change feed; then the channel of each
 --          partition
 -- Returns  {1, epoch of the change}; or {0, number of partitions} when the keys are not those of all partitions, and
@@ -11,7 +11,7 @@
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local first_key, keys_per_partition, first_channel = 3, 5, 5
+local first_key, keys_per_partition, first_channel = 3, 7, 5
 
 local row = redis.call('HGET', registry, name)
 if not row then

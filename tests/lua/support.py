@@ -15,6 +15,8 @@ STREAM = "korvet:orders:0"
 STATE = "{korvet:orders:0}:state"
 PRODUCERS = "{korvet:orders:0}:producers"
 MOVING = "{korvet:orders:0}:moving"
+INDEX = "{korvet:orders:0}:index"
+CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
 OFFSETS_END = 2**53
 STEP_BYTES = 1 << 20
 

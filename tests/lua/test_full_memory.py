@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STREAM, TOPIC_ID, BatchLog, Log, run
+from tests.lua.support import CLEAN, STREAM, TOPIC_ID, BatchLog, Log, run
 
 REGISTRY, CHANGES = "korvet:topics", "{korvet:topics}:changes"
-PER_PARTITION = (STREAM, *(f"{{{STREAM}}}:{side}" for side in ("state", "producers", "index", "moving")))
+SIDES = ("state", "producers", "index", "moving")
+PER_PARTITION = (STREAM, *(f"{{{STREAM}}}:{side}" for side in SIDES), *CLEAN)
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 
 

@@ -13,7 +13,7 @@ from korvet.storage.keys import Keys
 
 README = Path(__file__).parents[2] / "lua" / "README.md"
 KEYS = Keys("korvet")
-PER_PARTITION = (KEYS.stream, KEYS.state, KEYS.producers, KEYS.index, KEYS.moving)
+METHODS = (Keys.stream, Keys.state, Keys.producers, Keys.index, Keys.moving)
 CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel, KEYS.probe}
 
 
@@ -22,16 +22,20 @@ def section(title: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
 
 
+def partitioned(keys: Keys = KEYS, partition: int = 0) -> set[str]:
+    of = ("orders", partition)
+    return {method(keys, *of) for method in METHODS} | {keys.clean(*of, which) for which in (0, 1)}
+
+
 def single_keys() -> set[str]:
     names = {name for name in Keys.__slots__ if name not in {"namespace", "topics_channel"}}
     return {getattr(KEYS, name) for name in names}
 
 
 def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
-    partitioned = {key("orders", 0) for key in PER_PARTITION}
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
-    assert methods == {key.__name__ for key in PER_PARTITION} | {"append_channel"}
-    assert section("Keys") == partitioned | single_keys()
+    assert methods == {method.__name__ for method in METHODS} | {"clean", "append_channel"}
+    assert section("Keys") == partitioned() | single_keys()
 
 
 def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
@@ -40,7 +44,7 @@ def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
 
 def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
     for partition in range(50):
-        slots = {key_slot(key("orders.v2", partition).encode()) for key in PER_PARTITION}
+        slots = {key_slot(key.encode()) for key in partitioned(partition=partition)}
         assert len(slots) == 1
 
 
@@ -52,9 +56,8 @@ def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
 
 def test_two_namespaces_share_no_name() -> None:
     other = Keys("other")
-    ours = {key("orders", 0) for key in PER_PARTITION} | single_keys() | CHANNELS
-    theirs = {getattr(other, key.__name__)("orders", 0) for key in PER_PARTITION}
-    theirs |= {getattr(other, name) for name in Keys.__slots__}
+    ours = partitioned() | single_keys() | CHANNELS
+    theirs = partitioned(other) | {getattr(other, name) for name in Keys.__slots__}
     assert not ours & theirs
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
 
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
-INDEX = "{korvet:orders:0}:index"
 ROW = '{"id":"id-1","partitions":1}'
 
 
@@ -22,7 +21,7 @@ def create(
     changes_max: int = 100,
     streams: str = "adopt",
 ) -> bytes:
-    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, STREAM]
+    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, *CLEAN, STREAM]
     keys = [key.replace("orders", name) for key in keys]
     epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, streams])
     return epoch
@@ -54,9 +53,10 @@ def test_side_keys_of_a_former_topic_are_replaced(raw_redis: Any) -> None:
     raw_redis.hset(STATE, mapping={"topic": "former", "next": 99, "moving": 1, "first": 3})
     raw_redis.hset(PRODUCERS, "7", "0 1 0-0@5")
     raw_redis.zadd(INDEX, {"row": 1})
-    raw_redis.xadd(MOVING, {"id": "5-5"})
+    for stream in (MOVING, *CLEAN):
+        raw_redis.xadd(stream, {"id": "5-5"})
     create(raw_redis)
-    assert not raw_redis.exists(PRODUCERS, INDEX, MOVING)
+    assert not raw_redis.exists(PRODUCERS, INDEX, MOVING, *CLEAN)
     assert raw_redis.hget(STATE, "next") == b"0"
     assert raw_redis.hget(STATE, "first") is None
 

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
 
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
-PER_PARTITION = (STREAM, STATE, PRODUCERS, "{korvet:orders:0}:index", MOVING)
+PER_PARTITION = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
+
+
+def of_partition(key: str, partition: int) -> str:
+    return key.replace("orders:0", f"orders:{partition}")
 
 
 def fill(client: Any, row: str = '{"id":"id-1","partitions":2}') -> None:
@@ -19,11 +23,11 @@ def fill(client: Any, row: str = '{"id":"id-1","partitions":2}') -> None:
     client.zadd(CHANGES, {"orders": 5})
     for partition in range(2):
         for key in PER_PARTITION:
-            client.set(key.replace(":0", f":{partition}"), "x")
+            client.set(of_partition(key, partition), "x")
 
 
 def delete(client: Any, topic_id: str = "id-1", partitions: int = 2) -> list[Any]:
-    keys = [key.replace(":0", f":{partition}") for partition in range(partitions) for key in PER_PARTITION]
+    keys = [of_partition(key, partition) for partition in range(partitions) for key in PER_PARTITION]
     channels = [f"korvet:orders:{partition}" for partition in range(partitions)]
     args = ["orders", topic_id, REGISTRY, 100, *channels]
     reply: list[Any] = run(client, "topic/delete", [REGISTRY, CHANGES, *keys], args)
@@ -57,7 +61,7 @@ def test_another_incarnation_is_left_alone(raw_redis: Any) -> None:
     fill(raw_redis)
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
         delete(raw_redis, topic_id="id-0")
-    assert len(raw_redis.keys()) == 12
+    assert len(raw_redis.keys()) == 16
 
 
 def test_an_unknown_topic_is_refused(raw_redis: Any) -> None:
@@ -68,7 +72,7 @@ def test_an_unknown_topic_is_refused(raw_redis: Any) -> None:
 def test_keys_of_not_all_partitions_delete_nothing(raw_redis: Any) -> None:
     fill(raw_redis)
     assert delete(raw_redis, partitions=1) == [0, b"2"]
-    assert len(raw_redis.keys()) == 12
+    assert len(raw_redis.keys()) == 16
 
 
 @pytest.mark.parametrize("row", ["", "{", "[]", "7", '{"id":"id-1"}', '{"id":"id-1","partitions":"2"}'])
@@ -76,4 +80,4 @@ def test_a_malformed_row_is_named_and_nothing_is_deleted(raw_redis: Any, row: st
     fill(raw_redis, row)
     with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*row of orders is malformed"):
         delete(raw_redis)
-    assert len(raw_redis.keys()) == 12
+    assert len(raw_redis.keys()) == 16
