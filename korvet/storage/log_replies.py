@@ -65,7 +65,7 @@ def read_state(partition: Partition, reply: Reply) -> State:
             first=int(first) if first else None,
             max_timestamp=int(largest),
             moving=bool(moving),
-            clean=None if clean is None else (b"0", b"1").index(clean),
+            clean=(b"0", b"1").index(clean) if clean else None,
             clean_end=int(clean_end) if clean_end else 0,
         )
     except (ValueError, TypeError) as error:
