@@ -47,14 +47,14 @@ class Keeper:
                 away = False
             except StorageUnavailableError as error:
                 if not away:
-                    _log.warning("keeper cannot reach Redis", reason=error)
+                    _log.warning("cannot reach Redis", reason=error)
                 away = True
             stop.wait(self._renewal_s)
         gevent.killall(turns)
         try:
             self.lease.give_up()
         except StorageUnavailableError as error:
-            _log.info("keeper could not give up its lease", reason=error)
+            _log.info("could not give up its lease", reason=error)
         self.context.close()
 
     def round(self) -> None:
@@ -70,10 +70,10 @@ class Keeper:
         try:
             task.run(self.context, partial(self.lease.check, token))
         except LeaseLostError:
-            _log.warning("keeper lost its lease in the middle of a task", task=task.name)
+            _log.warning("lost its lease in the middle of a task", task=task.name)
             outcome = "lease lost"
         except KafkaError as error:
-            _log.warning("keeper task failed", task=task.name, reason=error)
+            _log.warning("task failed", task=task.name, reason=error)
             outcome = "failed"
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 

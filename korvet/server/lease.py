@@ -42,7 +42,7 @@ class Lease:
         if token != self.token:
             self.token = token
             metrics.KEEPER_LEADER.set(int(token is not None))
-            _log.info("keeper lease", held=token is not None, token=token)
+            _log.info("lease", held=token is not None, token=token)
         return token is not None
 
     @property

@@ -137,5 +137,6 @@ def test_a_keeper_goes_on_after_redis_was_away(tmp_path: Path) -> None:
         processes.wait_until(lambda: len(tokens(broker)) > before, "it acts again")
         assert tokens(broker) == sorted(set(tokens(broker)))
         assert broker.log().count("keeper cannot reach Redis") == 1
+        assert "keeper keeper" not in broker.log()
         assert broker.log().count("started child=keeper") == 1
         assert broker.stop() == 0
