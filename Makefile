@@ -3,6 +3,7 @@
 #
 #   make run ARGS="--workers 2 --listen 0.0.0.0:9092"
 #   make test PYTHON=python3.13 ARGS="-k fetch"
+#   make test TEST_PROCESSES=0 ARGS="-k fetch"    # in one process, for a debugger
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -10,6 +11,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
+# Each runs tests with brokers and a Redis of its own; "auto" is one per core, and no more than eight.
+TEST_PROCESSES := auto
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
@@ -30,7 +33,7 @@ run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korve
 
 test: lint ## run all checks and all tests; ARGS are flags of pytest
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal $(ARGS)
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)

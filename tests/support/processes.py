@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import time
@@ -59,7 +61,11 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody holds now, for a server that cannot be told to take any."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port: int = held.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody holds now, for a server that cannot be told to take any.
+
+    None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
