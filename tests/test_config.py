@@ -48,6 +48,9 @@ def test_settings_that_kafka_has_have_its_defaults() -> None:
     assert settings.fetch_max_bytes == 57_671_680
     assert settings.log_retention_ms == 604_800_000
     assert settings.log_retention_check_interval_ms == 300_000
+    assert settings.log_cleaner_dedupe_buffer_size == 134_217_728
+    assert settings.log_cleaner_backoff_ms == 15_000
+    assert settings.log_cleaner_enable is True
     assert settings.group_initial_rebalance_delay_ms == 3_000
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable is True
@@ -91,6 +94,13 @@ def test_a_file_gives_texts_numbers_and_booleans(tmp_path: Path) -> None:
         -1,
         False,
     )
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("1", 1.0), ("0", 0.0)])
+def test_a_file_may_write_a_ratio_as_a_whole_number(tmp_path: Path, text: str, value: float) -> None:
+    file = write(tmp_path, f'"log.cleaner.min.cleanable.ratio" = {text}\n')
+    ratio = load(file, {}, {}).settings.log_cleaner_min_cleanable_ratio
+    assert (ratio, type(ratio)) == (value, float)
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("TRUE", True)])
@@ -177,6 +187,10 @@ def test_an_unquoted_name_is_refused_with_the_quoted_form(tmp_path: Path, text: 
         ('"workers" = "2"', "workers = '2'"),
         ('"workers" = true', "workers = 'true'"),
         ('"workers" = 2.0', "a whole number from 0 to 1024"),
+        ('"log.cleaner.min.cleanable.ratio" = nan', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = 2', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = true', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = "0.5"', "a number from 0 to 1"),
         ('"delete.topic.enable" = 1', "true or false"),
         ('"log.format" = 1', "a text in quotes"),
         ('"log.format" = ["json"]', "a text in quotes"),
@@ -203,6 +217,14 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("log.retention.ms", "9" * 5000, "a whole number"),
         ("log.retention.ms", "\u0661", "a whole number"),
         ("delete.topic.enable", "yes", "true or false"),
+        ("log.cleaner.min.cleanable.ratio", "1.1", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "1_0", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "half", "a number from 0 to 1"),
+        ("log.cleanup.policy", "keep", "delete, compact, or both"),
+        ("log.cleanup.policy", "delete,", "delete, compact, or both"),
+        ("log.cleanup.policy", "delete,delete", "delete, compact, or both"),
+        ("log.message.timestamp.type", "append", "one of CreateTime, LogAppendTime"),
         ("compression.type", "brotli", "one of none, gzip, snappy, lz4, zstd"),
         ("storage.format", "columns", "it has to be one of record, batch"),
         ("listen", "9092", "HOST:PORT"),
@@ -241,6 +263,9 @@ def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, allo
         ("redis.url", "rediss://:secret@cache.example:6380/2"),
         ("redis.url", "unix:///run/redis.sock?db=1"),
         ("topic.reserved.prefix", ""),
+        ("log.cleaner.min.cleanable.ratio", "0.25"),
+        ("log.cleanup.policy", "compact, delete"),
+        ("log.cleanup.policy", ""),
         ("connections.max.idle.ms", "-1"),
         ("data.dir", "/srv/größe mit leerzeichen"),
     ],
@@ -254,6 +279,7 @@ def test_a_value_in_range_is_taken_as_it_is(name: str, value: str) -> None:
     "overrides",
     [
         {"group.min.session.timeout.ms": "10000", "group.max.session.timeout.ms": "9999"},
+        {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
         {"socket.request.max.bytes": "2000000000"},
         {"queued.max.request.bytes": "1024"},
     ],

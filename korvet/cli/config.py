@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from korvet.cli.options import configuration_options, loader
-from korvet.config import Configuration, Row, rows
+from korvet.config import Configuration, Row, Value, rows
 
 _WIDTH_MAX = 20_000
 
@@ -56,8 +56,8 @@ def markdown_table(table: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _as_object(configuration: Configuration) -> dict[str, dict[str, str | int | bool]]:
-    result: dict[str, dict[str, str | int | bool]] = {}
+def _as_object(configuration: Configuration) -> dict[str, dict[str, Value]]:
+    result: dict[str, dict[str, Value]] = {}
     for row in rows():
         value = row.of(configuration.settings)
         shown = row.shown(value) if isinstance(value, str) else value

@@ -14,7 +14,7 @@ import msgspec
 
 from korvet.config import values
 
-Value = str | int | bool
+Value = str | int | float | bool
 
 VARIABLE_PREFIX = "KORVET_"
 INT32_MAX = 2**31 - 1
@@ -172,10 +172,60 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_retention_check_interval_ms: Annotated[
         int, About("Pause between two rounds of the keeper.", 1, INT64_MAX)
     ] = 300_000
+    log_local_retention_ms: Annotated[
+        int,
+        About(
+            "How long a topic with a cold tier keeps records in Redis; -2 is log.retention.ms.", -2, INT64_MAX
+        ),
+    ] = -2
+    log_local_retention_bytes: Annotated[
+        int,
+        About(
+            "Bytes that a partition with a cold tier keeps in Redis; -2 is log.retention.bytes.",
+            -2,
+            INT64_MAX,
+        ),
+    ] = -2
+    log_cleanup_policy: Annotated[
+        str,
+        About(
+            "What becomes of old records: delete, compact, or both with a comma; nothing keeps them all.",
+            form=values.cleanup_policies,
+        ),
+    ] = "delete"
+    log_roll_ms: Annotated[
+        int,
+        About("Age at which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
+    ] = 7 * _DAY_MS
+    log_cleaner_enable: Annotated[bool, About("Compact the topics whose cleanup.policy says so.")] = True
+    log_cleaner_backoff_ms: Annotated[
+        int, About("Pause before looking again where nothing was to be compacted.", 1, INT64_MAX)
+    ] = 15_000
+    log_cleaner_dedupe_buffer_size: Annotated[
+        int, About("Bytes for the keys of one compaction; more keys take more passes.", 65_536, INT64_MAX)
+    ] = 134_217_728
+    log_cleaner_delete_retention_ms: Annotated[
+        int, About("How long a compacted topic keeps the tombstones of deleted keys.", 0, INT64_MAX)
+    ] = _DAY_MS
+    log_cleaner_min_cleanable_ratio: Annotated[
+        float, About("Share of a log that is not compacted yet from which it is compacted again.", 0, 1)
+    ] = 0.5
+    log_cleaner_min_compaction_lag_ms: Annotated[
+        int, About("Age under which a record is not compacted.", 0, INT64_MAX)
+    ] = 0
+    log_cleaner_max_compaction_lag_ms: Annotated[
+        int, About("Age at which a record is compacted whatever the ratio.", 1, INT64_MAX)
+    ] = INT64_MAX
     log_message_timestamp_type: Annotated[
-        Literal["CreateTime"],
-        About("Whose time a record carries: the producer's; LogAppendTime is not supported yet."),
+        Literal["CreateTime", "LogAppendTime"],
+        About("Whose time a record carries: the producer's, or that of the worker that appends it."),
     ] = "CreateTime"
+    log_message_timestamp_before_max_ms: Annotated[
+        int, About("How far a producer's timestamp may lie in the past.", 0, INT64_MAX)
+    ] = INT64_MAX
+    log_message_timestamp_after_max_ms: Annotated[
+        int, About("How far a producer's timestamp may lie in the future.", 0, INT64_MAX)
+    ] = 3_600_000
     compression_type: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"], About("Codec of the batches that consumers get.")
     ] = "none"
@@ -237,7 +287,7 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     attribute: str
-    kind: type[str | int | bool]
+    kind: type[str | int | float | bool]
     default: Value
     choices: tuple[str, ...]
     about: About
@@ -254,6 +304,8 @@ class Row(msgspec.Struct, frozen=True):
             return f"one of {', '.join(self.choices)}" if len(self.choices) > 1 else self.choices[0]
         if self.kind is bool:
             return "true or false"
+        if self.kind is float:
+            return f"a number from {self.about.least} to {self.about.most}"
         return f"a whole number from {self.about.least} to {self.about.most}"
 
     def of(self, settings: Settings) -> Value:

@@ -24,6 +24,7 @@ COMMAND_LINE = "command line"
 
 _VALUE_CHARS_MAX = 80  # of a wrong value in an error line: enough to recognise it
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -137,14 +138,20 @@ def _parsed(row: Row, text: str, origin: str) -> Value:
         if not _WHOLE_NUMBER.fullmatch(text.strip()):
             raise _refused(row, text, origin, row.allowed)
         value = int(text)
+    elif row.kind is float:
+        if not _NUMBER.fullmatch(text.strip()):
+            raise _refused(row, text, origin, row.allowed)
+        value = float(text)
     return _checked(row, value, origin)
 
 
 def _typed(row: Row, value: object, origin: str) -> Value:
     """Take a value that has a type already, and check it."""
     # bool is a subclass of int in Python, but `true` is no number.
-    if isinstance(value, str | int) and type(value) is row.kind:
+    if isinstance(value, str | int | float) and type(value) is row.kind:
         return _checked(row, value, origin)
+    if row.kind is float and type(value) is int:
+        return _checked(row, float(value), origin)
     raise _refused(row, value, origin, "a text in quotes" if row.kind is str else row.allowed)
 
 
@@ -186,9 +193,11 @@ def _check_together(configuration: Configuration) -> None:
     """Refuse what no single setting shows."""
     pairs = (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
         # A request that is larger than all memory for requests could never be read.
         ("socket.request.max.bytes", "queued.max.request.bytes"),
         ("request.control.max.bytes", "queued.max.request.bytes"),
+        ("memory.throttle.percent", "memory.refuse.percent"),
     )
     by_name = {row.name: row for row in rows()}
     for smaller, larger in pairs:

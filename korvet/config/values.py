@@ -109,6 +109,14 @@ def format_patterns(text: str) -> str:
     return "PATTERN=record or PATTERN=batch, comma-separated, as in metrics.*=batch"
 
 
+def cleanup_policies(text: str) -> str:
+    """Allow `delete` and `compact`, each once, comma-separated, or nothing."""
+    policies = [each.strip() for each in text.split(",")] if text else []
+    if set(policies) <= {"compact", "delete"} and len(set(policies)) == len(policies):
+        return ""
+    return "delete, compact, or both with a comma, or nothing"
+
+
 def without_secrets(text: str) -> str:
     """Mask the passwords of URLs in a text: what is printed or logged passes here."""
     text = _USER_AND_PASSWORD.sub(r"://\1:***@", text)

@@ -1,9 +1,7 @@
-"""The configuration of a topic: which names exist, what values they take, and what the broker makes of them.
+"""The configuration of a topic: whether values may be given, and what the broker makes of them.
 
-Knows the table of topic configs and how overrides, broker settings and defaults lie one upon the other; nothing of
-Redis or messages. Names and types are Kafka's (documentation, "Topic-Level Configs"); `storage.*` and
-`offset.sequence.bits` are Korvet's own. Some of Kafka's have no meaning on Redis Streams: they are accepted, kept
-and listed, so that tools which set them work. Values whose behaviour is not built are refused by name.
+Knows how overrides, broker settings and defaults lie one upon the other, and which values contradict each other;
+nothing of Redis or messages. Which configs there are is the table's (topic_config_table.py).
 """
 
 from __future__ import annotations
@@ -16,23 +14,19 @@ from typing import Literal
 import msgspec
 
 from korvet.config import Settings
+from korvet.domain.topic_config_table import DEFINITIONS, LONG_MAX, ConfigType, Definition
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
 from korvet.storage.entry import AtRest
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
+"""Python takes more for a number than the clients that read the configuration back: 1_000, or other scripts' digits."""
 
+_AT_REST_CODECS: dict[str, Literal["none", "lz4", "zstd"]] = {"none": "none", "lz4": "lz4", "zstd": "zstd"}
 
-class ConfigType(IntEnum):
-    """The type numbers of DescribeConfigs (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
+AS_RETENTION = -2
+"""What local.retention.* says where the cold tier changes nothing about how long Redis keeps records."""
 
 
 class ConfigSource(IntEnum):
@@ -41,141 +35,6 @@ class ConfigSource(IntEnum):
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
-
-
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic config.
-
-    `setting` names the broker setting that gives the default where `default` is None. `refused` maps values that
-    Kafka knows to why Korvet does not take them (yet); `meaningless` says that nothing here acts on the value.
-    """
-
-    name: str
-    type: ConfigType
-    default: str | None = None
-    setting: str = ""
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    refused: Mapping[str, str] = {}
-    meaningless: bool = False
-
-
-def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) -> Definition:
-    kind = ConfigType.INT if most == INT_MAX else ConfigType.LONG
-    return Definition(name=name, type=kind, default=default, least=least, most=most, meaningless=True)
-
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
-"""Python takes more for a number than the clients that read the configuration back: 1_000, or other scripts' digits."""
-
-_NOT_BUILT = "is not supported yet"
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
-_BOOLEANS = ("true", "false")
-_AT_REST_CODECS: dict[str, Literal["none", "lz4", "zstd"]] = {"none": "none", "lz4": "lz4", "zstd": "zstd"}
-
-DEFINITIONS: dict[str, Definition] = {
-    each.name: each
-    for each in (
-        Definition(
-            name="cleanup.policy",
-            type=ConfigType.LIST,
-            default="delete",
-            choices=("delete",),
-            refused={"compact": _NOT_BUILT, "compact,delete": _NOT_BUILT, "delete,compact": _NOT_BUILT},
-        ),
-        Definition(
-            name="compression.type",
-            type=ConfigType.STRING,
-            setting="compression.type",
-            choices=(*_CODECS, "uncompressed", "producer"),
-        ),
-        Definition(
-            name="max.message.bytes", type=ConfigType.INT, setting="message.max.bytes", least=0, most=INT_MAX
-        ),
-        Definition(
-            name="message.timestamp.type",
-            type=ConfigType.STRING,
-            setting="log.message.timestamp.type",
-            choices=("CreateTime",),
-            refused={"LogAppendTime": _NOT_BUILT},
-        ),
-        Definition(
-            name="offset.sequence.bits",
-            type=ConfigType.INT,
-            setting="offset.sequence.bits",
-            least=8,
-            most=12,
-        ),
-        Definition(
-            name="remote.storage.enable",
-            type=ConfigType.BOOLEAN,
-            default="false",
-            choices=("false",),
-            refused={"true": _NOT_BUILT},
-        ),
-        Definition(name="retention.bytes", type=ConfigType.LONG, setting="log.retention.bytes", least=-1),
-        Definition(name="retention.ms", type=ConfigType.LONG, setting="log.retention.ms", least=-1),
-        Definition(
-            name="storage.compression",
-            type=ConfigType.STRING,
-            setting="storage.compression",
-            choices=tuple(_AT_REST_CODECS),
-        ),
-        Definition(
-            name="storage.format",
-            type=ConfigType.STRING,
-            setting="storage.format",
-            choices=_FORMATS,
-        ),
-        # What follows belongs to segments, replicas and cleaners of Kafka's own log.
-        _meaningless("compression.gzip.level", "-1", -1, INT_MAX),
-        _meaningless("compression.lz4.level", "9", 1, INT_MAX),
-        _meaningless("compression.zstd.level", "3", -131072, INT_MAX),
-        _meaningless("delete.retention.ms", "86400000", 0),
-        _meaningless("file.delete.delay.ms", "60000", 0),
-        _meaningless("flush.messages", str(LONG_MAX), 1),
-        _meaningless("flush.ms", str(LONG_MAX), 0),
-        Definition(
-            name="follower.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
-        ),
-        _meaningless("index.interval.bytes", "4096", 0, INT_MAX),
-        Definition(
-            name="leader.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
-        ),
-        _meaningless("local.retention.bytes", "-2", -2),
-        _meaningless("local.retention.ms", "-2", -2),
-        _meaningless("max.compaction.lag.ms", str(LONG_MAX), 1),
-        _meaningless("message.timestamp.after.max.ms", "3600000", 0),
-        _meaningless("message.timestamp.before.max.ms", str(LONG_MAX), 0),
-        Definition(
-            name="min.cleanable.dirty.ratio",
-            type=ConfigType.DOUBLE,
-            default="0.5",
-            least=0,
-            most=1,
-            meaningless=True,
-        ),
-        _meaningless("min.compaction.lag.ms", "0", 0),
-        _meaningless("min.insync.replicas", "1", 1, INT_MAX),
-        Definition(
-            name="preallocate", type=ConfigType.BOOLEAN, default="false", choices=_BOOLEANS, meaningless=True
-        ),
-        _meaningless("segment.bytes", "1073741824", 14, INT_MAX),
-        _meaningless("segment.index.bytes", "10485760", 4, INT_MAX),
-        _meaningless("segment.jitter.ms", "0", 0),
-        _meaningless("segment.ms", "604800000", 1),
-        Definition(
-            name="unclean.leader.election.enable",
-            type=ConfigType.BOOLEAN,
-            default="false",
-            choices=_BOOLEANS,
-            meaningless=True,
-        ),
-    )
-}
 
 
 FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
@@ -200,8 +59,27 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     recompress: bool
     """Whether a batch in another codec is compressed anew when it is appended in format `batch`."""
     at_rest: AtRest
+    compact: bool
+    """Whether only the latest record of each key is kept; records without a key are refused then."""
+    delete: bool
+    """Whether old records are deleted by retention; where neither policy is named, all are kept."""
     retention_ms: int
     retention_bytes: int
+    local_retention_ms: int
+    """What Redis keeps of a topic with a cold tier, never -2: where nothing is named, it is retention_ms."""
+    local_retention_bytes: int
+    remote_storage: bool
+    """Whether the topic has a cold tier."""
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    segment_ms: int
+    """Age of its oldest record from which the tail of a log may be compacted as well."""
+    log_append_time: bool
+    """Whether records carry the time of their append instead of their producer's."""
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
 
 
 def check_override(name: str, value: str | None) -> str:
@@ -218,12 +96,31 @@ def check_override(name: str, value: str | None) -> str:
     text = value.strip()
     if text in definition.refused:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} {definition.refused[text]}")
+    if definition.choices and definition.type is ConfigType.LIST:
+        return _checked_list(definition, text)
     if definition.choices and text not in definition.choices:
         allowed = ", ".join(definition.choices)
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not one of: {allowed}")
     if definition.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE):
         _check_number(definition, text)
     return text
+
+
+def _checked_list(definition: Definition, text: str) -> str:
+    """Return a list as Kafka shows it, without blanks; an empty one names nothing, and nothing may be named twice."""
+    parts = _listed(text)
+    for place, part in enumerate(parts):
+        if part not in definition.choices:
+            allowed = ", ".join(definition.choices)
+            message = f"{definition.name}={text}: {part!r} is not one of: {allowed}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        if part in parts[:place]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{definition.name}={text} names {part} twice")
+    return ",".join(parts)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")] if text else []
 
 
 def _check_number(definition: Definition, text: str) -> None:
@@ -246,16 +143,45 @@ def entries(overrides: Mapping[str, str], settings: Settings) -> list[ConfigEntr
             found.append(ConfigEntry(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
         elif definition.default is None:
             value = str(getattr(settings, definition.setting.replace(".", "_")))
+            if definition.type is ConfigType.LIST:
+                value = ",".join(_listed(value))
             found.append(ConfigEntry(name, value, ConfigSource.DEFAULT_CONFIG))
         else:
             found.append(ConfigEntry(name, definition.default, ConfigSource.DEFAULT_CONFIG))
     return found
 
 
+def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
+    """Raise KafkaError INVALID_CONFIG where a topic's configs, each of which is in order, contradict each other."""
+    values = {entry.name: entry.value for entry in entries(overrides, settings)}
+    _check_at_most(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    if values["remote.storage.enable"] != "true":
+        return
+    if "compact" in _listed(values["cleanup.policy"]):
+        message = "remote.storage.enable=true excludes cleanup.policy=compact"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    for unit in ("ms", "bytes"):
+        local, whole = f"local.retention.{unit}", f"retention.{unit}"
+        # -1 is without a limit; -2 says that the local one is as the whole one.
+        if values[whole] != "-1" and values[local] == "-1":
+            message = f"{local}=-1 is more than {whole}={values[whole]}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        if values[whole] != "-1":
+            _check_at_most(values, local, whole)
+
+
+def _check_at_most(values: Mapping[str, str], smaller: str, larger: str) -> None:
+    if int(values[smaller]) > int(values[larger]):
+        message = f"{smaller}={values[smaller]} is more than {larger}={values[larger]}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
 def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
     """Return what the broker acts on for a topic with these overrides."""
     values = {entry.name: entry.value for entry in entries(overrides, settings)}
-    compression = values["compression.type"]
+    compression, policies = values["compression.type"], _listed(values["cleanup.policy"])
+    retention_ms, retention_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
+    local_ms, local_bytes = int(values["local.retention.ms"]), int(values["local.retention.bytes"])
     return TopicConfig(
         # The stored records do not tell which codec each producer used; both of these mean uncompressed here.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
@@ -266,6 +192,19 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         at_rest=AtRest(
             _AT_REST_CODECS[values["storage.compression"]], settings.storage_compression_min_bytes
         ),
-        retention_ms=int(values["retention.ms"]),
-        retention_bytes=int(values["retention.bytes"]),
+        compact="compact" in policies,
+        delete="delete" in policies,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        local_retention_ms=retention_ms if local_ms == AS_RETENTION else local_ms,
+        local_retention_bytes=retention_bytes if local_bytes == AS_RETENTION else local_bytes,
+        remote_storage=values["remote.storage.enable"] == "true",
+        delete_retention_ms=int(values["delete.retention.ms"]),
+        min_cleanable_dirty_ratio=float(values["min.cleanable.dirty.ratio"]),
+        min_compaction_lag_ms=int(values["min.compaction.lag.ms"]),
+        max_compaction_lag_ms=int(values["max.compaction.lag.ms"]),
+        segment_ms=int(values["segment.ms"]),
+        log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
+        timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
     )

@@ -220,6 +220,7 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         configs = {"storage.format": self._format(new.name)}
         configs |= {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
+        topic_config.check_together(configs, self._settings)
         # These shape what is stored: a later change of the broker's defaults must not change how it is read.
         for entry in topic_config.entries(configs, self._settings):
             if entry.name in topic_config.FIXED_AT_CREATION:

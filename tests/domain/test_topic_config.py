@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from korvet.config import Settings
 from korvet.domain import topic_config
-from korvet.domain.topic_config import DEFINITIONS, ConfigSource, ConfigType
+from korvet.domain.topic_config import ConfigSource
+from korvet.domain.topic_config_table import DEFINITIONS, LONG_MAX, ConfigType
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
 
@@ -88,11 +91,141 @@ def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
 
 
 def test_what_is_not_built_says_so() -> None:
-    assert "not supported yet" in refusal("cleanup.policy", "compact")
     assert "not supported yet" in refusal("remote.storage.enable", "true")
-    assert "not supported yet" in refusal("message.timestamp.type", "LogAppendTime")
     assert "Unknown" in refusal("no.such.config", "1")
     assert "Null" in refusal("retention.ms", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("delete", "delete"),
+        ("compact", "compact"),
+        ("compact,delete", "compact,delete"),
+        (" delete ,\tcompact ", "delete,compact"),
+        ("", ""),
+    ],
+)
+def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(value: str, kept: str) -> None:
+    assert topic_config.check_override("cleanup.policy", value) == kept
+    for config in (
+        topic_config.effective({"cleanup.policy": kept}, Settings()),
+        topic_config.effective({}, Settings(log_cleanup_policy=value)),
+    ):
+        assert (config.compact, config.delete) == ("compact" in kept, "delete" in kept)
+
+
+def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
+    entries = topic_config.entries({}, Settings(log_cleanup_policy="delete , compact"))
+    assert [each.value for each in entries if each.name == "cleanup.policy"] == ["delete,compact"]
+
+
+@pytest.mark.parametrize("value", ["keep", "compact,", ",", "compact delete", "Compact", "compact,,delete"])
+def test_another_cleanup_policy_is_refused_with_those_there_are(value: str) -> None:
+    assert "is not one of: compact, delete" in refusal("cleanup.policy", value)
+
+
+def test_a_policy_named_twice_is_refused() -> None:
+    assert "names delete twice" in refusal("cleanup.policy", "delete,delete")
+
+
+def test_the_brokers_defaults_are_kafkas() -> None:
+    config = topic_config.effective({}, Settings())
+    day_ms = 86_400_000
+    assert (config.compact, config.delete, config.remote_storage) == (False, True, False)
+    assert (config.retention_ms, config.local_retention_ms, config.segment_ms) == (7 * day_ms,) * 3
+    assert (config.retention_bytes, config.local_retention_bytes) == (-1, -1)
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (day_ms, 0.5)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (0, LONG_MAX)
+    assert config.log_append_time is False
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (LONG_MAX, 3_600_000)
+
+
+def test_what_an_override_or_the_broker_says_of_retention_and_compaction_is_acted_upon() -> None:
+    overrides = {
+        "delete.retention.ms": "1",
+        "local.retention.bytes": "2",
+        "local.retention.ms": "3",
+        "max.compaction.lag.ms": "4",
+        "message.timestamp.after.max.ms": "5",
+        "message.timestamp.before.max.ms": "6",
+        "min.cleanable.dirty.ratio": "0.75",
+        "min.compaction.lag.ms": "1",
+        "segment.ms": "8",
+    }
+    settings = Settings(
+        log_cleaner_delete_retention_ms=1,
+        log_local_retention_bytes=2,
+        log_local_retention_ms=3,
+        log_cleaner_max_compaction_lag_ms=4,
+        log_message_timestamp_after_max_ms=5,
+        log_message_timestamp_before_max_ms=6,
+        log_cleaner_min_cleanable_ratio=0.75,
+        log_cleaner_min_compaction_lag_ms=1,
+        log_roll_ms=8,
+    )
+    of_topic, of_broker = topic_config.effective(overrides, Settings()), topic_config.effective({}, settings)
+    assert of_topic == of_broker
+    assert (of_topic.delete_retention_ms, of_topic.local_retention_bytes, of_topic.local_retention_ms) == (
+        1,
+        2,
+        3,
+    )
+    assert (of_topic.max_compaction_lag_ms, of_topic.min_compaction_lag_ms, of_topic.segment_ms) == (4, 1, 8)
+    assert (of_topic.timestamp_after_max_ms, of_topic.timestamp_before_max_ms) == (5, 6)
+    assert of_topic.min_cleanable_dirty_ratio == 0.75
+
+
+def test_local_retention_follows_retention_where_nothing_else_is_said() -> None:
+    config = topic_config.effective({"retention.ms": "7", "retention.bytes": "9"}, Settings())
+    assert (config.local_retention_ms, config.local_retention_bytes) == (7, 9)
+
+
+def test_whose_time_records_carry_is_the_topics_or_the_brokers() -> None:
+    of_topic = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
+    of_broker = topic_config.effective({}, Settings(log_message_timestamp_type="LogAppendTime"))
+    assert of_topic.log_append_time
+    assert of_broker.log_append_time
+
+
+REMOTE = {"remote.storage.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "min.compaction.lag.ms=2 is more than",
+        ),
+        ({"max.compaction.lag.ms": "5"}, "min.compaction.lag.ms=9 is more than max.compaction.lag.ms=5"),
+        (REMOTE | {"cleanup.policy": "delete,compact"}, "excludes cleanup.policy=compact"),
+        (REMOTE | {"retention.ms": "5", "local.retention.ms": "6"}, "local.retention.ms=6 is more than"),
+        (REMOTE | {"retention.ms": "5", "local.retention.ms": "-1"}, "local.retention.ms=-1 is more than"),
+        (REMOTE | {"retention.bytes": "5", "local.retention.bytes": "6"}, "is more than retention.bytes=5"),
+        (REMOTE | {"retention.bytes": "5", "local.retention.bytes": "-1"}, "is more than retention.bytes=5"),
+    ],
+)
+def test_configs_that_contradict_each_other_are_refused(overrides: dict[str, str], says: str) -> None:
+    with pytest.raises(KafkaError, match=re.escape(says)) as refused:
+        topic_config.check_together(overrides, Settings(log_cleaner_min_compaction_lag_ms=9))
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"retention.ms": "5", "local.retention.ms": "6"},
+        {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+        REMOTE,
+        REMOTE | {"retention.ms": "5", "local.retention.ms": "5"},
+        REMOTE | {"retention.ms": "-1", "local.retention.ms": "6"},
+        REMOTE | {"retention.bytes": "-1", "local.retention.bytes": "-1"},
+    ],
+)
+def test_configs_that_go_together_are_taken(overrides: dict[str, str]) -> None:
+    topic_config.check_together(overrides, Settings())
 
 
 def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from korvet.cli import apis, config
 from korvet.config import load, rows
 from korvet.domain import topic_config
+from korvet.domain.topic_config_table import DEFINITIONS
 from korvet.handlers import HANDLERS
 
 README = Path(__file__).parents[2] / "README.md"
@@ -22,7 +23,7 @@ def topic_config_table() -> str:
     settings = load(None, {}, {}).settings
     lines = ["| Topic config | Default | Taken | Acted upon |", "| --- | --- | --- | --- |"]
     for entry in topic_config.entries({}, settings):
-        definition = topic_config.DEFINITIONS[entry.name]
+        definition = DEFINITIONS[entry.name]
         taken = ", ".join(f"`{choice}`" for choice in definition.choices)
         if definition.refused:
             taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.refused)})"
@@ -33,7 +34,21 @@ def topic_config_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-NOT_ENFORCED = ("retention.bytes", "retention.ms")
+NOT_ENFORCED = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+    "segment.ms",
+)
 TABLES = {
     "settings": lambda: config.markdown_table(rows()),
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),

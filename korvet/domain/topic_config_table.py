@@ -1,0 +1,160 @@
+"""The table of topic configs: which names exist, what types and limits they have, and where their defaults are from.
+
+Knows names and limits only; nothing of what the broker makes of a value. Names, types and limits are Kafka's
+(documentation, "Topic-Level Configs"); `storage.*` and `offset.sequence.bits` are Korvet's own. Some of Kafka's have no
+meaning on Redis Streams: they are accepted, kept and listed, so that tools which set them work. Values whose behaviour
+is not built are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """The type numbers of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic config.
+
+    `setting` names the broker setting that gives the default where `default` is None. `refused` maps values that
+    Kafka knows to why Korvet does not take them (yet); `meaningless` says that nothing here acts on the value.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None = None
+    setting: str = ""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    refused: Mapping[str, str] = {}
+    meaningless: bool = False
+
+
+def _limit(name: str, setting: str, least: int) -> Definition:
+    return Definition(name=name, type=ConfigType.LONG, setting=setting, least=least)
+
+
+def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) -> Definition:
+    kind = ConfigType.INT if most == INT_MAX else ConfigType.LONG
+    return Definition(name=name, type=kind, default=default, least=least, most=most, meaningless=True)
+
+
+_NOT_BUILT = "is not supported yet"
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_FORMATS = ("record", "batch")
+_BOOLEANS = ("true", "false")
+_AT_REST_CODECS = ("none", "lz4", "zstd")
+
+DEFINITIONS: dict[str, Definition] = {
+    each.name: each
+    for each in (
+        Definition(
+            name="cleanup.policy",
+            type=ConfigType.LIST,
+            setting="log.cleanup.policy",
+            choices=("compact", "delete"),
+        ),
+        Definition(
+            name="compression.type",
+            type=ConfigType.STRING,
+            setting="compression.type",
+            choices=(*_CODECS, "uncompressed", "producer"),
+        ),
+        Definition(
+            name="max.message.bytes", type=ConfigType.INT, setting="message.max.bytes", least=0, most=INT_MAX
+        ),
+        Definition(
+            name="message.timestamp.type",
+            type=ConfigType.STRING,
+            setting="log.message.timestamp.type",
+            choices=("CreateTime", "LogAppendTime"),
+        ),
+        Definition(
+            name="offset.sequence.bits",
+            type=ConfigType.INT,
+            setting="offset.sequence.bits",
+            least=8,
+            most=12,
+        ),
+        Definition(
+            name="remote.storage.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            choices=("false",),
+            refused={"true": _NOT_BUILT},
+        ),
+        _limit("delete.retention.ms", "log.cleaner.delete.retention.ms", 0),
+        _limit("local.retention.bytes", "log.local.retention.bytes", -2),
+        _limit("local.retention.ms", "log.local.retention.ms", -2),
+        _limit("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", 1),
+        _limit("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", 0),
+        _limit("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", 0),
+        Definition(
+            name="min.cleanable.dirty.ratio",
+            type=ConfigType.DOUBLE,
+            setting="log.cleaner.min.cleanable.ratio",
+            least=0,
+            most=1,
+        ),
+        _limit("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", 0),
+        _limit("retention.bytes", "log.retention.bytes", -1),
+        _limit("retention.ms", "log.retention.ms", -1),
+        _limit("segment.ms", "log.roll.ms", 1),
+        Definition(
+            name="storage.compression",
+            type=ConfigType.STRING,
+            setting="storage.compression",
+            choices=_AT_REST_CODECS,
+        ),
+        Definition(
+            name="storage.format",
+            type=ConfigType.STRING,
+            setting="storage.format",
+            choices=_FORMATS,
+        ),
+        # What follows belongs to segments and replicas of Kafka's own log.
+        _meaningless("compression.gzip.level", "-1", -1, INT_MAX),
+        _meaningless("compression.lz4.level", "9", 1, INT_MAX),
+        _meaningless("compression.zstd.level", "3", -131072, INT_MAX),
+        _meaningless("file.delete.delay.ms", "60000", 0),
+        _meaningless("flush.messages", str(LONG_MAX), 1),
+        _meaningless("flush.ms", str(LONG_MAX), 0),
+        Definition(
+            name="follower.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
+        ),
+        _meaningless("index.interval.bytes", "4096", 0, INT_MAX),
+        Definition(
+            name="leader.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
+        ),
+        _meaningless("min.insync.replicas", "1", 1, INT_MAX),
+        Definition(
+            name="preallocate", type=ConfigType.BOOLEAN, default="false", choices=_BOOLEANS, meaningless=True
+        ),
+        _meaningless("segment.bytes", "1073741824", 14, INT_MAX),
+        _meaningless("segment.index.bytes", "10485760", 4, INT_MAX),
+        _meaningless("segment.jitter.ms", "0", 0),
+        Definition(
+            name="unclean.leader.election.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            choices=_BOOLEANS,
+            meaningless=True,
+        ),
+    )
+}
