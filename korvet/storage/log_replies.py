@@ -129,7 +129,7 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
     if state.moving or any(offset is None or offset >= end for offset in last):
         return None
     # Entries below the log's start are deleted, even where trimming has not come to them yet.
-    earliest = max(first[0] or 0, state.start) if first else end
+    earliest = max(first[0] or 0, state.start, state.first or 0) if first else end
     return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
 
 
