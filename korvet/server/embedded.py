@@ -190,6 +190,10 @@ def _command(data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> list[str]
         "appendfsync": "everysec",
         # The append-only file is the only copy: snapshots would cost forks and restore nothing more.
         "save": "",
+        # Nor does a rewrite of that file compress: records are compressed already, by producers or at rest, and the
+        # process that does it takes a core from the broker. It begins when the file has doubled, from this size on.
+        "rdbcompression": "no",
+        "auto-aof-rewrite-min-size": "256mb",
         "maxmemory": str(maxmemory_bytes),
         "maxmemory-policy": "noeviction",
     }

@@ -34,8 +34,8 @@ ENTRY_ARGS_MAX = 7900
 OFFSETS_END = 2**53
 """The end of exact numbers in Lua and in scores; an id whose offset would not lie below it has none."""
 
-_HEADER = b"header."
-_NULL_HEADER = b"nullheader."
+HEADER = b"header."
+NULL_HEADER = b"nullheader."
 MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
@@ -50,7 +50,8 @@ _HEADERS = attrgetter("headers")
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
-_SAFE_DIGITS = 18
+SAFE_DIGITS = 18
+_SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
 _LZ4_HEADER_BYTES = 14  # of a frame that tells its content size: magic, flags, block size, content size
 
 
@@ -81,9 +82,9 @@ def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) ->
         args += (MARKER, marker)
     for name, content in record.headers:
         if content is None:
-            args += (_NULL_HEADER + name.encode(), b"")
+            args += (NULL_HEADER + name.encode(), b"")
         else:
-            args += (_HEADER + name.encode(), content)
+            args += (HEADER + name.encode(), content)
     if len(args) > ENTRY_ARGS_MAX:
         message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 4} can be stored"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
@@ -161,7 +162,7 @@ def read_entries(
                 value = decompress(fields[at + 1], fields[at + 5], decompressed_bytes_max)
             elif size != _PLAIN:
                 value = None
-            if value is not None and stamp.isdigit() and len(stamp) <= _SAFE_DIGITS:
+            if value is not None and stamp.isdigit() and len(stamp) <= SAFE_DIGITS:
                 append((offset, int(stamp), fields[1] if at else None, value, []))
                 continue
         append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
@@ -181,10 +182,10 @@ def _read_fields(
     timestamp: int | None = None
     headers: list[Header] = []
     for name, content in zip(fields[::2], fields[1::2], strict=True):
-        if name.startswith(_HEADER):
-            headers.append((_text(name[len(_HEADER) :]), content))
-        elif name.startswith(_NULL_HEADER) and not content:
-            headers.append((_text(name[len(_NULL_HEADER) :]), None))
+        if name.startswith(HEADER):
+            headers.append((text_of(name[len(HEADER) :]), content))
+        elif name.startswith(NULL_HEADER) and not content:
+            headers.append((text_of(name[len(NULL_HEADER) :]), None))
         elif name == b"key" and key is None:
             key = content
         elif name == b"value" and value is None:
@@ -194,18 +195,18 @@ def _read_fields(
         elif name == MARKER and encoding is None:
             encoding = content
         else:
-            headers.append((_text(name), content))
+            headers.append((text_of(name), content))
     if encoding is not None:
         plain = None if value is None else decompress(value, encoding, decompressed_bytes_max)
         if plain is None:
-            damaged(offset, _text(encoding))
+            damaged(offset, text_of(encoding))
             headers.append((MARKER.decode(), encoding))
         else:
             value = plain
     return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
 
 
-def _text(name: bytes) -> str:
+def text_of(name: bytes) -> str:
     """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
     return name.decode("utf-8", "backslashreplace")
 
@@ -218,9 +219,23 @@ def _timestamp(content: bytes) -> int | None:
 
 
 def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
-    """Return the frame and its marker, or the value and None where the frame is not smaller."""
-    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else _ZSTD_COMPRESSOR.compress(value)
+    """Return the frame and its marker, or the value and None where the frame is not smaller.
+
+    Of a large value a part from its middle is tried first: where that gains nothing, as with what is compressed or
+    random already, all of it will hardly.
+    """
+    if len(value) >= _SAMPLE_BYTES * 4:
+        middle = len(value) // 2
+        sample = value[middle : middle + _SAMPLE_BYTES]
+        if len(_frame(sample, codec)) > _SAMPLE_BYTES * _SAMPLE_GAIN_MIN:
+            return value, None
+    frame = _frame(value, codec)
     return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
+
+
+def _frame(value: bytes, codec: str) -> bytes:
+    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else _ZSTD_COMPRESSOR.compress(value)
+    return frame
 
 
 def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:

@@ -145,8 +145,9 @@ def measured(started: Broker, case: Case) -> tuple[float, float, float]:
 
 
 def _produce_frame(case: Case) -> bytes:
-    value = os.urandom(case.size)
-    data = batches.batch(*[Record(value, None, int(time.time() * 1000))] * case.records)
+    now = int(time.time() * 1000)
+    # As different as those of real load: what repeats itself would be compressed to nothing on its way to Redis.
+    data = batches.batch(*[Record(os.urandom(case.size), None, now) for _ in range(case.records)])
     partition = PartitionProduceData(index=0, records=data)
     topic = TopicProduceData(name="bench", partition_data=[partition])
     return request_frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), 9)
