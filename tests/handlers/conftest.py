@@ -1,4 +1,8 @@
-"""One real broker with two workers for all tests of handlers; each test makes topics of its own."""
+"""One real broker with two workers for all tests of handlers; each test makes topics of its own.
+
+Topics are made in format `record`. Tests marked with `formats` run once for each format that is named: a module whose
+promises hold in both says `pytestmark = BOTH_FORMATS`, and what is promised of one format alone is marked ONLY_RECORD.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,14 @@ from tests.support.wire_client import clients_of_two_workers
 _NUMBERS = itertools.count()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of the broker for each format that it is marked with."""
+    if "broker" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("formats")
+        formats = marker.args if marker else ("record",)
+        metafunc.parametrize("broker", formats, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
 def broker_redis() -> Iterator[str]:
     """Give the URL of the broker's Redis."""
@@ -25,10 +37,13 @@ def broker_redis() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def broker(broker_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(
+    request: pytest.FixtureRequest, broker_redis: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """Run the broker; at the end its log must be free of faults of its own."""
     directory: Path = tmp_path_factory.mktemp("broker")
-    with korvet_broker(directory, "--redis-url", broker_redis) as running:
+    flags = ("--redis-url", broker_redis, "--set", f"storage.format={request.param}")
+    with korvet_broker(directory, *flags) as running:
         pids = running.worker_pids()
         yield running
         assert running.worker_pids() == pids

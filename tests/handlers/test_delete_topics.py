@@ -11,9 +11,12 @@ import redis
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.wire import ZERO_UUID
+from tests.handlers.formats import BOTH_FORMATS
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
+
+pytestmark = BOTH_FORMATS
 
 UNKNOWN_ID = bytes(range(16))
 
@@ -96,7 +99,7 @@ def test_an_old_id_does_not_delete_the_new_topic(two_clients: tuple[Client, Clie
     there.create(topic)
     [result] = delete(here, ids=[old_id])
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert there.append(topic, b"v") > 0
+    assert there.append(topic, b"v") >= 0
 
 
 def test_known_and_unknown_topics_are_answered_side_by_side(client: Client, topic: str) -> None:
@@ -110,7 +113,7 @@ def test_a_topic_named_twice_is_not_deleted(client: Client, topic: str, version:
     client.create(topic)
     [result] = delete(client, topic, topic, version=version)
     assert (result.name, result.error_code) == (topic, ErrorCode.INVALID_REQUEST)
-    assert client.append(topic, b"v") > 0
+    assert client.append(topic, b"v") >= 0
 
 
 def test_a_topic_is_given_by_name_or_by_id(client: Client, topic: str) -> None:
@@ -118,7 +121,7 @@ def test_a_topic_is_given_by_name_or_by_id(client: Client, topic: str) -> None:
     for state in (DeleteTopicState(name=topic, topic_id=topic_id), DeleteTopicState()):
         [result] = client.call(DeleteTopicsRequest(topics=[state], timeout_ms=0), 6).responses
         assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert client.append(topic, b"v") > 0
+    assert client.append(topic, b"v") >= 0
 
 
 @pytest.fixture(scope="module")
@@ -142,4 +145,4 @@ def test_deletion_may_be_forbidden(other_broker: Broker, topic: str, version: in
         client.create(topic)
         [result] = delete(client, topic, version=version)
         assert (result.name, result.error_code) == (topic, code)
-        assert client.append(topic, b"v") > 0
+        assert client.append(topic, b"v") >= 0

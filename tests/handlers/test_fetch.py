@@ -10,8 +10,11 @@ import redis
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.fetch import FetchRequest, ForgottenTopic
 from korvet.protocol.wire import ZERO_UUID
+from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
 from tests.support.batches import Record, batch, headers_of, read, values
 from tests.support.topic_client import Client, fetch_request
+
+pytestmark = BOTH_FORMATS
 
 UNKNOWN_ID = bytes(range(16))
 BY_NAME, BY_ID = range(4, 13), range(13, 19)
@@ -49,6 +52,7 @@ def test_a_committed_reader_gets_an_empty_list_of_aborted_transactions(
     assert values(response.records) == [b"v"]
 
 
+@ONLY_RECORD
 def test_a_fetch_within_a_produced_batch_begins_at_its_offset(client: Client, topic: str) -> None:
     client.create(topic)
     offset = client.append(topic, *[b"%d" % n for n in range(10)])
@@ -57,6 +61,7 @@ def test_a_fetch_within_a_produced_batch_begins_at_its_offset(client: Client, to
     assert values(response.records) == [b"%d" % n for n in range(4, 10)]
 
 
+@ONLY_RECORD
 def test_the_log_start_never_follows_the_first_entry(client: Client, topic: str) -> None:
     client.create(topic)
     empty = client.fetch(topic, 0)
@@ -199,6 +204,7 @@ def test_the_topics_compression_is_applied(client: Client, topic: str, codec: st
     assert values(response.records) == [b"x" * 10_000, b"y" * 10_000]
 
 
+@ONLY_RECORD
 @pytest.mark.parametrize("codec", ["none", "uncompressed", "producer"])
 def test_a_topic_without_a_codec_of_its_own_is_served_plain(client: Client, topic: str, codec: str) -> None:
     client.create(topic, compression_type=codec)
@@ -215,6 +221,7 @@ def test_zstd_needs_version_10(client: Client, topic: str, version: int) -> None
     assert values(client.fetch(topic, version=10).records) == [b"x" * 1000]
 
 
+@ONLY_RECORD
 def test_a_plain_xadd_of_any_redis_client_is_a_record(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
@@ -226,6 +233,7 @@ def test_a_plain_xadd_of_any_redis_client_is_a_record(
     assert values(client.fetch(topic).records) == [b"hello", b"after"]
 
 
+@ONLY_RECORD
 def test_batches_split_where_the_offset_delta_would_overflow(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
@@ -247,6 +255,7 @@ def test_a_request_without_partitions_is_answered_at_once(client: Client) -> Non
     assert (answer.error_code, answer.responses) == (ErrorCode.NONE, [])
 
 
+@ONLY_RECORD
 def test_timestamps_and_headers_come_back_with_foreign_records_between(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:

@@ -11,9 +11,12 @@ import redis
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
 from tests.support import processes
 from tests.support.batches import read, values
 from tests.support.topic_client import Client, fetch_request
+
+pytestmark = BOTH_FORMATS
 
 FOREVER_MS = 60_000
 """Longer than any of these tests takes: what is answered was woken."""
@@ -45,6 +48,7 @@ def counts(found: Any) -> list[int]:
 
 
 # Twice: a worker knows nothing of a partition's records at first, and learns what they weigh.
+@ONLY_RECORD
 @pytest.mark.parametrize("_time", range(2))
 def test_a_partitions_limit_holds_for_each(client: Client, filled: str, _time: int) -> None:
     for _ in range(2):
@@ -53,6 +57,7 @@ def test_a_partitions_limit_holds_for_each(client: Client, filled: str, _time: i
         assert all(len(each.records) <= 3_500 for each in found.values())
 
 
+@ONLY_RECORD
 def test_the_first_partition_with_records_gives_one_whatever_the_limits_say(
     client: Client, filled: str
 ) -> None:
@@ -62,12 +67,25 @@ def test_the_first_partition_with_records_gives_one_whatever_the_limits_say(
         assert counts(fetch_all(client, filled, [2, 1, 0, 3], each=-1, max_bytes=-1)) == [0, 0, 1, 0]
 
 
+@ONLY_BATCH
+def test_the_first_partition_with_records_gives_a_whole_batch_whatever_the_limits_say(
+    client: Client, filled: str
+) -> None:
+    for _ in range(2):
+        assert counts(fetch_all(client, filled, [0, 1, 2, 3], each=1, max_bytes=1)) == [10, 0, 0, 0]
+        assert counts(fetch_all(client, filled, [3, 1, 2, 0], each=3_500)) == [0, 0, 0, 10]
+        # The second batch is above what is left of the limit.
+        assert counts(fetch_all(client, filled, [2, 1, 0, 3], max_bytes=15_500)) == [0, 0, 10, 0]
+        assert counts(fetch_all(client, filled, [2, 1, 0, 3], max_bytes=25_500)) == [0, 10, 10, 0]
+
+
 def test_an_empty_partition_does_not_use_up_the_one_record(client: Client, topic: str) -> None:
     client.create(topic, 4)
     client.append(topic, b"x" * 1000, partition=2)
     assert counts(fetch_all(client, topic, [0, 1, 2, 3], max_bytes=1)) == [0, 0, 1, 0]
 
 
+@ONLY_RECORD
 def test_the_requests_limit_is_used_up_in_its_order(client: Client, filled: str) -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
         found = fetch_all(client, filled, order, max_bytes=15_500)
@@ -89,6 +107,7 @@ def test_a_log_larger_than_the_limit_is_read_to_its_end_in_pieces(client: Client
     assert got == [b"%04d" % n for n in range(5000)]
 
 
+@ONLY_RECORD
 def test_a_record_above_every_limit_does_not_stop_a_consumer(client: Client, topic: str) -> None:
     client.create(topic)
     offset = client.append(topic, b"small", b"x" * 900_000, b"small too")
@@ -143,6 +162,7 @@ def test_a_parked_fetch_is_woken_by_an_append_on_another_worker_and_on_its_own(
         assert values(waiting.answer().records) == [b"%d" % n]
 
 
+@ONLY_RECORD
 def test_a_foreign_record_is_found_at_the_latest_when_the_wait_is_over(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
@@ -158,14 +178,14 @@ def test_a_fetch_waits_until_min_bytes_are_there(
 ) -> None:
     consumer, producer = two_clients
     producer.create(topic)
-    producer.append(topic, b"x" * 100)
-    waiting = Waiting(consumer, topic, min_bytes=450)
+    producer.append(topic, b"x" * 1_000)
+    waiting = Waiting(consumer, topic, min_bytes=3_500)
     waiting.until_parked(stored, topic)
     for _ in range(3):
-        producer.append(topic, b"x" * 100)
+        producer.append(topic, b"x" * 1_000)
     answer = waiting.answer()
     assert len(values(answer.records)) == 4
-    assert len(answer.records) >= 450
+    assert len(answer.records) >= 3_500
 
 
 def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(

@@ -6,8 +6,11 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
 from tests.support.batches import batch, headers_of, values
 from tests.support.topic_client import Client
+
+pytestmark = BOTH_FORMATS
 
 SEQUENCE_LAST = 2**31 - 1
 
@@ -112,6 +115,7 @@ def test_a_retry_may_come_over_another_worker(two_clients: tuple[Client, Client]
     assert producer.log() == [b"once", b"next"]
 
 
+@ONLY_RECORD
 def test_batches_that_consumers_get_name_no_producer(producer: Producer) -> None:
     producer.send(0, b"a")
     producer.send(1, b"b")
