@@ -110,6 +110,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Memory limit of the embedded server; 0 is none. At the limit it refuses writes.", most=INT64_MAX
         ),
     ] = 0
+    embedded_disk_max_bytes: Annotated[
+        int,
+        About("Limit for the files in the embedded server's data directory; 0 is none.", most=INT64_MAX),
+    ] = 0
+    memory_throttle_percent: Annotated[
+        int,
+        About(
+            "From this share of Redis' maxmemory, or of embedded.disk.max.bytes, on producers are throttled.",
+            1,
+            100,
+        ),
+    ] = 85
+    memory_refuse_percent: Annotated[
+        int,
+        About(
+            "From this share of it on producers are refused, with an error that they retry.",
+            1,
+            100,
+        ),
+    ] = 95
+    throttle_max_ms: Annotated[
+        int, About("Longest throttling of a producer's connection, just before refusal.", most=60_000)
+    ] = 1_000
 
     auto_create_topics_enable: Annotated[
         bool, About("Create a topic when a client asks for its metadata.")
@@ -269,6 +292,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_retention_minutes: Annotated[
         int, About("How long an empty group's committed offsets are kept.", least=1)
     ] = 10_080
+    log_figures_interval_ms: Annotated[
+        int,
+        About(
+            "Pause between two looks of the keeper at sizes and ages of the logs, for /metrics.", least=100
+        ),
+    ] = 60_000
+    metrics_partitions_max: Annotated[
+        int, About("Partitions with figures of their own in /metrics; more are summed by topic.")
+    ] = 1_000
     keeper_lease_ms: Annotated[
         int, About("How long a keeper that went silent keeps others from acting.", least=100)
     ] = 10_000

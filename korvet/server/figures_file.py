@@ -7,6 +7,7 @@ deleted, and of logs that a keeper without the lease saw long ago.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +18,18 @@ from prometheus_client.registry import Collector
 
 from korvet.domain.log_figures import LogFigures
 
-_FILE = "log_figures.json"
+# Named so that metrics_files forgets it when the keeper ends.
+_FILE = "log_figures_keeper.json"
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The figures of one round; `taken_at` in seconds since the epoch."""
+    """The figures of one round; times in seconds since the epoch.
+
+    Past `valid_until` nobody is told of them: their keeper hangs, cannot reach Redis, or no longer acts.
+    """
 
     taken_at: float
+    valid_until: float
     logs: list[LogFigures]
 
 
@@ -69,10 +75,14 @@ _GRANULARITY = (
 
 
 class LogCollector(Collector):
-    """Tells Prometheus what the snapshot says; nothing at all where there is none."""
+    """Tells Prometheus what the snapshot says; nothing at all where there is none, or an old one.
 
-    def __init__(self, directory: Path) -> None:
+    `clock` gives seconds since the epoch.
+    """
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory = directory
+        self._clock = clock
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield every gauge, with a series for each log, or sum of logs, that has a value."""
@@ -81,6 +91,8 @@ class LogCollector(Collector):
         except FileNotFoundError:
             return
         snapshot = msgspec.json.decode(text, type=Snapshot)
+        if self._clock() > snapshot.valid_until:
+            return
         taken = GaugeMetricFamily(
             "korvet_log_figures_timestamp_seconds",
             "When this broker's keeper last took the korvet_log gauges.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from functools import partial
+from pathlib import Path
 
 import gevent
 from gevent import socket
@@ -17,7 +18,7 @@ from gevent.event import Event
 from korvet import logs
 from korvet.config import Settings
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.server import keeper_tasks, metrics
+from korvet.server import figures_file, keeper_tasks, metrics
 from korvet.server.keeper_tasks import Task
 from korvet.server.keeper_tasks.context import Context
 from korvet.server.lease import Lease, LeaseLostError
@@ -31,10 +32,12 @@ _RENEWALS_PER_LEASE = 3
 class Keeper:
     """Gives every task its turns while the lease is held."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, figures_directory: Path | None = None) -> None:
+        """`figures_directory` is where ops looks for figures of the logs; None: nobody asks for them."""
         self.context = Context(settings)
         self.lease = Lease(self.context.keeper_store, settings.keeper_lease_ms)
-        self._tasks = keeper_tasks.every(settings)
+        self._tasks = keeper_tasks.every(settings, figures_directory)
+        self._figures_directory = figures_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
 
     def run(self, stop: Event) -> None:
@@ -43,7 +46,8 @@ class Keeper:
         away = False
         while not stop.is_set():
             try:
-                self.lease.renew()
+                if not self.lease.renew() and self._figures_directory is not None:
+                    figures_file.withdraw(self._figures_directory)
                 away = False
             except StorageUnavailableError as error:
                 if not away:
@@ -82,12 +86,15 @@ class Keeper:
             self._turn(task)
 
 
-def main(settings: Settings, slot: ChildSlot) -> None:
-    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it."""
+def main(settings: Settings, slot: ChildSlot, figures_directory: Path | None) -> None:
+    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
+
+    `figures_directory` as Keeper takes it.
+    """
     stop = Event()
     gevent.signal_handler(signal.SIGTERM, stop.set)
     gevent.spawn(_stop_with_supervisor, slot.life_fd, stop)
-    keeper = Keeper(settings)
+    keeper = Keeper(settings, figures_directory)
     slot.ready()
     keeper.run(stop)
 

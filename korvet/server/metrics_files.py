@@ -22,6 +22,7 @@ def adopt(directory: Path, name: str) -> None:
 
 
 def forget_live(directory: Path, name: str) -> None:
-    """Remove the gauges that counted what a process that is gone held at its end: connections, requests."""
-    for path in directory.glob(f"gauge_live*_{name}.db"):
-        path.unlink(missing_ok=True)
+    """Remove what a process that is gone told of the present: connections and requests held, figures of the logs."""
+    for pattern in (f"gauge_live*_{name}.db", f"*_{name}.json"):
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)

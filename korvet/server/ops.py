@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 import korvet
 from korvet.config import Settings
 from korvet.server import redis_check
+from korvet.server.figures_file import LogCollector
 from korvet.server.scoreboard import Scoreboard, State
 from korvet.server.slot import ChildSlot
 
@@ -58,6 +59,7 @@ class Ops:
         self._registry = CollectorRegistry()
         MultiProcessCollector(self._registry, str(metrics_directory))  # type: ignore[no-untyped-call]  # untyped there
         self._registry.register(_OwnMetrics(scoreboard))
+        self._registry.register(LogCollector(metrics_directory))
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,

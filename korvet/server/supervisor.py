@@ -97,7 +97,7 @@ class Supervisor:
         listener = self._foundation.ops_listener
         worker = Role(self._run_worker)
         seats = [Seat(worker) for _ in range(startup.worker_count(self._configured))]
-        seats.append(Seat(Role(_keeper_main), index=KEEPER_ROW))
+        seats.append(Seat(Role(self._run_keeper), index=KEEPER_ROW))
         if listener is not None:
             seats.append(Seat(Role(self._run_ops, (listener.fileno(),)), index=OPS_ROW))
         return seats
@@ -106,6 +106,13 @@ class Supervisor:
         listen = self._foundation.listen
         advertised = ports.advertised(settings.advertised, listen)
         self._worker_main(settings, WorkerSlot.of(slot, listen, advertised))
+
+    def _run_keeper(self, settings: Settings, slot: ChildSlot) -> None:
+        from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
+
+        # Without ops nobody asks for figures.
+        told = self._foundation.ops_listener is not None
+        keeper.main(settings, slot, self._foundation.metrics_directory if told else None)
 
     def _run_ops(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
@@ -357,12 +364,6 @@ def _worker_main(settings: Settings, slot: WorkerSlot) -> None:
     from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
 
     worker.main(settings, slot)
-
-
-def _keeper_main(settings: Settings, slot: ChildSlot) -> None:
-    from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
-
-    keeper.main(settings, slot)
 
 
 def _has_terminal() -> bool:

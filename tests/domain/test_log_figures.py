@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from korvet.domain.log_figures import OTHER_TOPICS, LogFigureReader, LogFigures, condensed
+from korvet.domain.figure_reader import LogFigureReader
+from korvet.domain.log_figures import OTHER_TOPICS, LogFigures, condensed
 from korvet.errors import ErrorCode
 from korvet.storage.figures_store import FiguresStore
 from korvet.storage.keys import Keys

@@ -7,6 +7,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from korvet.domain.log_figures import LogFigures
+from korvet.server import metrics_files
 from korvet.server.figures_file import LogCollector, Snapshot, publish, withdraw
 
 
@@ -23,16 +24,16 @@ def of(topic: str, partition: int | None, age_ms: int | None = 1500) -> LogFigur
     )
 
 
-def told(directory: Path) -> list[str]:
+def told(directory: Path, now: float = 0.0) -> list[str]:
     """Return the lines with values."""
     registry = CollectorRegistry()
-    registry.register(LogCollector(directory))
+    registry.register(LogCollector(directory, lambda: now))
     lines = generate_latest(registry).decode().splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
 def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
-    publish(tmp_path, Snapshot(1.5, [of("orders", 4)]))
+    publish(tmp_path, Snapshot(1.5, 9.0, [of("orders", 4)]))
     labels = '{partition="4",topic="orders"}'
     assert told(tmp_path) == [
         "korvet_log_figures_timestamp_seconds 1.5",
@@ -46,21 +47,35 @@ def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
 
 
 def test_a_sum_has_no_offsets_and_an_empty_log_no_age(tmp_path: Path) -> None:
-    publish(tmp_path, Snapshot(1.0, [of("orders", None, age_ms=None)]))
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", None, age_ms=None)]))
     names = [line.partition("{")[0] for line in told(tmp_path)[1:]]
     assert names == ["korvet_log_size_bytes", "korvet_log_records", "korvet_log_index_rows"]
 
 
 def test_a_new_snapshot_tells_nothing_of_the_one_before(tmp_path: Path) -> None:
-    publish(tmp_path, Snapshot(1.0, [of("deleted", 0)]))
-    publish(tmp_path, Snapshot(2.0, [of("orders", 0)]))
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("deleted", 0)]))
+    publish(tmp_path, Snapshot(2.0, 9.0, [of("orders", 0)]))
     assert not [line for line in told(tmp_path) if "deleted" in line]
-    assert [path.name for path in tmp_path.iterdir()] == ["log_figures.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["log_figures_keeper.json"]
 
 
 def test_what_was_withdrawn_is_not_told(tmp_path: Path) -> None:
     withdraw(tmp_path)
     assert told(tmp_path) == []
-    publish(tmp_path, Snapshot(1.0, [of("orders", 0)]))
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", 0)]))
     withdraw(tmp_path)
+    assert told(tmp_path) == []
+
+
+def test_a_snapshot_that_nobody_renewed_is_not_told(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", 0)]))
+    assert told(tmp_path, now=9.0) != []
+    assert told(tmp_path, now=9.1) == []
+
+
+def test_what_a_keeper_told_goes_with_it_and_with_no_other_process(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", 0)]))
+    metrics_files.forget_live(tmp_path, "worker0")
+    assert told(tmp_path) != []
+    metrics_files.forget_live(tmp_path, "keeper")
     assert told(tmp_path) == []

@@ -8,12 +8,17 @@ import re
 from tests.support.broker import Broker
 
 
-def total(broker: Broker, metric: str) -> float:
-    """Return the sum of a metric over its labels; 0 before the first value."""
+def page(broker: Broker, path: str) -> str:
+    """Return what stands on a page."""
     connection = http.client.HTTPConnection(broker.ops_address, timeout=30)
     try:
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def total(broker: Broker, metric: str) -> float:
+    """Return the sum of a metric over its labels; 0 before the first value."""
+    text = page(broker, "/metrics")
     return sum(float(value) for value in re.findall(rf"^{metric}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))

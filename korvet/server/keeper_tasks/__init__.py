@@ -8,11 +8,13 @@ turns is an object, made anew for each keeper.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from korvet.config import Settings
 from korvet.server.keeper_tasks.context import CheckLease, Context
 from korvet.server.keeper_tasks.expire_producers import expire_producers
+from korvet.server.keeper_tasks.figures import Figures
 from korvet.server.keeper_tasks.renumber import renumber
 
 
@@ -24,10 +26,13 @@ class Task(NamedTuple):
     interval_ms: int
 
 
-def every(settings: Settings) -> tuple[Task, ...]:
-    """Return all tasks, in the order in which a round takes them."""
+def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Task, ...]:
+    """Return all tasks, in the order in which a round takes them; figures only where they have a directory."""
     check_ms = settings.log_retention_check_interval_ms
-    return (
+    tasks = (
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
     )
+    if figures_directory is None:
+        return tasks
+    return (*tasks, Task("figures", Figures(figures_directory), settings.log_figures_interval_ms))

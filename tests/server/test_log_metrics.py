@@ -1,0 +1,75 @@
+"""The acting keeper's figures of the logs, as a broker's /metrics tells them. Real brokers on one Redis."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.storage.resp import Redis
+from tests.storage.support import TOPIC_ID, Bench
+from tests.support import processes
+from tests.support.broker import Broker, echo_broker
+from tests.support.ops import page
+
+
+@pytest.fixture(params=["record", "batch"])
+def bench(redis_url: str, raw_redis: Any, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    redis = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield Bench(redis, raw_redis, request.param)
+    redis.close()
+
+
+def values(redis_url: str) -> tuple[str, ...]:
+    return (f"redis.url={redis_url}", "log.figures.interval.ms=100", "keeper.lease.ms=1500")
+
+
+def figures(broker: Broker, name: str) -> list[str]:
+    """Return the lines of one gauge."""
+    return [line for line in page(broker, "/metrics").splitlines() if line.startswith(f"korvet_log_{name}{{")]
+
+
+def test_a_log_is_told_of_until_its_topic_is_deleted(tmp_path: Path, redis_url: str, bench: Bench) -> None:
+    end = bench.append(b"a", b"b") + 2
+    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
+        processes.wait_until(lambda: figures(broker, "end_offset"), "the log is told of")
+        labels, _, value = figures(broker, "end_offset")[0].partition(" ")
+        assert labels == 'korvet_log_end_offset{partition="0",topic="orders"}'
+        # Prometheus' numbers are floating-point ones, which hold every offset exactly.
+        assert int(float(value)) == end
+        assert len(figures(broker, "oldest_record_age_seconds")) == 1
+        assert len(figures(broker, "size_bytes")) == 3
+        bench.topics.delete("orders", TOPIC_ID, 3)
+        processes.wait_until(lambda: not figures(broker, "size_bytes"), "the topic is forgotten")
+        assert "korvet_log_figures_timestamp_seconds " in page(broker, "/metrics")
+
+
+def test_more_partitions_than_wanted_are_summed(tmp_path: Path, redis_url: str, bench: Bench) -> None:
+    bench.append(b"a")
+    with echo_broker(tmp_path, *values(redis_url), "metrics.partitions.max=2", workers=1) as broker:
+        processes.wait_until(lambda: figures(broker, "size_bytes"), "the topic is told of")
+        [line] = figures(broker, "size_bytes")
+        assert line.startswith('korvet_log_size_bytes{partition="",topic="orders"} ')
+        assert figures(broker, "start_offset") == []
+
+
+def test_of_two_brokers_the_one_whose_keeper_acts_tells(tmp_path: Path, redis_url: str, bench: Bench) -> None:
+    bench.append(b"a")
+    with (
+        echo_broker(tmp_path / "one", *values(redis_url), workers=1) as one,
+        echo_broker(tmp_path / "two", *values(redis_url), workers=1) as two,
+    ):
+        processes.wait_until(lambda: figures(one, "records") or figures(two, "records"), "one of them tells")
+        acting, other = (one, two) if figures(one, "records") else (two, one)
+        assert figures(other, "records") == []
+        # A keeper that hangs loses the lease: the other one tells, and it does not once it has noticed.
+        [keeper] = acting.child_pids("keeper")
+        processes.kill(keeper, signal.SIGSTOP)
+        processes.wait_until(lambda: figures(other, "records"), "the other tells")
+        processes.wait_until(lambda: not figures(acting, "records"), "what is old is told no more")
+        processes.kill(keeper, signal.SIGCONT)
+        processes.wait_until(lambda: "held=false" in acting.log(), "it notices")
+        assert figures(acting, "records") == []
