@@ -11,7 +11,7 @@
 local stream, state = KEYS[1], KEYS[2]
 local topic_id, limit = ARGV[1], tonumber(ARGV[2])
 
-local chunk = 50 -- entries copied into Lua at once
+-- @include shared/expel_entries
 
 local held = redis.call('HMGET', state, 'topic', 'next')
 if held[1] ~= topic_id then
@@ -25,33 +25,5 @@ if redis.call('EXISTS', stream) == 0 then
   return {0, 0, held[2]}
 end
 
-local info, named = redis.call('XINFO', 'STREAM', stream), {}
-for i = 1, #info, 2 do
-  named[info[i]] = info[i + 1]
-end
-
-local removed, emptied = 0, false
-while removed < limit do
-  local entries = redis.call('XRANGE', stream, string.format('(%d-0', next_offset), '+', 'COUNT',
-    math.min(chunk, limit - removed))
-  if #entries == 0 then
-    emptied = true
-    break
-  end
-  local ids = {}
-  for _, entry in ipairs(entries) do
-    ids[#ids + 1] = entry[1]
-  end
-  removed = removed + redis.call('XDEL', stream, unpack(ids))
-end
-
--- XSETID refuses an id below the largest deleted one, so that one goes first; 0-0 would not be taken.
-local end_id = next_offset > 0 and string.format('%d-0', next_offset) or '0-1'
-if removed > 0 or emptied then
-  redis.call('XSETID', stream, named['last-generated-id'], 'ENTRIESADDED', named['entries-added'] - removed,
-    'MAXDELETEDID', end_id)
-end
-if emptied then
-  redis.call('XSETID', stream, end_id)
-end
+local removed, emptied = expel_entries(stream, next_offset, limit)
 return {removed, emptied and 0 or 1, string.format('%d', next_offset)}
