@@ -43,6 +43,12 @@ class ReadOnlyError(StorageUnavailableError):
     """The server is a replica: one that was the master may be so no more, and its name lead to another by now."""
 
 
+class MemoryFullError(StorageUnavailableError):
+    """The server is at its maxmemory and refuses what needs more: nothing was written."""
+
+
+_KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError}
+
 ReplyError: TypeAlias = RespError | KafkaError
 Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
 
@@ -54,7 +60,7 @@ def error_of(text: str) -> ReplyError:
         return KafkaError(_CODES[name], message)
     reason = _UNAVAILABLE.get(name)
     if reason is not None:
-        kind = ReadOnlyError if name == "READONLY" else StorageUnavailableError
+        kind = _KINDS.get(name, StorageUnavailableError)
         return kind(f"Redis refused: {reason} ({text})")
     return RespError(name, message)
 
