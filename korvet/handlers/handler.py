@@ -13,8 +13,10 @@ import msgspec
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import Cluster
+from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
+from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
@@ -26,12 +28,14 @@ class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
     `hold` is told of the bytes that serving it takes beyond its frame, and, negative, of those no longer needed.
+    `mute` is told for how many milliseconds its connection is to take no requests once those begun are answered.
     """
 
     client_id: str | None
     peer: str
     version: int
     hold: Callable[[int], None] = lambda _size: None
+    mute: Callable[[int], None] = lambda _ms: None
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     offsets: Offsets
     producer_ids: ProducerIds
     replicas: Replicas
+    pressure: Pressure
+    failures: Failures
 
 
 class Begun(Protocol):

@@ -4,6 +4,12 @@ acks 0 gets no response, and a closed connection where something went wrong; ack
 also for the replicas of Redis that the setting `replicas` asks for.
 Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110). A transactional
 producer is refused: transactions are not supported.
+
+Where the store is nearly full the answer carries a throttle, and the connection is muted for as long; in every version
+the answer goes out before that, as Kafka's broker sends it since KIP-219. Where it is as good as full nothing is
+written, and the error is KAFKA_STORAGE_ERROR: the clients know it as one after which nothing was written and which they
+are to try again (the Java client and librdkafka among them), and it is what Redis' own refusal becomes.
+THROTTLING_QUOTA_EXCEEDED is unknown to some of them as an answer to Produce.
 """
 
 from __future__ import annotations
@@ -11,7 +17,6 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.domain.append import Delivering, Delivery, Result
-from korvet.domain.replicas import Replicas
 from korvet.errors import ErrorCode, KafkaError, ProtocolError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.produce import (
@@ -38,10 +43,19 @@ def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceRe
 class _Producing:
     """A request whose records are on their way."""
 
-    def __init__(self, request: ProduceRequest, delivering: Delivering, replicas: Replicas) -> None:
+    def __init__(
+        self,
+        request: ProduceRequest,
+        caller: Caller,
+        broker: Broker,
+        delivering: Delivering,
+        throttle_ms: int,
+    ) -> None:
         self._request = request
+        self._caller = caller
+        self._broker = broker
         self._delivering = delivering
-        self._replicas = replicas
+        self._throttle_ms = throttle_ms
 
     @property
     def in_order(self) -> bool:
@@ -49,21 +63,56 @@ class _Producing:
 
     @property
     def ready(self) -> bool:
-        return self._delivering.ready and not (self._request.acks == ACKS_ALL and self._replicas.awaited)
+        return self._delivering.ready and not (
+            self._request.acks == ACKS_ALL and self._broker.replicas.awaited
+        )
 
     def finish(self) -> ProduceResponse | None:
         results = self._delivering.finish()
         if self._request.acks == ACKS_ALL:
-            results = self._replicas.confirm(results)
-        return _respond(self._request, results)
+            results = self._broker.replicas.confirm(results)
+        throttle_ms = self._throttle_ms
+        if self._broker.failures.note(results):
+            throttle_ms = self._broker.pressure.full()
+        if throttle_ms:
+            self._caller.mute(throttle_ms)
+        return _respond(self._request, results, throttle_ms)
 
 
-def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing:
+class _Refused:
+    """A request of which nothing is written, since the store has no room."""
+
+    in_order = True
+    ready = True
+
+    def __init__(
+        self, request: ProduceRequest, caller: Caller, broker: Broker, refusal: KafkaError, throttle_ms: int
+    ) -> None:
+        self._request = request
+        self._caller = caller
+        self._broker = broker
+        self._refusal = refusal
+        self._throttle_ms = throttle_ms
+
+    def finish(self) -> ProduceResponse | None:
+        results: list[Result] = [
+            self._refusal for topic in self._request.topic_data for _ in topic.partition_data
+        ]
+        self._broker.failures.refused(self._refusal, len(results))
+        self._caller.mute(self._throttle_ms)
+        return _respond(self._request, results, self._throttle_ms)
+
+
+def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing | _Refused:
     """Check, decode and send what is in the request; what is returned waits for Redis and makes the answer."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    throttle_ms, refusal = broker.pressure.felt()
+    if refusal:
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, refusal)
+        return _Refused(request, caller, broker, error, throttle_ms)
     deliveries = []
     for topic in request.topic_data:
         if caller.version >= TOPIC_ID_VERSION_FIRST:
@@ -73,10 +122,10 @@ def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing
         deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
     delivering = broker.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.hold)
-    return _Producing(request, delivering, broker.replicas)
+    return _Producing(request, caller, broker, delivering, throttle_ms)
 
 
-def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse | None:
+def _respond(request: ProduceRequest, results: list[Result], throttle_ms: int) -> ProduceResponse | None:
     if request.acks == 0:
         _close_on_failure(results)
         return None
@@ -87,7 +136,7 @@ def _respond(request: ProduceRequest, results: list[Result]) -> ProduceResponse 
         )
         for topic in request.topic_data
     ]
-    return ProduceResponse(responses=responses)
+    return ProduceResponse(responses=responses, throttle_time_ms=throttle_ms)
 
 
 def refuse(request: ProduceRequest, _caller: Caller, error: KafkaError) -> ProduceResponse | None:

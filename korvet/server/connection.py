@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from gevent.event import Event
+
 from korvet.errors import ProtocolError
 from korvet.logs import Log
 from korvet.protocol.decoding import Buffer
@@ -44,13 +46,16 @@ class Connection:
         self._frames = FrameReader(channel, limits, budgets)
         self._begun: deque[tuple[Frame, Exchange | Refusal]] = deque()
         self._draining = False
+        self._mute_ms = 0
+        self._muted: Event | None = None
 
     def serve(self) -> None:
         """Answer requests in their order until the connection ends; closes the channel."""
         reason = "peer closed"
         try:
             while not self._draining and self._serve_one():
-                pass
+                if self._mute_ms:
+                    self._wait_muted()
             if self._draining:
                 reason = "draining"
         except ProtocolError as error:
@@ -76,6 +81,8 @@ class Connection:
     def drain(self) -> None:
         """End the connection behind the requests it serves now, at once where it serves none."""
         self._draining = True
+        if self._muted is not None:
+            self._muted.set()
         if self._frames.waiting:
             self._channel.end_receiving()
 
@@ -109,18 +116,33 @@ class Connection:
 
     def _following(self) -> Frame | None:
         """Return the next request where it may begin now, and is here."""
-        if self._draining or len(self._begun) >= OVERLAPPING_MAX or not self._begun[-1][1].overlaps:
+        if self._draining or self._mute_ms:
+            return None
+        if len(self._begun) >= OVERLAPPING_MAX or not self._begun[-1][1].overlaps:
             return None
         return self._frames.next_at_once()
 
     def _begin(self, frame: Frame) -> None:
         try:
-            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold)
+            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold, self._mute)
         except BaseException:
             frame.close()
             raise
         self._begun.append((frame, exchange))
         TALLY.begun(SIZE_BYTES + len(frame.data))
+
+    def _mute(self, milliseconds: int) -> None:
+        """Take no requests for so long, from when those that have begun are answered."""
+        metrics.THROTTLED_REQUESTS.inc()
+        self._mute_ms = max(self._mute_ms, milliseconds)
+
+    def _wait_muted(self) -> None:
+        """Leave the peer's next request unread until the mute is over, or the connection is to end."""
+        metrics.THROTTLE_SECONDS.inc(self._mute_ms / 1000)
+        self._muted = Event()
+        if not self._draining:
+            self._muted.wait(self._mute_ms / 1000)
+        self._muted, self._mute_ms = None, 0
 
     def _answer(self) -> bool:
         """Answer the oldest, and those behind it whose answers are there: one write, and one wake-up of the client.

@@ -165,9 +165,13 @@ class Dispatcher:
         self._names = {key: _name(handler.request) for key, handler in handlers.items()}
 
     def begin(
-        self, frame: Buffer, peer: str, hold: Callable[[int], None] = lambda _size: None
+        self,
+        frame: Buffer,
+        peer: str,
+        hold: Callable[[int], None] = lambda _size: None,
+        mute: Callable[[int], None] = lambda _ms: None,
     ) -> Exchange | Refusal:
-        """Begin to serve the request in `frame` (without its size); `hold` is told of the memory that takes (Caller).
+        """Begin to serve the request in `frame` (without its size); `hold` and `mute` are the Caller's.
 
         Raises ProtocolError where the connection is to be closed.
         """
@@ -180,7 +184,7 @@ class Dispatcher:
         if not first <= header.api_version <= last:
             return self._unsupported(header)
         request = decode(handler.request, header.api_version, frame, header.body)
-        caller = Caller(header.client_id, peer, header.api_version, hold)
+        caller = Caller(header.client_id, peer, header.api_version, hold, mute)
         exchange = Exchange(self._names[header.api_key], handler, header, request, caller)
         exchange.begin(self._broker)
         return exchange

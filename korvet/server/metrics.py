@@ -63,6 +63,25 @@ SENT_BYTES = Counter("korvet_sent_bytes", "Bytes of responses.")
 REDIS_UNAVAILABLE = Counter(
     "korvet_redis_unavailable", "Requests that failed because Redis was away, too slow or refusing."
 )
+PRODUCE_ERRORS = Counter(
+    "korvet_produce_errors", "Batches of producers that were not appended, by error.", ("error",)
+)
+REDIS_MEMORY_USED_RATIO = Gauge(
+    "korvet_redis_memory_used_ratio",
+    "Share of Redis' maxmemory in use when a producer last had it read; 0 without a limit.",
+    multiprocess_mode="mostrecent",
+)
+REDIS_EVICTS = Gauge(
+    "korvet_redis_evicts",
+    "1 where Redis' maxmemory-policy deletes data when memory runs short: it must be noeviction.",
+    multiprocess_mode="mostrecent",
+)
+THROTTLED_REQUESTS = Counter(
+    "korvet_throttled_requests", "Requests of producers throttled for want of memory or disk."
+)
+THROTTLE_SECONDS = Counter(
+    "korvet_throttle_seconds", "Time for which connections took no requests, being throttled."
+)
 
 KEEPER_LEADER = Gauge(
     "korvet_keeper_leader", "1 where this broker's keeper is the acting one.", multiprocess_mode="livesum"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from korvet.config import Address
@@ -43,12 +44,19 @@ class ChildSlot:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot(ChildSlot):
-    """A worker's place: `listen` is where it binds a socket of its own, `advertised` what clients are told."""
+    """A worker's place.
+
+    `listen` is where it binds a socket of its own, `advertised` what clients are told, and `data` the directory of the
+    embedded server, None where there is none.
+    """
 
     listen: Address
     advertised: Address
+    data: Path | None
 
     @classmethod
-    def of(cls, slot: ChildSlot, listen: Address, advertised: Address) -> Self:
+    def of(cls, slot: ChildSlot, listen: Address, advertised: Address, data: Path | None) -> Self:
         """Return the worker's form of `slot`."""
-        return cls(slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised)
+        return cls(
+            slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised, data
+        )

@@ -105,7 +105,9 @@ class Supervisor:
     def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
         listen = self._foundation.listen
         advertised = ports.advertised(settings.advertised, listen)
-        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised))
+        embedded = self._foundation.embedded
+        data = embedded.data_dir.path if embedded else None
+        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised, data))
 
     def _run_keeper(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not

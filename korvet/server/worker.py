@@ -22,18 +22,22 @@ from gevent.event import Event
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
+from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
 from korvet.logs import Log
+from korvet.server import metrics
 from korvet.server.acceptor import Acceptor, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
+from korvet.storage.disk import Disk
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.producer_store import ProducerStore
@@ -41,6 +45,7 @@ from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
 from korvet.storage.subscriptions import Subscriptions
 from korvet.storage.topic_store import TopicStore
+from korvet.storage.usage_store import UsageStore
 
 _log = Log(__name__)
 
@@ -143,7 +148,23 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         offsets=Offsets(log, settings.record_decompressed_max_bytes),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         replicas=Replicas(replication),
+        pressure=Pressure(
+            UsageStore(storage.redis, with_file=slot.data is not None),
+            settings,
+            None if slot.data is None else Disk(slot.data),
+            _tell_memory,
+        ),
+        failures=Failures(_count_failure),
     )
+
+
+def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells
+    metrics.REDIS_MEMORY_USED_RATIO.set(used)
+    metrics.REDIS_EVICTS.set(evicts)
+
+
+def _count_failure(error: str) -> None:
+    metrics.PRODUCE_ERRORS.labels(error).inc()
 
 
 def _when_supervisor_is_gone(life_fd: int, act: Callable[[], object]) -> None:
