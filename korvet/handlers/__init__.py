@@ -13,6 +13,7 @@ from __future__ import annotations
 from korvet.handlers import (
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     fetch,
@@ -38,6 +39,7 @@ HANDLERS: dict[int, Handler] = {
         api_versions,
         create_topics,
         delete_topics,
+        delete_records,
         init_producer_id,
         offset_for_leader_epoch,
         describe_cluster,

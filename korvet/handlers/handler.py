@@ -13,6 +13,7 @@ import msgspec
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import Cluster
+from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
@@ -48,6 +49,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     appender: Appender
     fetcher: Fetcher
     offsets: Offsets
+    deletion: RecordDeletion
     producer_ids: ProducerIds
     replicas: Replicas
     pressure: Pressure

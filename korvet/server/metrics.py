@@ -90,6 +90,11 @@ KEEPER_TURNS = Counter(
     "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
 )
 PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
+LOG_TRIMMED_RECORDS = Counter(
+    "korvet_log_trimmed_records",
+    "Records that left their log, by reason: time, size, delete_records; exact to one row of the index.",
+    ("reason",),
+)
 ENTRIES_RENUMBERED = Counter(
     "korvet_entries_renumbered",
     "Entries of other Redis clients moved to an offset that Kafka clients can read.",

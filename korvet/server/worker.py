@@ -22,6 +22,7 @@ from gevent.event import Event
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.offsets import Offsets
@@ -29,6 +30,7 @@ from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
+from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
 from korvet.logs import Log
@@ -45,6 +47,7 @@ from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
 from korvet.storage.subscriptions import Subscriptions
 from korvet.storage.topic_store import TopicStore
+from korvet.storage.trim_store import TrimStore
 from korvet.storage.usage_store import UsageStore
 
 _log = Log(__name__)
@@ -137,6 +140,8 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
+    trimmer = Trimmer(log, TrimStore(storage.redis), _count_trimmed)
+    background = BackgroundTrims()
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
         settings=settings,
@@ -146,6 +151,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         appender=Appender(log, settings, topics),
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log, settings.record_decompressed_max_bytes),
+        deletion=RecordDeletion(log, trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         replicas=Replicas(replication),
         pressure=Pressure(
@@ -165,6 +171,10 @@ def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pres
 
 def _count_failure(error: str) -> None:
     metrics.PRODUCE_ERRORS.labels(error).inc()
+
+
+def _count_trimmed(reason: Reason, records: int) -> None:
+    metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
 
 
 def _when_supervisor_is_gone(life_fd: int, act: Callable[[], object]) -> None:

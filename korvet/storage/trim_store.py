@@ -46,8 +46,9 @@ class Extent(NamedTuple):
 
     `bytes` is what ever came, `start_bytes` what lay below the start, to one row; `interval` the largest timestamp (ms)
     behind the last row, negative without any. `rows` are the first of those that lie above the start, all of them
-    unless there may be `more_rows`. `archived` is the offset up to which the cold tier holds the records. `reindex`: what the
-    rows say of bytes is too much, for compaction has removed some. `unfinished`: memory is still to be given back.
+    unless there may be `more_rows`. `archived` is the offset up to which the cold tier holds the records. `reindex`:
+    what the rows say of bytes is too much, for compaction has removed some. `unfinished`: memory is still to be given
+    back.
     """
 
     start: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from korvet.protocol.compile import compile_served
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from korvet.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -39,6 +40,8 @@ MESSAGES: tuple[type[Message], ...] = (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     OffsetForLeaderEpochRequest,
