@@ -31,6 +31,7 @@ from korvet.storage.replies import Reply, RespError, error_of
 _READ_BYTES = 128 * 1024
 # After so many bytes the reader lets others run: a large reply must not stall the worker.
 _BYTES_PER_TURN = 1024 * 1024
+_LARGE_BYTES = 8 * 1024
 # A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
 _BACK_OFF_MS_MIN, _BACK_OFF_MS_MAX = 50, 1000
@@ -121,10 +122,17 @@ class Link:
         self._writable = self._loop.io(self._socket.fileno(), _WRITE)
         self._readable.start(self._read)
 
-    def send(self, data: bytes) -> None:
-        """Queue packed commands. They leave with all others of this turn of the event loop, in one write."""
+    def send(self, data: bytes, *, at_once: bool = False) -> None:
+        """Queue packed commands. They leave with all others of this turn of the event loop, in one write.
+
+        Those that are to leave `at_once` wait for no others; nor do large ones, whose bytes cost more than a write.
+        """
         self._out.append(data)
-        if not self._flushing:
+        if self._stuck:
+            return
+        if at_once or len(data) >= _LARGE_BYTES:
+            self._write()
+        elif not self._flushing:
             self._flushing = True
             self._loop.run_callback(self._write)
 

@@ -136,10 +136,12 @@ class Wire:
             self._room.give(count, len(data))
             raise StorageUnavailableError(f"Redis at {self._name} is away: {self._link.lost}")
         waiter: Waiter[Reply] = Waiter(self._hub)
+        idle = not self._fifo
         self._fifo.append(_Slot(waiter, count, len(data), deadline))
         if deadline < self._check_at:
             self._check_again(deadline)
-        self._link.send(data)
+        # Redis has nothing to do for us: it may begin while others are on their way to it.
+        self._link.send(data, at_once=idle)
         return waiter
 
     def close(self, reason: str) -> None:
