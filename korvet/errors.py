@@ -9,6 +9,7 @@ Source of the codes: the Kafka protocol guide, "Error Codes", as of Apache Kafka
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -161,6 +162,22 @@ class KafkaError(Exception):
         super().__init__(f"{code.name} {message}".rstrip())
         self.code = code
         self.message = message
+
+    def anew(self) -> KafkaError:
+        """Return the same error without the frames it came through, and without its cause."""
+        return KafkaError(self.code, self.message)
+
+
+class RecordsRefusedError(KafkaError):
+    """A batch is refused for some of its records; `records` names them by index, each with what is wrong (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records
+
+    def anew(self) -> RecordsRefusedError:
+        """Return the same error without the frames it came through, and without its cause."""
+        return RecordsRefusedError(self.code, self.message, self.records)
 
 
 class StorageUnavailableError(KafkaError):

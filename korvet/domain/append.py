@@ -6,6 +6,7 @@ fence are decided by the append script (KIP-98, KIP-360).
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.config import Settings
+from korvet.domain import record_checks
+from korvet.domain.append_time import stamped
+from korvet.domain.topic_config import TopicConfig
 from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
@@ -31,6 +35,10 @@ RECORD_BYTES = 250
 
 SMALL_BYTES = 64 * 1024
 """Up to so much is decoded without a word, as small requests are taken in."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Memory(NamedTuple):
@@ -144,7 +152,7 @@ class Delivering:
             except KafkaError as error:
                 # Anew, without the frames it came through: they hold the request and all that was decompressed of
                 # it, and with the results in them a circle, which only the garbage collector would open.
-                self._results[place] = KafkaError(error.code, error.message)
+                self._results[place] = error.anew()
                 continue
             places.append(place)
             appends.append(append)
@@ -165,9 +173,8 @@ class Delivering:
         sending, self._sending = self._sending, None
         if sending is None:
             return
-        for place, append, result in zip(
-            sending.places, sending.appends, sending.appending.finish(), strict=True
-        ):
+        outcomes = stamped(self._log, sending.appends, sending.appending.finish())
+        for place, append, result in zip(sending.places, sending.appends, outcomes, strict=True):
             self._results[place] = result
             if isinstance(result, KafkaError):
                 if result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -180,10 +187,14 @@ class Delivering:
 class Appender:
     """Appends for the producers of one worker."""
 
-    def __init__(self, log: LogStore, settings: Settings, topics: Topics) -> None:
+    def __init__(
+        self, log: LogStore, settings: Settings, topics: Topics, clock: Callable[[], int] = _now_ms
+    ) -> None:
+        """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with."""
         self._log = log
         self._settings = settings
         self._topics = topics
+        self._clock = clock
 
     def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
         """Append each delivery; returns what became of each, in order. See `begin`."""
@@ -216,34 +227,41 @@ class Appender:
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+        now_ms = self._clock()
         if partition.format == "batch":
-            return self._whole(topic, partition, batch)
+            return self._whole(topic, partition, batch, now_ms)
         header = batch.header
         records, plain_bytes = batch.decode(self._settings.record_decompressed_max_bytes)
+        timestamps = [record.timestamp for record in records]
+        record_checks.check(records, timestamps, topic.config, now_ms)
         append = Append(
             partition=partition,
             records=records,
+            timestamp=now_ms if topic.config.log_append_time else None,
             at_rest=topic.config.at_rest,
             batch_bytes=header.size_bytes,
-            max_timestamp=max([record.timestamp for record in records]),
+            max_timestamp=max(timestamps),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
         return append, plain_bytes + RECORD_BYTES * len(records)
 
-    def _whole(self, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[AppendBatch, int]:
-        """Keep a batch as it came, unless the topic's compression.type names another codec."""
+    def _whole(
+        self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int
+    ) -> tuple[AppendBatch, int]:
+        """Keep a batch as it came, unless the topic names another codec, or the broker's time for all its records."""
         config = topic.config
         claimed, limit = batch.header.record_count, self._settings.record_decompressed_max_bytes
         if claimed * RECORD_BYTES_MIN > limit:
             # Nobody decompresses a batch that is kept as it came, and each record it claims uses up an offset.
             message = f"{claimed} records cannot lie in record.decompressed.max.bytes = {limit}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        made_bytes = 0
+        sent, batch = batch, self._checked(batch, config, now_ms)
         if config.recompress and batch.header.codec != config.codec:
             batch = batch.recompressed(config.codec, limit)
-            made_bytes = batch.header.size_bytes
+        if config.log_append_time:
+            batch = batch.timed(now_ms, log_append_time=True)
         header = batch.header
         if header.size_bytes > config.max_message_bytes:
             message = (
@@ -256,9 +274,24 @@ class Appender:
             codec=header.codec,
             record_count=header.record_count,
             max_timestamp=header.max_timestamp,
+            timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
-        return append, made_bytes
+        return append, header.size_bytes if batch is not sent else 0
+
+    def _checked(self, batch: ProducedBatch, config: TopicConfig, now_ms: int) -> ProducedBatch:
+        """Check the records of a batch that is kept as it came, where its header does not say enough.
+
+        Raises KafkaError as `record_checks.check` and `ProducedBatch.decode` do. What was decoded is right in the
+        header too then: a largest timestamp that no record has would mislead those who look for it.
+        """
+        if not record_checks.needed(batch.header.max_timestamp, config, now_ms):
+            return batch
+        records = batch.records(self._settings.record_decompressed_max_bytes)
+        timestamps = [record.timestamp for record in records]
+        record_checks.check(records, timestamps, config, now_ms)
+        largest = max(timestamps)
+        return batch if largest == batch.header.max_timestamp else batch.timed(largest)

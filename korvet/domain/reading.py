@@ -72,7 +72,11 @@ class RecordCollector:
         if codec is Codec.zstd and not wanted.zstd_known:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
         self._builder = BatchesBuilder(
-            codec=codec, leader_epoch=LEADER_EPOCH, bytes_max=bytes_max, at_least_one=at_least_one
+            codec=codec,
+            leader_epoch=LEADER_EPOCH,
+            bytes_max=bytes_max,
+            at_least_one=at_least_one,
+            log_append_time=wanted.topic.config.log_append_time,
         )
         self.next_offset = wanted.offset
 

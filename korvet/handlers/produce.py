@@ -17,9 +17,10 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.domain.append import Delivering, Delivery, Result
-from korvet.errors import ErrorCode, KafkaError, ProtocolError
+from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -168,10 +169,20 @@ def _topic_response(
 
 def _partition_response(index: int, result: Result) -> PartitionProduceResponse:
     if isinstance(result, KafkaError):
-        message = result.message or None
+        wrong = result.records if isinstance(result, RecordsRefusedError) else ()
         return PartitionProduceResponse(
-            index=index, error_code=result.code, base_offset=-1, error_message=message
+            index=index,
+            error_code=result.code,
+            base_offset=-1,
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=what)
+                for at, what in wrong
+            ],
+            error_message=result.message or None,
         )
     return PartitionProduceResponse(
-        index=index, base_offset=result.base_offset, log_start_offset=result.log_start
+        index=index,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.timestamp,
+        log_start_offset=result.log_start,
     )

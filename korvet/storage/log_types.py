@@ -54,7 +54,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition of format `batch`: its bytes, and what its header says of them.
 
-    `codec` is the number of the batch's own compression; the other fields are those of Append.
+    `codec` is the number of the batch's own compression; the other fields are those of Append. `timestamp` says that
+    the batch carries this time for all its records (LogAppendTime).
     """
 
     partition: Partition
@@ -65,6 +66,7 @@ class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    timestamp: int | None = None
     at_rest: AtRest = AtRest()
 
 
@@ -72,13 +74,15 @@ class Appended(NamedTuple):
     """Where a batch lies: contiguously from `base_offset`.
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
-    written before, and this is where.
+    written before, and this is where. `timestamp` (ms) is the one that its records got instead of their own
+    (LogAppendTime), -1 where they kept theirs; who appends knows it.
     """
 
     base_offset: int
     log_start: int
     now_ms: int
     duplicate: bool
+    timestamp: int = -1
 
 
 class Read(NamedTuple):

@@ -123,6 +123,18 @@ class ProducedBatch(NamedTuple):
         changed = with_payload(header, payload, codec)
         return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
 
+    def timed(self, max_timestamp: int, *, log_append_time: bool = False) -> ProducedBatch:
+        """Return the same batch with another largest timestamp (ms) in its header.
+
+        With `log_append_time` that is the time of every record, whatever the records themselves say.
+        """
+        header = self.header._replace(max_timestamp=max_timestamp)
+        if log_append_time:
+            header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT)
+        payload = bytes(self.view[HEADER_BYTES:])
+        changed = with_payload(header, payload, header.codec)
+        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
+
 
 def produced_batch(records: bytes | bytearray | memoryview | None, message_bytes_max: int) -> ProducedBatch:
     """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.

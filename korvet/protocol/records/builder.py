@@ -8,12 +8,15 @@ Batches built here carry no producer: their sequences are not those the producer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from korvet.protocol.records.batch import (
     HEADER,
     HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     BatchHeader,
     patched_header,
@@ -31,14 +34,25 @@ class BatchesBuilder:
     """Takes records with rising offsets until `bytes_max` are reached (uncompressed), and makes batches of them.
 
     With `at_least_one` the first record is taken whatever its size: a consumer must get on (KIP-74). `codec`
-    compresses each batch, where that makes it smaller.
+    compresses each batch, where that makes it smaller. `log_append_time` says that the records' times are the broker's:
+    a batch has one such time for all its records, so each time begins a batch.
     """
 
-    def __init__(self, *, codec: int, leader_epoch: int, bytes_max: int, at_least_one: bool) -> None:
+    def __init__(
+        self,
+        *,
+        codec: int,
+        leader_epoch: int,
+        bytes_max: int,
+        at_least_one: bool,
+        log_append_time: bool = False,
+    ) -> None:
         self._codec = codec
         self._leader_epoch = leader_epoch
         self._bytes_left = bytes_max
         self._at_least_one = at_least_one
+        self._log_append_time = log_append_time
+        self._time: int | None = None
         self._open: DefaultRecordBatchBuilder | None = None
         self._base_offset = 0
         self._pieces: list[Buffer] = []
@@ -58,6 +72,18 @@ class BatchesBuilder:
 
     def add(self, records: Sequence[StoredRecord]) -> None:
         """Take `records` from the first on; `full` says afterwards that one did not fit any more."""
+        if not self._log_append_time:
+            self._add(records)
+            return
+        for time, part in groupby(records, key=itemgetter(1)):
+            if self.full:
+                return
+            if time != self._time:
+                self._close()
+                self._time = time
+            self._add(list(part))
+
+    def _add(self, records: Sequence[StoredRecord]) -> None:
         position = 0
         while position < len(records) and not self.full:
             if self._open is None:
@@ -118,6 +144,9 @@ class BatchesBuilder:
         batch = self._open.build()
         header = BatchHeader._make(HEADER.unpack_from(batch))
         payload = memoryview(batch)[HEADER_BYTES:]
+        if self._log_append_time:
+            stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT)
+            header = with_payload(stamped, bytes(payload), Codec.none)
         if self._codec != Codec.none:
             compressed = compress(self._codec, bytes(payload))
             if len(compressed) < len(payload):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
@@ -153,3 +154,29 @@ def test_nothing_makes_no_batch() -> None:
     one.add([])
     assert one.finish() == []
     assert one.plain_bytes_left == PLENTY
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_time_of_an_append_begins_a_batch_that_says_so(codec: int) -> None:
+    stamps = [7, 7, 7, 8, 8, 9, 7]
+    records = [stored(offset, b"v" * 100, stamp) for offset, stamp in enumerate(stamps)]
+    one = BatchesBuilder(
+        codec=codec, leader_epoch=3, bytes_max=PLENTY, at_least_one=False, log_append_time=True
+    )
+    for part in (records[:2], records[2:4], records[4:]):
+        one.add(part)
+    data = built(one)
+    assert [(each.offset, each.timestamp) for each in read(data)] == list(enumerate(stamps))
+    found = [(each.base_offset, each.record_count, each.max_timestamp) for each in headers_of(data)]
+    assert found == [(0, 3, 7), (3, 2, 8), (5, 1, 9), (6, 1, 7)]
+    assert all(each.attributes & LOG_APPEND_TIME_BIT for each in headers_of(data))
+
+
+def test_batches_of_one_time_each_keep_the_limit_of_bytes() -> None:
+    records = [stored(offset, b"v" * 100, offset) for offset in range(10)]
+    one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=500, at_least_one=False, log_append_time=True)
+    one.add(records)
+    data = built(one)
+    assert one.full
+    assert one.record_count == len(read(data)) == len(headers_of(data)) == 2
+    assert len(data) <= 500
