@@ -68,10 +68,11 @@ _GAUGES = (
         lambda log: None if log.oldest_age_ms is None else log.oldest_age_ms / 1000,
     ),
 )
-_GRANULARITY = (
+GRANULARITY = (
     " Summed by topic (the age: the largest; no offsets) where there are more than metrics.partitions.max partitions,"
     " and beyond as many topics the smallest together as topic (other)."
 )
+"""What the description of every gauge of a log ends with."""
 
 
 class LogCollector(Collector):
@@ -91,21 +92,23 @@ class LogCollector(Collector):
         except FileNotFoundError:
             return
         snapshot = msgspec.json.decode(text, type=Snapshot)
-        if self._clock() > snapshot.valid_until:
-            return
-        taken = GaugeMetricFamily(
-            "korvet_log_figures_timestamp_seconds",
-            "When this broker's keeper last took the korvet_log gauges.",
-        )
-        taken.add_metric([], snapshot.taken_at)
-        yield taken
-        for gauge in _GAUGES:
-            family = GaugeMetricFamily(
-                gauge.name, gauge.documentation + _GRANULARITY, labels=["topic", "partition"]
-            )
-            for log in snapshot.logs:
-                value = gauge.value(log)
-                if value is not None:
-                    # An empty label is as good as none: Prometheus drops it.
-                    family.add_metric([log.topic, "" if log.partition is None else str(log.partition)], value)
-            yield family
+        if self._clock() <= snapshot.valid_until:
+            yield from families(snapshot)
+
+
+def families(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    """Yield what a snapshot says, gauge by gauge."""
+    taken = GaugeMetricFamily(
+        "korvet_log_figures_timestamp_seconds", "When this broker's keeper last took the figures of the logs."
+    )
+    taken.add_metric([], snapshot.taken_at)
+    yield taken
+    for gauge in _GAUGES:
+        documentation = gauge.documentation + GRANULARITY
+        family = GaugeMetricFamily(gauge.name, documentation, labels=["topic", "partition"])
+        for log in snapshot.logs:
+            value = gauge.value(log)
+            if value is not None:
+                # An empty label is as good as none: Prometheus drops it.
+                family.add_metric([log.topic, "" if log.partition is None else str(log.partition)], value)
+        yield family

@@ -8,11 +8,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from prometheus_client.metrics import MetricWrapperBase
+
 from korvet.cli import apis, config
 from korvet.config import load, rows
 from korvet.domain import topic_config
 from korvet.domain.topic_config_table import DEFINITIONS
 from korvet.handlers import HANDLERS
+from korvet.server import figures_file, metrics
+from korvet.server.figures_file import Snapshot
+from korvet.server.ops import OwnMetrics
+from korvet.server.scoreboard import Scoreboard
 
 README = Path(__file__).parents[2] / "README.md"
 _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
@@ -34,6 +40,20 @@ def topic_config_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metrics_table() -> str:
+    """Write the metrics as a Markdown table: name as it is scraped, labels, what it is."""
+    counted = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
+    told = [*OwnMetrics(Scoreboard()).collect(), *figures_file.families(Snapshot(0, 0, []))]
+    pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]
+    pairs += [(family, family._labelnames) for family in told]
+    lines = ["| Metric | Labels | What it is |", "| --- | --- | --- |"]
+    for family, labels in pairs:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        documentation = family.documentation.removesuffix(figures_file.GRANULARITY)
+        lines.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {documentation} |")
+    return "\n".join(lines) + "\n"
+
+
 NOT_ENFORCED = (
     "cleanup.policy",
     "delete.retention.ms",
@@ -50,6 +70,7 @@ TABLES = {
     "settings": lambda: config.markdown_table(rows()),
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
+    "metrics": metrics_table,
 }
 
 
