@@ -239,7 +239,6 @@ class Appender:
             records=records,
             timestamp=now_ms if topic.config.log_append_time else None,
             at_rest=topic.config.at_rest,
-            batch_bytes=header.size_bytes,
             max_timestamp=max(timestamps),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,

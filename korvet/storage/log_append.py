@@ -6,7 +6,9 @@ writes nothing and is sent again when something was done about them; nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import cast
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.storage import batch_entry, log_replies, scripts
@@ -126,6 +128,7 @@ def _call(append: Append | AppendBatch) -> _Call:
     if isinstance(append, AppendBatch):
         return _batch_call(append)
     partition, count = append.partition, len(append.records)
+    records = batch_args(append.records, append.at_rest, append.timestamp)
     head: list[Arg] = [
         partition.topic_id,
         partition.bits,
@@ -134,16 +137,16 @@ def _call(append: Append | AppendBatch) -> _Call:
         append.base_sequence,
         (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
         count,
-        append.batch_bytes,
+        _stored_bytes(records, count),
         append.max_timestamp if append.timestamp is None else append.timestamp,
         partition.channel,
     ]
-    args = head + batch_args(append.records, append.at_rest, append.timestamp)
-    return _APPEND, (partition.stream, partition.state, partition.producers), args
+    return _APPEND, _keys_of(partition), head + records
 
 
 def _batch_call(append: AppendBatch) -> _Call:
     partition = append.partition
+    fields = batch_entry.batch_args(append.batch, append.codec, append.at_rest)
     head: list[Arg] = [
         partition.topic_id,
         append.producer_id,
@@ -151,12 +154,32 @@ def _batch_call(append: AppendBatch) -> _Call:
         append.base_sequence,
         (append.base_sequence + append.record_count - 1) % SEQUENCE_MODULUS,
         append.record_count,
-        len(append.batch),
+        _bytes_of(fields),
         append.max_timestamp,
         partition.channel,
     ]
-    args = head + batch_entry.batch_args(append.batch, append.codec, append.at_rest)
-    return _APPEND_BATCH, (partition.stream, partition.state, partition.producers), args
+    return _APPEND_BATCH, _keys_of(partition), head + fields
+
+
+def _keys_of(partition: Partition) -> tuple[str, ...]:
+    return partition.stream, partition.state, partition.producers, partition.index_key
+
+
+def _bytes_of(args: Iterable[Arg]) -> int:
+    return sum(map(len, cast("Iterable[bytes]", args)))
+
+
+def _stored_bytes(records: list[Arg], count: int) -> int:
+    """Return what the entries' fields and values weigh, of records in the form that lua/log/append.lua takes."""
+    shared = cast("int", records[0])
+    if shared:
+        return _bytes_of(records[1 : shared + 1]) * count + _bytes_of(islice(records, shared + 1, None))
+    size, at = 0, 1
+    while at < len(records):
+        behind = at + 1 + cast("int", records[at])
+        size += _bytes_of(records[at + 1 : behind])
+        at = behind
+    return size
 
 
 def outrun(partition: Partition) -> KafkaError:

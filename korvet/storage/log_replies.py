@@ -82,10 +82,18 @@ def read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError |
     if isinstance(reply, RespError):
         return refused(partition.stream, reply)
     try:
-        outcome, base_offset, log_start, now_ms = cast("tuple[bytes, bytes, bytes, int]", reply)
+        outcome, base_offset, log_start, now_ms, row_bytes = cast(
+            "tuple[bytes, bytes, bytes, int, bytes]", reply
+        )
         if outcome in (b"RENUMBER", b"EXPEL"):
             return None
-        return Appended(int(base_offset), int(log_start), now_ms, outcome == b"DUPLICATE")
+        return Appended(
+            base_offset=int(base_offset),
+            log_start=int(log_start),
+            now_ms=now_ms,
+            duplicate=outcome == b"DUPLICATE",
+            row_bytes=int(row_bytes),
+        )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")
 

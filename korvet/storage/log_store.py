@@ -277,7 +277,7 @@ class LogStore:
                 calls.append((_EXPEL, (one.stream, one.state), [one.topic_id, _STEP_ENTRIES_MAX]))
                 continue
             args: list[Arg] = [one.topic_id, one.bits, _STEP_ENTRIES_MAX, _STEP_BYTES_MAX, one.channel]
-            calls.append((_RENUMBER, (one.stream, one.state, one.moving), args))
+            calls.append((_RENUMBER, (one.stream, one.state, one.moving, one.index_key), args))
         steps = []
         for partition, reply in zip(partitions, self._redis.scripts(calls), strict=True):
             step = log_replies.read_renumbered(partition, reply)

@@ -35,14 +35,12 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition.
 
-    `batch_bytes` is its size as sent, `max_timestamp` the largest of its timestamps (ms); `producer_id` -1 is a batch
-    that is not idempotent. `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their
-    values are compressed.
+    `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
+    `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
     """
 
     partition: Partition
     records: Sequence[Record]
-    batch_bytes: int
     max_timestamp: int
     producer_id: int = -1
     producer_epoch: int = -1
@@ -74,14 +72,16 @@ class Appended(NamedTuple):
     """Where a batch lies: contiguously from `base_offset`.
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
-    written before, and this is where. `timestamp` (ms) is the one that its records got instead of their own
-    (LogAppendTime), -1 where they kept theirs; who appends knows it.
+    written before, and this is where. `row_bytes` is what ever came into the log in bytes as stored, where the append
+    wrote a row of its index, which is about once a MiB; else 0. `timestamp` (ms) is the one that its records got
+    instead of their own (LogAppendTime), -1 where they kept theirs; who appends knows it.
     """
 
     base_offset: int
     log_start: int
     now_ms: int
     duplicate: bool
+    row_bytes: int = 0
     timestamp: int = -1
 
 
@@ -117,7 +117,8 @@ class Bounds(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
-    calls earliest). `max_timestamp` (ms) is the largest that Korvet's own appends carried, -1 without any.
+    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where
+    records have left the log, that may have been one of them.
     """
 
     log_start: int

@@ -94,5 +94,5 @@ class Log:
             )
         records = cast("list[Record]", list(DefaultRecordBatch(data)))
         return Append(
-            partition=self.partition, records=records, batch_bytes=len(data), max_timestamp=TIMESTAMP
+            partition=self.partition, records=records, max_timestamp=TIMESTAMP
         )

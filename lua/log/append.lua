@@ -1,31 +1,33 @@
 -- Appends one producer batch to a partition's log, at contiguous offsets, and announces it.
--- KEYS     stream, state, producers
+-- KEYS     stream, state, producers, index
 -- ARGV     topic id, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence, record count,
---          batch bytes, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
+--          bytes as stored, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
 --          differ), their names, and for each record its values; where they differ, for each record the number of its
 --          arguments and these (field, value, field, value, ...)
--- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms}; the outcome is APPENDED,
---          DUPLICATE (the base offset is the one of the first time, nothing is written) or RENUMBER (nothing is
---          written: run log/renumber, then this again)
+-- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
+--          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
+--          first time, nothing is written) or RENUMBER (nothing is written: run log/renumber, then this again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
 -- half a batch behind. What is included here is code in place, for a function costs every append its definition.
 
-local stream, state, producers = KEYS[1], KEYS[2], KEYS[3]
+local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, bits, producer_id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local epoch, base_sequence, last_sequence = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
 local shared_fields = tonumber(ARGV[11])
 local field_1, field_2, field_3 = ARGV[12], ARGV[13], ARGV[14]
-local first_record = 12 + shared_fields
+local first_record, dense = 12 + shared_fields, false
 
+-- @include shared/index_steps
 -- @include shared/append_begin
 
-local walk_max = 100 -- milliseconds with foreign entries that an append looks through itself
-if held[7] then
-  return {'RENUMBER', '0', '0', now_ms}
+-- What an append takes in itself, some ms of Redis at the worst; more is left to log/renumber, and another try.
+local foreign_max, foreign_bytes_max = 2000, 4194304
+if held[9] then
+  return {'RENUMBER', '0', '0', now_ms, '0'}
 end
 local width = 2 ^ bits
 local ms_end = offsets_end / width
@@ -36,22 +38,35 @@ if next_offset > 0 then
   -- offset names.
   behind_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
 end
-local foreign = redis.call('XRANGE', stream, behind_last, '+', 'COUNT', 1)[1]
-if foreign then
-  local steps = 0
+local foreign = redis.call('XRANGE', stream, behind_last, '+', 'COUNT', 1)
+if foreign[1] then
+-- @include shared/foreign_entry
+  local last_id
   repeat
-    local ms, sequence = string.match(foreign[1], '^(%d+)-(%d+)$')
-    steps = steps + 1
-    if tonumber(sequence) >= width or tonumber(ms) >= ms_end or steps > walk_max then
-      return {'RENUMBER', '0', '0', now_ms}
+    for _, entry in ipairs(foreign) do
+      last_id = entry[1]
+      local ms, sequence = string.match(last_id, '^(%d+)-(%d+)$')
+      ms, sequence = tonumber(ms), tonumber(sequence)
+      if sequence >= width or ms >= ms_end or records - records_before == foreign_max
+          or bytes - bytes_before > foreign_bytes_max then
+        return {'RENUMBER', '0', '0', now_ms, '0'}
+      end
+      local size, timestamp = measure(entry[2], ms, 1)
+      records, bytes = records + 1, bytes + size
+      if tonumber(timestamp) > tonumber(largest) then
+        largest = timestamp
+      end
+      if tonumber(timestamp) > tonumber(interval) then
+        interval = timestamp
+      end
+      next_offset = ms * width + sequence + 1
+      first = first or next_offset - 1
     end
-    first = first or ms * width + sequence
-    -- What follows within the same millisecond at or above this id has no offset: one look per millisecond is enough.
-    foreign = redis.call('XRANGE', stream, string.format('%s-%d', ms, width), '+', 'COUNT', 1)[1]
-  until not foreign
-  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
-  local ms, sequence = string.match(last, '^(%d+)-(%d+)$')
-  next_offset = ms * width + sequence + 1
+    -- The first came alone, the others as many at once as there is room for, of entries like those before.
+    local average = math.max(1, (bytes - bytes_before) / (records - records_before))
+    foreign = redis.call('XRANGE', stream, '(' .. last_id, '+', 'COUNT',
+      math.max(1, math.min(100, math.floor(foreign_bytes_max / average))))
+  until not foreign[1]
 end
 
 local base = math.max(next_offset, now_ms * width)
@@ -85,7 +100,7 @@ while left > 0 do
     end
     if type(reply) == 'table' and reply.err then
       if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
-        return {'RENUMBER', '0', '0', now_ms}
+        return {'RENUMBER', '0', '0', now_ms, '0'}
       end
       return reply
     end

@@ -1,22 +1,23 @@
 -- Appends one producer batch, whole, as one entry of a partition's log in format batch, and announces it.
--- KEYS     stream, state, producers
--- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, batch bytes, largest
+-- KEYS     stream, state, producers, index
+-- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, bytes as stored, largest
 --          timestamp, channel; then the entry's fields and values
--- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms}; the outcome is APPENDED,
---          DUPLICATE (the base offset is the one of the first time, nothing is written) or EXPEL (nothing is written:
---          run log/expel, then this again)
+-- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
+--          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
+--          first time, nothing is written) or EXPEL (nothing is written: run log/expel, then this again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
 -- Offsets are dense from 0, and the entry's id is "<offset just past the batch>-0": the batch that holds an offset is
 -- the first entry behind it.
 
-local stream, state, producers = KEYS[1], KEYS[2], KEYS[3]
+local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, producer_id = ARGV[1], ARGV[2]
 local epoch, base_sequence, last_sequence = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
-local first_field = 10
+local first_field, dense = 10, true
 
+-- @include shared/index_steps
 -- @include shared/append_begin
 
 local base = next_offset
@@ -26,13 +27,13 @@ end
 local offset = base + count
 -- Entries of others are no records of this format. One behind our last would stand in the middle of the log.
 if #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0 then
-  return {'EXPEL', '0', '0', now_ms}
+  return {'EXPEL', '0', '0', now_ms, '0'}
 end
 local reply = redis.pcall('XADD', stream, string.format('%d-0', offset), unpack(ARGV, first_field))
 if type(reply) == 'table' and reply.err then
   -- Refused where an entry above ours was deleted: its id is still the stream's last.
   if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
-    return {'EXPEL', '0', '0', now_ms}
+    return {'EXPEL', '0', '0', now_ms, '0'}
   end
   return reply
 end

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Takes foreign entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
 -- and moves the others, with all behind them, to free offsets in their order. One bounded step.
--- KEYS     stream, state, moving
--- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes to move, channel
+-- KEYS     stream, state, moving, index
+-- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes of them, channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state, offsets used up, an entry of more fields
 --          than a script can pass on)
@@ -14,9 +14,10 @@
 -- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. A foreign
 -- entry that arrives between two steps lands behind `next`, where 1. finds it and puts it behind all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
+-- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable where memory is full, and what is moved leaves as much as it takes.
 
-local stream, state, moving = KEYS[1], KEYS[2], KEYS[3]
+local stream, state, moving, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, width = ARGV[1], 2 ^ tonumber(ARGV[2])
 local limit, bytes_left, channel = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
@@ -24,15 +25,20 @@ local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local chunk = 50 -- entries copied into Lua at once
 local arguments_max = 7900 -- Lua's stack holds 8000 values, and XADD has some of its own
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving')
+local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving', 'bytes', 'max_timestamp', 'interval', 'records')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
 local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
-if not (next_offset and next_offset >= 0 and next_offset <= offsets_end) then
+local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
+local records = tonumber(held[8] or '0')
+if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and bytes and records
+    and tonumber(largest) and tonumber(interval)) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 local known_next = next_offset
+-- @include shared/index_steps
+-- @include shared/foreign_entry
 
 local function id_of(offset)
   local ms = math.floor(offset / width)
@@ -54,25 +60,51 @@ local function behind_next(count)
   return redis.call('XRANGE', stream, from, '+', 'COUNT', count)
 end
 
--- Advances `next` over entries with offsets, a look per millisecond; returns what is left: nothing, more, unreadable.
-local function take_in()
-  local left, bound, steps = 'nothing', '+', 0
-  local found = behind_next(1)[1]
-  while found do
-    local offset, ms = offset_of(found[1])
-    if not offset or steps == limit then
-      left, bound = offset and 'more' or 'unreadable', '(' .. found[1]
-      break
+local function later(one, other)
+  return tonumber(other) > tonumber(one) and other or one
+end
+
+-- The entry with these fields is the log's last record from now on, at `offset`.
+local function count_in(offset, fields, from)
+  local size, timestamp = measure(fields, math.floor(offset / width), from)
+  local records_before, bytes_before = records, bytes
+  records, bytes = records + 1, bytes + size
+  largest, interval = later(largest, timestamp), later(interval, timestamp)
+  first = first or offset
+  next_offset = offset + 1
+  bytes_left = bytes_left - size
+  if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
+      or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
+    -- Where the index takes no row, being a key of another type, the keeper makes it anew.
+    local row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
+    if type(redis.pcall('ZADD', index, string.format('%d', next_offset), row)) == 'number' then
+      interval = '-1'
     end
-    first = first or offset
-    steps = steps + 1
-    found = redis.call('XRANGE', stream, string.format('%d-%d', ms, width), '+', 'COUNT', 1)[1]
   end
-  if steps > 0 then
-    local last = redis.call('XREVRANGE', stream, bound, '-', 'COUNT', 1)[1]
-    next_offset = offset_of(last[1]) + 1
+end
+
+-- Advances `next` over entries with offsets; returns what is left: nothing, more, unreadable.
+local function take_in()
+  local taken, room = 0, bytes_left
+  while true do
+    -- The first comes alone, the others as many at once as there is room for, of entries like those before.
+    local average = math.max(1, (room - bytes_left) / math.max(taken, 1))
+    local entries = behind_next(taken == 0 and 1 or math.max(1, math.min(chunk, math.ceil(bytes_left / average))))
+    if #entries == 0 then
+      return 'nothing'
+    end
+    for _, entry in ipairs(entries) do
+      local offset = offset_of(entry[1])
+      if not offset then
+        return 'unreadable'
+      end
+      if limit == 0 or bytes_left <= 0 then
+        return 'more'
+      end
+      count_in(offset, entry[2], 1)
+      limit, taken = limit - 1, taken + 1
+    end
   end
-  return left
 end
 
 local function stream_ids()
@@ -101,14 +133,6 @@ local function set_back(last_id, added, deleted, to_next)
   end
 end
 
-local function size_of(fields)
-  local size = 0
-  for i = 1, #fields do
-    size = size + #fields[i]
-  end
-  return size
-end
-
 local failure
 
 -- Step 1; returns true when nothing is left behind `next`.
@@ -125,7 +149,7 @@ local function evacuate()
       end
       redis.call('XADD', moving, '*', 'id', entry[1], unpack(entry[2]))
       ids[#ids + 1] = entry[1]
-      bytes_left = bytes_left - size_of(entry[2])
+      bytes_left = bytes_left - measure(entry[2], 0, 1)
     end
     if #ids > 0 then
       redis.call('XDEL', stream, unpack(ids))
@@ -163,10 +187,8 @@ local function bring_back()
       end
       redis.call('XADD', stream, id_of(offset), unpack(fields, 3))
       ids[#ids + 1] = entry[1]
-      bytes_left = bytes_left - size_of(fields)
       changed = changed + (offset == old and 0 or 1)
-      first = first or offset
-      next_offset = offset + 1
+      count_in(offset, fields, 3)
     end
     if #ids > 0 then
       redis.call('XDEL', moving, unpack(ids))
@@ -208,7 +230,10 @@ if is_moving then
   end
 end
 
-redis.call('HSET', state, 'next', string.format('%d', next_offset))
+if next_offset > known_next then
+  redis.call('HSET', state, 'next', string.format('%d', next_offset), 'records', string.format('%d', records),
+    'bytes', string.format('%d', bytes), 'max_timestamp', largest, 'interval', interval)
+end
 if first then
   redis.call('HSET', state, 'first', string.format('%d', first))
 end

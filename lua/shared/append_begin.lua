@@ -1,20 +1,26 @@
 -- The first half of an append, in place: the fence, the partition's state, and idempotence (KIP-98, KIP-360).
--- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count
--- Leaves  next_offset, start, first, bytes, largest, held, now_ms, batches (the producer's, newest last), offsets_end
+-- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
+--         count records)
+-- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), bytes_before, records_before, held,
+--         now_ms, batches (the producer's, newest last), offsets_end
 -- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
 local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'moving')
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
+  'moving')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
 local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
-local bytes, largest = tonumber(held[5]), tonumber(held[6])
-if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and start and bytes and largest) then
+local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
+local records = dense and next_offset or tonumber(held[8] or '0')
+if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and start and bytes and records
+    and tonumber(largest) and tonumber(interval)) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
+local records_before, bytes_before = records, bytes
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -41,7 +47,7 @@ if producer_id ~= '-1' then
       for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
         newest = tonumber(to)
         if tonumber(from) == base_sequence and newest == last_sequence then
-          return {'DUPLICATE', at, string.format('%d', math.max(start, first or 0)), now_ms}
+          return {'DUPLICATE', at, string.format('%d', math.max(start, first or 0)), now_ms, '0'}
         end
         batches[#batches + 1] = from .. '-' .. to .. '@' .. at
       end

@@ -1,10 +1,35 @@
--- The second half of an append, in place: state, producer and announcement, and the script's answer.
--- Wants   what append_begin leaves, base (the first offset of the batch), offset (the one just past it), batch_bytes,
---         max_timestamp, channel
-first = first or base
-redis.call('HSET', state, 'next', string.format('%d', offset), 'first', string.format('%d', first),
-  'bytes', string.format('%d', bytes + batch_bytes),
-  'max_timestamp', tonumber(max_timestamp) > largest and max_timestamp or held[6])
+-- The second half of an append, in place: state, index, producer and announcement, and the script's answer.
+-- Wants   what append_begin leaves (`next_offset`, `first`, `bytes`, `records`, `largest` and `interval` with what the
+--         script took in), index, records_per_row, bytes_per_row, base (the first offset of the batch), offset (the one
+--         just past it), batch_bytes (as stored), max_timestamp, channel, dense (offsets count records)
+local stamp = tonumber(max_timestamp)
+if stamp > tonumber(largest) then
+  largest = max_timestamp
+end
+if stamp > tonumber(interval) then
+  interval = max_timestamp
+end
+records, bytes = records + count, bytes + batch_bytes
+local next_text, bytes_text = string.format('%d', offset), string.format('%d', bytes)
+local row_bytes = '0'
+if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
+    or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
+  -- The batch is written: where the index takes no row, being a key of another type, the keeper makes it anew.
+  local row = string.format('%d:%s:%s:%s', records, bytes_text, largest, interval)
+  if type(redis.pcall('ZADD', index, next_text, row)) == 'number' then
+    row_bytes, interval = bytes_text, '-1'
+  end
+end
+if dense then
+  redis.call('HSET', state, 'next', next_text, 'bytes', bytes_text, 'max_timestamp', largest, 'interval', interval)
+else
+  redis.call('HSET', state, 'next', next_text, 'bytes', bytes_text, 'max_timestamp', largest, 'interval', interval,
+    'records', string.format('%d', records))
+end
+if not held[4] then
+  first = first or base
+  redis.call('HSET', state, 'first', string.format('%d', first))
+end
 if producer_id ~= '-1' then
   if #batches == batches_kept then
     table.remove(batches, 1)
@@ -13,5 +38,5 @@ if producer_id ~= '-1' then
   redis.call('HSET', producers, producer_id,
     string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' ')))
 end
-redis.call('PUBLISH', channel, string.format('%d', offset))
-return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms}
+redis.call('PUBLISH', channel, next_text)
+return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms, row_bytes}

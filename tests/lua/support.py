@@ -55,7 +55,7 @@ class Log:
         last = (sequence + len(values) - 1) % 2**31
         head = [topic_id, self.bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
         args = [*head, *self._records(values)]
-        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS), args)
+        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS, INDEX), args)
         return reply
 
     def _records(self, values: Sequence[bytes | str]) -> list[Any]:
@@ -67,7 +67,7 @@ class Log:
 
     def appended(self, *values: bytes | str, **options: int) -> int:
         """Append, expect that to succeed, and return the base offset."""
-        outcome, base, _, _ = self.append(*values, **options)  # type: ignore[arg-type]  # all of them are numbers
+        outcome, base, *_ = self.append(*values, **options)  # type: ignore[arg-type]  # all of them are numbers
         assert outcome == b"APPENDED"
         return int(base)
 
@@ -76,7 +76,7 @@ class Log:
     ) -> list[Any]:
         """Do one step."""
         args = [topic_id, self.bits, limit, step_bytes, STREAM]
-        reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING), args)
+        reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING, INDEX), args)
         return reply
 
     def settle(self, limit: int = 1000) -> int:
@@ -127,7 +127,7 @@ class Log:
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the log, byte for byte: to show that nothing was written."""
-        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING)]
+        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING, INDEX)]
 
 
 class BatchLog(Log):
@@ -147,7 +147,7 @@ class BatchLog(Log):
         texts = [value if isinstance(value, bytes) else value.encode() for value in values]
         head = [topic_id, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
         args = [*head, "batch", b"|".join(texts)]
-        reply: list[Any] = run(self.client, "log/append_batch", (STREAM, STATE, PRODUCERS), args)
+        reply: list[Any] = run(self.client, "log/append_batch", (STREAM, STATE, PRODUCERS, INDEX), args)
         return reply
 
     def expel(self, limit: int = 1000, topic_id: str = TOPIC_ID) -> list[Any]:

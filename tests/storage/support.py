@@ -70,7 +70,6 @@ class Bench:
             return Append(
                 partition=partition or self.partition,
                 records=[_Decoded(record) for record in records],
-                batch_bytes=len(data),
                 max_timestamp=header.max_timestamp,
                 producer_id=producer,
                 producer_epoch=epoch,

@@ -96,7 +96,7 @@ def test_a_foreign_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> No
     assert bench.read(0) == Fetched(
         0, offset, offset + 1, [(offset, ms, None, b"hello", [("unit", b"C")])], more=False
     )
-    assert bench.bounds() == Bounds(0, offset, offset + 1, -1)
+    assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
 
 
 def test_foreign_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.support import MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, run
+from tests.lua.support import INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, run
 
 BITS = range(8, 13)
 AHEAD_MS = 3_600_000
@@ -26,7 +26,7 @@ def future_ms(log: Log) -> int:
 @pytest.mark.parametrize("bits", BITS)
 def test_a_batch_lies_at_contiguous_offsets_that_begin_with_redis_clock(raw_redis: Any, bits: int) -> None:
     log = Log(raw_redis, bits)
-    outcome, base, log_start, now_ms = log.append(*(str(n) for n in range(10_000)))
+    outcome, base, log_start, now_ms, _ = log.append(*(str(n) for n in range(10_000)))
     assert outcome == b"APPENDED"
     assert int(base) == now_ms << bits == int(log_start)
     assert log.offsets() == list(range(int(base), int(base) + 10_000))
@@ -103,13 +103,27 @@ def test_an_entry_just_behind_the_last_offset_of_a_millisecond_is_found(log: Log
     assert log.append("b")[0] == b"RENUMBER"
 
 
-def test_more_foreign_milliseconds_than_an_append_looks_through_are_left_to_renumber(log: Log) -> None:
-    for ms in range(1, 102):
-        log.foreign(f"{ms}-0", str(ms))
+def test_more_foreign_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
+    values = [str(ms) for ms in range(1, 2001)]
+    for value in values:
+        log.foreign(f"{value}-0", value)
+    log.appended("a")
+    base = log.next() >> log.bits
+    for n in range(2001):
+        log.foreign(f"{base + 1 + n}-0", "f")
+    assert log.append("b")[0] == b"RENUMBER"
+    log.settle()
+    log.appended("b")
+    assert log.values() == [*values, "a", *["f"] * 2001, "b"]
+
+
+def test_larger_foreign_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
+    log.foreign("1-0", "x" * 4_200_000)
+    log.foreign("2-0", "x")
     assert log.append("a")[0] == b"RENUMBER"
     log.settle()
     log.appended("a")
-    assert len(log.values()) == 102
+    assert len(log.values()) == 3
 
 
 def test_nothing_is_appended_while_entries_are_on_their_way(log: Log) -> None:
@@ -135,7 +149,7 @@ def append_records(client: Any, count: int, *records: Any) -> list[list[bytes]]:
     """Append `count` records given as the script takes them; return the fields of all entries as they lie."""
     Log(client)
     head = [TOPIC_ID, 10, -1, 0, 0, 0, count, 100, 5, STREAM]
-    assert run(client, "log/append", (STREAM, STATE, PRODUCERS), [*head, *records])[0] == b"APPENDED"
+    assert run(client, "log/append", (STREAM, STATE, PRODUCERS, INDEX), [*head, *records])[0] == b"APPENDED"
     # Under its real command name redis-py would turn the fields into a dict, which keeps no repeats.
     entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)
     return [fields for _, fields in entries]

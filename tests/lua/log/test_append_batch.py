@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.support import OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, run
+from tests.lua.support import INDEX, OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, run
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_offsets_are_dense_from_zero_and_an_id_is_where_its_batch_ends(log: Batc
 def test_the_answer_tells_offsets_log_start_and_redis_clock(log: BatchLog) -> None:
     log.appended("a", "b")
     before, _ = log.client.time()
-    outcome, base, log_start, now_ms = log.append("c")
+    outcome, base, log_start, now_ms, _ = log.append("c")
     assert (outcome, base, log_start) == (b"APPENDED", b"2", b"0")
     assert before * 1000 <= now_ms < (before + 3600) * 1000
 
@@ -43,7 +43,7 @@ def test_many_batches_of_any_size_leave_no_gap(log: BatchLog) -> None:
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
     content = bytes(range(256)) * 5000
     head = [TOPIC_ID, -1, 0, 0, 0, 1_000_000, 100, 5, STREAM, "batch", content, "korvet.encoding", "lz4"]
-    assert run(log.client, "log/append_batch", (STREAM, STATE, PRODUCERS), head)[0] == b"APPENDED"
+    assert run(log.client, "log/append_batch", (STREAM, STATE, PRODUCERS, INDEX), head)[0] == b"APPENDED"
     fields = {b"batch": content, b"korvet.encoding": b"lz4"}
     assert log.client.xrange(STREAM) == [(b"1000000-0", fields)]
 

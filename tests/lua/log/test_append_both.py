@@ -109,7 +109,7 @@ def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offset(log
     bases = [log.appended("a", "b", producer=7, sequence=2 * n) for n in range(5)]
     before = log.snapshot()
     for n, base in enumerate(bases):
-        outcome, again, _, _ = log.append("a", "b", producer=7, sequence=2 * n)
+        outcome, again, *_ = log.append("a", "b", producer=7, sequence=2 * n)
         assert (outcome, int(again)) == (b"DUPLICATE", base)
     assert log.snapshot() == before
 

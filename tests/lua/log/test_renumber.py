@@ -103,7 +103,7 @@ def test_ids_too_far_ahead_come_back_to_the_present(log: Log, limit: int) -> Non
 def test_readable_entries_keep_their_ids_and_move_only_the_end(log: Log) -> None:
     burst(log, 1000, 1024, 3, 1)
     ids = [entry_id for entry_id, _ in log.client.xrange(STREAM)]
-    assert log.renumber() == [0, 0, str((1002 << 10) + 1).encode()]
+    assert log.renumber(limit=10_000) == [0, 0, str((1002 << 10) + 1).encode()]
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == ids
     assert log.state()["first"] == str(1000 << 10)
 
@@ -116,7 +116,7 @@ def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
         moved, more, end = log.renumber(limit=20)
         assert not moved
         ends.append(int(end))
-    assert ends == [(1019 << 10) + 2, (1039 << 10) + 2, (1049 << 10) + 2]
+    assert ends == [(ms << 10) + 2 for ms in (1009, 1019, 1029, 1039, 1049)]
 
 
 def test_moving_stops_at_the_bound_of_bytes(log: Log) -> None:

@@ -109,7 +109,7 @@ def test_the_whole_log_goes_to_its_last_entry_and_the_next_append_is_its_first(
     state = log.state()
     assert (state["start"], state["start_records"], state["start_bytes"]) == (str(end), "750", "7500")
     assert "first" not in state
-    outcome, base, log_start, _ = log.append("next")
+    outcome, base, log_start, *_ = log.append("next")
     assert (outcome, base) == (b"APPENDED", log_start)
     assert int(base) >= end
     assert log.values() == ["next"]

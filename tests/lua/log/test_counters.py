@@ -1,0 +1,229 @@
+"""What appending and taking in count: records, bytes and timestamps in the state, and the rows of the index.
+
+A model counts the same entries one by one; rows may lie only where a multiple of their distances was crossed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.lua.support import INDEX, STATE, STREAM, BatchLog, Log
+
+ROW_RECORDS, ROW_BYTES = 4096, 1 << 20
+LogOf = Callable[[Any], Log]
+FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
+
+
+class Row(NamedTuple):
+    """A row of the index."""
+
+    offset: int
+    records: int
+    bytes: int
+    largest: int
+    interval: int
+
+
+def rows(log: Log) -> list[Row]:
+    """Return the index."""
+    found = log.client.zrange(INDEX, 0, -1, withscores=True)
+    return [Row(int(score), *map(int, member.split(b":"))) for member, score in found]
+
+
+def counters(log: Log) -> tuple[int, int, int, int]:
+    """Return records, bytes, largest timestamp and that of the interval, as the state has them."""
+    state = log.state()
+    records = log.next() if isinstance(log, BatchLog) else int(state["records"])
+    return records, int(state["bytes"]), int(state["max_timestamp"]), int(state["interval"])
+
+
+def entries(log: Log) -> list[tuple[int, dict[bytes, bytes]]]:
+    """Return offset and fields of every entry of format `record`."""
+    return list(zip(log.offsets(), (fields for _, fields in log.client.xrange(STREAM)), strict=True))
+
+
+def size_of(fields: dict[bytes, bytes]) -> int:
+    return sum(len(name) + len(value) for name, value in fields.items())
+
+
+def expected_state(found: Iterable[tuple[int, dict[bytes, bytes]]], bits: int) -> tuple[int, int, int]:
+    """Return records, bytes and the largest timestamp of these entries."""
+    listed = list(found)
+    stamps = [int(fields.get(b"timestamp", offset >> bits)) for offset, fields in listed]
+    return len(listed), sum(size_of(fields) for _, fields in listed), max(stamps)
+
+
+@FORMATS
+def test_bytes_and_timestamps_add_up_and_no_row_is_written_before_its_distance(
+    raw_redis: Any, log_of: LogOf
+) -> None:
+    log = log_of(raw_redis)
+    assert log.append("a", "b", max_timestamp=9)[4] == b"0"
+    assert log.append("c", max_timestamp=7)[4] == b"0"
+    assert counters(log) == (3, 200, 9, 9)
+    assert rows(log) == []
+
+
+@FORMATS
+def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_records(
+    raw_redis: Any, log_of: LogOf
+) -> None:
+    log = log_of(raw_redis)
+    log.appended(*["v"] * 4000, max_timestamp=50)
+    log.appended(*["v"] * 95, max_timestamp=20)
+    assert rows(log) == []
+    assert log.append("v", max_timestamp=30)[4] == b"300"
+    first = Row(log.next(), 4096, 300, 50, 50)
+    assert rows(log) == [first]
+    assert counters(log) == (4096, 300, 50, -1)
+    assert log.append("v", max_timestamp=20)[4] == b"0"
+    assert log.append(*["v"] * 9000, max_timestamp=40)[4] == b"500"
+    assert rows(log) == [first, Row(log.next(), 13_097, 500, 50, 40)]
+
+
+@FORMATS
+def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_bytes(
+    raw_redis: Any, log_of: LogOf
+) -> None:
+    log = log_of(raw_redis)
+    raw_redis.hset(STATE, "bytes", ROW_BYTES - 150)
+    assert log.append("a")[4] == b"0"
+    assert log.append("b", max_timestamp=-7)[4] == str(ROW_BYTES + 50).encode()
+    assert rows(log) == [Row(log.next(), 2, ROW_BYTES + 50, 5, 5)]
+
+
+@FORMATS
+def test_timestamps_beyond_exact_numbers_keep_their_digits(raw_redis: Any, log_of: LogOf) -> None:
+    log = log_of(raw_redis)
+    log.appended("a", max_timestamp=2**63 - 1)
+    log.appended(*["v"] * 4096, max_timestamp=2**60 + 1)
+    assert rows(log)[0][3:] == (2**63 - 1, 2**63 - 1)
+    log.appended(*["v"] * 4096, max_timestamp=2**60 + 1)
+    assert rows(log)[1][3:] == (2**63 - 1, 2**60 + 1)
+
+
+@FORMATS
+def test_a_repeated_batch_is_not_counted_again(raw_redis: Any, log_of: LogOf) -> None:
+    log = log_of(raw_redis)
+    log.appended(*["v"] * 5000, producer=7)
+    before = log.snapshot()
+    assert log.append(*["v"] * 5000, producer=7)[::4] == [b"DUPLICATE", b"0"]
+    assert log.snapshot() == before
+
+
+@FORMATS
+def test_an_index_of_the_wrong_type_does_not_keep_a_batch_from_the_log(raw_redis: Any, log_of: LogOf) -> None:
+    log = log_of(raw_redis)
+    raw_redis.set(INDEX, "x")
+    assert log.append(*["v"] * 5000)[4] == b"0"
+    assert len(log.values()) == 5000
+    assert counters(log)[3] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "timestamp"),
+    [
+        ("77", 77),
+        ("-5", -5),
+        ("0007", 7),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(2**63), 1000),
+        (str(-(2**63)), -(2**63)),
+        (str(-(2**63) - 1), 1000),
+        ("", 1000),
+        ("1e3", 1000),
+        ("0x10", 1000),
+        (" 7", 1000),
+        ("1" * 500_000, 1000),
+    ],
+)
+@pytest.mark.parametrize("by", ["append", "renumber"])
+def test_a_foreign_entry_counts_with_the_timestamp_that_readers_see(
+    raw_redis: Any, text: str, timestamp: int, by: str
+) -> None:
+    log = Log(raw_redis)
+    raw_redis.xadd(STREAM, {"value": "v", "timestamp": text}, id="1000-3")
+    raw_redis.hset(STATE, "max_timestamp", -(2**63))
+    raw_redis.hset(STATE, "interval", -(2**63))
+    if by == "renumber":
+        assert log.renumber()[:2] == [0, 0]
+    else:
+        log.append("own", max_timestamp=-(2**63))
+        raw_redis.hincrby(STATE, "records", -1)
+        raw_redis.hincrby(STATE, "bytes", -100)
+    assert counters(log) == (1, 15 + len(text), timestamp, timestamp)
+
+
+def test_the_first_usable_timestamp_of_a_foreign_entry_counts(raw_redis: Any) -> None:
+    log = Log(raw_redis)
+    raw_redis.execute_command("XADD", STREAM, "9-0", "timestamp", "x", "timestamp", "3", "timestamp", "8")
+    log.settle()
+    assert counters(log) == (1, 30, 3, 3)
+
+
+@pytest.mark.parametrize("limit", [7, 1000])
+def test_foreign_entries_are_counted_once_whether_they_move_or_stay(raw_redis: Any, limit: int) -> None:
+    log = Log(raw_redis, 8)
+    choose = random.Random(3)
+    with raw_redis.pipeline(transaction=False) as pipe:
+        for n in range(10_000):
+            fields = {"value": "x" * choose.randint(0, 300)}
+            if n % 3:
+                fields["timestamp"] = str(choose.randint(0, 10**12))
+            # Behind sequence 255 ids are no offsets: half of these entries must move.
+            pipe.xadd(STREAM, fields, id=f"{1000 + n // 512}-{n % 512}")
+        pipe.execute()
+    log.settle(limit)
+    log.settle(limit)
+    found = entries(log)
+    assert len(found) == 10_000
+    assert counters(log)[:3] == expected_state(found, 8)
+    check_rows(log, found)
+
+
+def check_rows(log: Log, found: list[tuple[int, dict[bytes, bytes]]]) -> None:
+    """Compare the index with the entries one by one."""
+    records = size = 0
+    largest = interval = -1
+    index = {row.offset: row for row in rows(log)}
+    for offset, fields in found:
+        stamp = int(fields.get(b"timestamp", offset >> log.bits))
+        floors = records // ROW_RECORDS, size // ROW_BYTES
+        records, size = records + 1, size + size_of(fields)
+        largest, interval = max(largest, stamp), max(interval, stamp)
+        crossed = floors != (records // ROW_RECORDS, size // ROW_BYTES)
+        row = index.pop(offset + 1, None)
+        assert (row is not None) == crossed
+        if row is not None:
+            assert row == Row(offset + 1, records, size, largest, interval)
+            interval = -1
+    assert index == {}
+    assert counters(log)[3] == interval
+
+
+def test_an_append_counts_the_foreign_entries_that_it_takes_in(raw_redis: Any) -> None:
+    log = Log(raw_redis)
+    log.appended(*["v"] * 4000, max_timestamp=3)
+    raw_redis.hset(STATE, "bytes", 0)
+    for n in range(200):
+        raw_redis.xadd(STREAM, {"value": "v" * n, "timestamp": "9"})
+    size = sum(5 + n + 9 + 1 for n in range(200)) + 100
+    assert log.append("own", max_timestamp=5)[4] == str(size).encode()
+    assert counters(log) == (4201, size, 9, -1)
+    assert rows(log) == [Row(log.next(), 4201, size, 9, 9)]
+
+
+@pytest.mark.parametrize("field", ["records", "bytes", "max_timestamp", "interval"])
+def test_malformed_counters_are_named_and_nothing_is_taken_in(raw_redis: Any, field: str) -> None:
+    log = Log(raw_redis)
+    log.foreign("5-0", "x")
+    raw_redis.hset(STATE, field, "x")
+    before = log.snapshot()
+    for attempt in (log.renumber, lambda: log.append("a")):
+        with pytest.raises(Exception, match=r"KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"):
+            attempt()
+    assert log.snapshot() == before
