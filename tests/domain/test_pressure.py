@@ -55,7 +55,7 @@ def raw(raw_redis: Any) -> Iterator[Any]:
 
     Its memory is without a limit afterwards.
     """
-    raw_redis.set("much", b"x" * 50_000_000)
+    raw_redis.setrange("much", 50_000_000, "x")
     yield raw_redis
     raw_redis.config_set("maxmemory", 0)
     raw_redis.config_set("maxmemory-policy", "noeviction")

@@ -1,0 +1,141 @@
+"""A connection that a request mutes: what has begun is answered, what comes then waits, and a drain ends it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+
+from korvet.config import Settings
+from korvet.errors import KafkaError
+from korvet.handlers import describe_cluster
+from korvet.handlers.handler import Caller, Handler
+from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from korvet.protocol.schema import Message
+from korvet.server.budget import Budgets
+from korvet.server.channel import Channel
+from korvet.server.connection import Connection
+from korvet.server.dispatch import Dispatcher
+from korvet.server.frames import Limits
+from tests.support.wire_client import request_frame
+
+KEY = DescribeClusterRequest.api.key
+FOR_EVER_MS = 3_600_000
+SECONDS_MAX = 30
+
+
+class Served:
+    """A request under way that others may overtake in the making; its answer mutes the connection."""
+
+    in_order = True
+    ready = True
+
+    def __init__(self, caller: Caller, mute_ms: int, meanwhile: Callable[[], None]) -> None:
+        self._caller, self._mute_ms, self._meanwhile = caller, mute_ms, meanwhile
+
+    def finish(self) -> Message | None:
+        self._meanwhile()
+        if self._mute_ms:
+            self._caller.mute(self._mute_ms)
+        return DescribeClusterResponse(cluster_id="")
+
+
+class Peer:
+    """A client, and the connection that serves it in a greenlet of its own."""
+
+    def __init__(self, mute_ms: int) -> None:
+        settings = Settings()
+        self.meanwhile: Callable[[], None] = lambda: None
+
+        def begin(_request: Message, caller: Caller, _broker: object) -> Served:
+            return Served(caller, mute_ms, self.meanwhile)
+
+        def handle(_request: Message, _caller: Caller, _broker: object) -> Message | None:
+            raise NotImplementedError
+
+        def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
+            return describe_cluster.refuse(request, caller, error)
+
+        nothing: Any = None
+        ours, self._theirs = socket.socketpair()
+        dispatcher = Dispatcher({KEY: Handler(DescribeClusterRequest, handle, refuse, begin)}, nothing)
+        budgets = Budgets.of(settings.queued_max_request_bytes)
+        # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
+        plain = socket._realsocket(fileno=ours.detach())  # type: ignore[attr-defined]
+        self.connection = Connection(Channel(plain), "peer", dispatcher, Limits.of(settings), budgets)
+        self._greenlet = gevent.spawn(self.connection.serve)
+
+    def send(self, *numbers: int) -> None:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        self._theirs.sendall(b"".join(request_frame(request, 0, number) for number in numbers))
+
+    def answered(self) -> int:
+        """Return the number of the request that the next answer belongs to; 0: closed."""
+        try:
+            size = int.from_bytes(self._theirs.recv(4))
+        except ConnectionResetError:  # closed with something unread
+            return 0
+        data = bytearray()
+        while len(data) < size:
+            data += self._theirs.recv(size - len(data))
+        return int.from_bytes(data[:4])
+
+    def end(self) -> None:
+        self.connection.drain()
+        assert self._greenlet.join(SECONDS_MAX) is None
+        assert self._greenlet.dead
+        self._theirs.close()
+
+
+@contextmanager
+def peer(mute_ms: int) -> Iterator[Peer]:
+    with gevent.Timeout(SECONDS_MAX):
+        made = Peer(mute_ms)
+        yield made
+        made.end()
+
+
+def turn(others: Peer) -> None:
+    """Let the event loop serve whoever has sent something: another connection is, twice."""
+    for number in (1, 2):
+        others.send(number)
+        assert others.answered() == number
+
+
+@pytest.mark.parametrize("begun", [(1,), (1, 2, 3)])
+def test_what_has_begun_is_answered_and_what_comes_then_waits(begun: tuple[int, ...]) -> None:
+    with peer(FOR_EVER_MS) as muted, peer(0) as others:
+        muted.send(*begun)
+        assert [muted.answered() for _ in begun] == list(begun)
+        muted.send(9)
+        turn(others)
+        muted.connection.drain()
+        assert muted.answered() == 0
+
+
+def test_when_the_mute_is_over_the_connection_goes_on() -> None:
+    with peer(1) as muted:
+        for number in range(1, 6):
+            muted.send(number)
+            assert muted.answered() == number
+
+
+def test_a_connection_that_is_not_muted_goes_on_at_once() -> None:
+    with peer(0) as free, peer(0) as others:
+        free.send(1)
+        assert free.answered() == 1
+        free.send(2)
+        turn(others)
+        free.connection.drain()
+        assert free.answered() == 2
+
+
+def test_a_drain_before_the_mute_begins_waits_for_nothing() -> None:
+    with peer(FOR_EVER_MS) as muted:
+        muted.meanwhile = muted.connection.drain
+        muted.send(1)
+        assert [muted.answered() for _ in range(2)] == [1, 0]
