@@ -96,7 +96,7 @@ class RecordCollector:
         builder.add(fetched.records)
         taken = builder.record_count - count
         if taken:
-            self.next_offset = fetched.records[taken - 1][0] + 1
+            self.next_offset = builder.next_offset
         return left - builder.plain_bytes_left, taken
 
     def finish(self) -> list[Buffer]:

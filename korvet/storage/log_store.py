@@ -18,6 +18,7 @@ from korvet.protocol.records.record import StoredRecord
 from korvet.storage import log_replies, scripts
 from korvet.storage.batch_entry import StoredBatch, read_batches
 from korvet.storage.entry import Entry, read_entries
+from korvet.storage.entry_columns import read_columns
 from korvet.storage.keys import Keys
 from korvet.storage.log_append import ROUNDS_MAX, Appending, outrun
 from korvet.storage.log_types import (
@@ -201,7 +202,7 @@ class LogStore:
             _LOG.warning("%s: %d entries are no batches; they are not served", partition.stream, foreign)
         return batches
 
-    def _records(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredRecord]:
+    def _records(self, partition: Partition, entries: list[Entry], end: int) -> Sequence[StoredRecord]:
         def damaged(offset: int, encoding: str) -> None:
             if partition.stream in self._damaged:
                 return
@@ -213,8 +214,10 @@ class LogStore:
             )
             _LOG.warning(message, partition.stream, offset, encoding)
 
+        bits, bytes_max = partition.bits, self._decompressed_bytes_max
         try:
-            return read_entries(entries, partition.bits, end, self._decompressed_bytes_max, damaged)
+            columns = read_columns(entries, bits, end, bytes_max)
+            return read_entries(entries, bits, end, bytes_max, damaged) if columns is None else columns
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise log_replies.malformed(partition.stream, "an entry") from error
 

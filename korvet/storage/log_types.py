@@ -107,7 +107,7 @@ class Fetched(NamedTuple):
     log_start: int
     first_offset: int
     high_watermark: int
-    records: list[StoredRecord]
+    records: Sequence[StoredRecord]
     more: bool
     batches: Sequence[StoredBatch] = ()
 

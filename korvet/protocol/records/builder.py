@@ -8,8 +8,8 @@ Batches built here carry no producer: their sequences are not those the producer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, groupby
+from operator import itemgetter, length_hint
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -22,6 +22,7 @@ from korvet.protocol.records.batch import (
     patched_header,
     with_payload,
 )
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec, compress
 from korvet.protocol.records.record import StoredRecord
 
@@ -57,6 +58,7 @@ class BatchesBuilder:
         self._base_offset = 0
         self._pieces: list[Buffer] = []
         self.record_count = 0
+        self.next_offset = 0
         self.full = False
 
     @property
@@ -84,6 +86,8 @@ class BatchesBuilder:
             self._add(list(part))
 
     def _add(self, records: Sequence[StoredRecord]) -> None:
+        if isinstance(records, Columns) and self._add_columns(records):
+            return
         position = 0
         while position < len(records) and not self.full:
             if self._open is None:
@@ -98,6 +102,32 @@ class BatchesBuilder:
         """Return the batches in pieces, which follow each other."""
         self._close()
         return self._pieces
+
+    def _add_columns(self, columns: Columns) -> bool:
+        """Do what `add` does without a step of Python for each record; False where they do not fit into one batch."""
+        if self._open is None:
+            self._begin(next(iter(columns)))
+            if self._open is None:
+                return True
+        base_offset = self._base_offset
+        runs = [range(run.start - base_offset, run.stop - base_offset) for run in columns.runs]
+        if runs[-1][-1] > OFFSET_DELTA_MAX:
+            return False
+        deltas = list(chain.from_iterable(runs))
+        left = iter(deltas)
+        self.full = None in map(
+            self._open.append,
+            left,
+            columns.timestamps,
+            columns.each_key(),
+            columns.values,
+            columns.each_headers(),
+        )
+        taken = len(deltas) - length_hint(left) - self.full
+        self.record_count += taken
+        if taken:
+            self.next_offset = base_offset + deltas[taken - 1] + 1
+        return True
 
     def _begin(self, first: StoredRecord) -> None:
         offset, timestamp, key, value, headers = first
@@ -135,6 +165,8 @@ class BatchesBuilder:
                 break
             taken += 1
         self.record_count += taken
+        if taken:
+            self.next_offset = records[position + taken - 1][0] + 1
         return taken
 
     def _close(self) -> None:

@@ -1,0 +1,67 @@
+"""Records of one layout, column by column: the shape in which most of a log is read.
+
+Knows shapes only. All of the records have a value, all of them a key or none of them, and all of them the same names of
+headers in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import overload
+
+from korvet.protocol.records.record import Header, StoredRecord
+
+Contents = Sequence[bytes]
+"""What one field holds, record after record."""
+
+
+class Columns(Sequence[StoredRecord]):
+    """Records with rising offsets; taken as a sequence they are plain tuples, made anew each time.
+
+    `runs` are their offsets: stretches without gaps, none of them empty. `timestamps` are in milliseconds. Without
+    `keys` every key is null. A header is its name and what it holds, None where it is null in every record.
+    """
+
+    __slots__ = ("headers", "keys", "runs", "timestamps", "values")
+
+    def __init__(
+        self,
+        runs: Sequence[range],
+        timestamps: Sequence[int],
+        keys: Contents | None,
+        values: Contents,
+        headers: Sequence[tuple[str, Contents | None]] = (),
+    ) -> None:
+        self.runs = runs
+        self.timestamps = timestamps
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[StoredRecord]:
+        offsets = chain.from_iterable(self.runs)
+        # Keys and headers may repeat without end.
+        return zip(offsets, self.timestamps, self.each_key(), self.values, self.each_headers())  # noqa: B905
+
+    @overload
+    def __getitem__(self, index: int) -> StoredRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StoredRecord]: ...
+    def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
+        return list(self)[index]
+
+    def each_key(self) -> Iterable[bytes | None]:
+        """Return the keys; without any, null as often as one likes."""
+        return repeat(None) if self.keys is None else self.keys
+
+    def each_headers(self) -> Iterable[list[Header]]:
+        """Return the headers of each record; without any, the same empty list as often as one likes."""
+        if not self.headers:
+            return repeat([])
+        nulls: Iterable[None] = repeat(None)
+        columns = [zip(repeat(name), nulls if column is None else column) for name, column in self.headers]
+        return map(list, zip(*columns))  # noqa: B905 - nulls repeat without end

@@ -1,0 +1,85 @@
+"""Batches made of columns are the batches made of the same records one by one, whatever their limits."""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.columns import Columns
+from tests.support.batches import CODECS
+
+GAPS = st.one_of(st.just(1), st.integers(1, 5), st.integers(1, 2**33))
+CONTENTS = st.binary(max_size=30)
+
+
+@st.composite
+def some_columns(draw: Any) -> Columns:
+    lengths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=6))
+    starts = [draw(st.integers(0, 2**50))]
+    for length in lengths[:-1]:
+        starts.append(starts[-1] + length + draw(GAPS))
+    runs = [range(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+    assert all(one.stop < other.start for one, other in pairwise(runs))
+    count = sum(lengths)
+
+    def column(each: Any) -> Any:
+        return draw(st.lists(each, min_size=count, max_size=count))
+
+    names = draw(st.lists(st.text(max_size=3), max_size=2))
+    return Columns(
+        runs,
+        column(st.integers(0, 2**50)),
+        draw(st.sampled_from([None, column(CONTENTS)])),
+        column(CONTENTS),
+        [(name, draw(st.sampled_from([None, column(CONTENTS)]))) for name in names],
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    columns=some_columns(),
+    codec=st.sampled_from(CODECS),
+    bytes_max=st.one_of(st.just(10_000), st.integers(0, 1500)),
+    flags=st.tuples(st.booleans(), st.booleans()),
+)
+def test_columns_make_the_same_batches_as_their_records(
+    columns: Columns, codec: int, bytes_max: int, flags: tuple[bool, bool]
+) -> None:
+    at_least_one, before = flags
+    outcomes = []
+    for records in (columns, list(columns)):
+        one = BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
+        if before and columns.runs[0].start:
+            one.add([(columns.runs[0].start - 1, 5, None, b"before", [])])
+        if not one.full:
+            one.add(records)
+        left = one.plain_bytes_left
+        outcomes.append((one.record_count, one.next_offset, one.full, left, b"".join(one.finish())))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_columns_are_records() -> None:
+    columns = Columns(
+        [range(7, 9), range(20, 21)], [1, 2, 3], [b"a", b"b", b"c"], [b"d", b"e", b""], [("h", None)]
+    )
+    assert list(columns) == [
+        (7, 1, b"a", b"d", [("h", None)]),
+        (8, 2, b"b", b"e", [("h", None)]),
+        (20, 3, b"c", b"", [("h", None)]),
+    ]
+    assert (len(columns), columns[1], columns[-1]) == (3, list(columns)[1], list(columns)[2])
+
+
+@pytest.mark.parametrize(("gap", "batches"), [(OFFSET_DELTA_MAX, 1), (OFFSET_DELTA_MAX + 1, 2)])
+def test_columns_are_parted_where_the_delta_leaves_its_32_bits(gap: int, batches: int) -> None:
+    runs = [range(7, 8), range(7 + gap, 8 + gap)]
+    one = BatchesBuilder(codec=0, leader_epoch=0, bytes_max=10_000, at_least_one=False)
+    one.add(Columns(runs, [1, 1], None, [b"v", b"v"]))
+    assert (one.record_count, one.next_offset) == (2, 8 + gap)
+    assert len(one.finish()) == 2 * batches  # a header and its records each
+    assert list(chain.from_iterable(runs)) == [7, 7 + gap]
