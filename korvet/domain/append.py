@@ -232,14 +232,13 @@ class Appender:
             return self._whole(topic, partition, batch, now_ms)
         header = batch.header
         records, plain_bytes = batch.decode(self._settings.record_decompressed_max_bytes)
-        timestamps = [record.timestamp for record in records]
-        record_checks.check(records, timestamps, topic.config, now_ms)
+        max_timestamp = record_checks.check(records, topic.config, now_ms)
         append = Append(
             partition=partition,
             records=records,
             timestamp=now_ms if topic.config.log_append_time else None,
             at_rest=topic.config.at_rest,
-            max_timestamp=max(timestamps),
+            max_timestamp=max_timestamp,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
@@ -290,7 +289,5 @@ class Appender:
         if not record_checks.needed(batch.header.max_timestamp, config, now_ms):
             return batch
         records = batch.records(self._settings.record_decompressed_max_bytes)
-        timestamps = [record.timestamp for record in records]
-        record_checks.check(records, timestamps, config, now_ms)
-        largest = max(timestamps)
+        largest = record_checks.check(records, config, now_ms)
         return batch if largest == batch.header.max_timestamp else batch.timed(largest)

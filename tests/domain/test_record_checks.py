@@ -16,11 +16,11 @@ LIMITS = {"message.timestamp.before.max.ms": "100", "message.timestamp.after.max
 
 def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
     records = produced_batch(batch(*sent), 1 << 20).records(1 << 20)
-    timestamps = [record.timestamp for record in records]
     try:
-        record_checks.check(records, timestamps, topic_config.effective(configs, Settings()), NOW)
+        largest = record_checks.check(records, topic_config.effective(configs, Settings()), NOW)
     except RecordsRefusedError as refused:
         return refused
+    assert largest == max(record.timestamp for record in sent)
     return None
 
 
