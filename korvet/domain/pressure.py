@@ -174,7 +174,8 @@ class Pressure:
         disk, free_bytes = NOTHING, 0
         if self._disk is not None:
             free_bytes = self._disk.free_bytes()
-            disk = disk_share(self._disk.used_bytes(), free_bytes, self._disk_max_bytes)
+            used_bytes = self._disk.used_bytes() if self._disk_max_bytes else 0
+            disk = disk_share(used_bytes, free_bytes, self._disk_max_bytes)
         worst = max(memory, disk)
         self._strain = self._thresholds.strain(worst)
         self._say(worst)

@@ -1,12 +1,16 @@
 """The disk under the embedded server: how much its files take, and how much is left for them.
 
-Knows a directory; nothing of Redis, nor of what is too much. Each look is a few system calls on a handful of files.
+Knows where the server's files lie; nothing of what is in them, nor of how much is too much. Each look is a few system
+calls on a handful of files: a directory that somebody else keeps there is not entered.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+_FILE_DIRECTORY = "appendonlydir"  # the server's own name for it (appenddirname)
 
 
 class Disk:
@@ -16,8 +20,11 @@ class Disk:
         self._directory = directory
 
     def used_bytes(self) -> int:
-        """Return the bytes of the directory's files, those of its subdirectories too; raises OSError."""
-        return _bytes_in(self._directory)
+        """Return the bytes of the files in the directory and in that of the append-only file; raises OSError."""
+        total = _bytes_in(self._directory)
+        with suppress(FileNotFoundError):  # the server has not made it yet
+            total += _bytes_in(self._directory / _FILE_DIRECTORY)
+        return total
 
     def free_bytes(self) -> int:
         """Return the bytes of the disk that are free for this process; raises OSError."""
@@ -25,16 +32,12 @@ class Disk:
         return status.f_bavail * status.f_frsize
 
 
-def _bytes_in(directory: Path | str) -> int:
+def _bytes_in(directory: Path) -> int:
     total = 0
     with os.scandir(directory) as entries:
         for entry in entries:
             # The server replaces its files: one may go between the listing and the look.
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    total += _bytes_in(entry.path)
-                elif entry.is_file(follow_symlinks=False):
+            with suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
                     total += entry.stat(follow_symlinks=False).st_size
-            except FileNotFoundError:
-                continue
     return total

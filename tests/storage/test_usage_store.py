@@ -85,12 +85,16 @@ def test_a_server_at_its_limit_says_so_in_an_error_of_its_own(redis: Redis, raw_
         raw_redis.config_set("maxmemory", 0)
 
 
-def test_a_directory_counts_with_what_lies_in_its_subdirectories(tmp_path: Path) -> None:
+def test_a_directory_counts_with_the_append_only_file_and_without_what_others_keep_there(
+    tmp_path: Path,
+) -> None:
     disk = Disk(tmp_path)
     assert disk.used_bytes() == 0
     (tmp_path / "appendonlydir").mkdir()
     (tmp_path / "server.log").write_bytes(b"x" * 10)
     (tmp_path / "appendonlydir" / "base").write_bytes(b"x" * 1000)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "large").write_bytes(b"x" * 10_000)
     (tmp_path / "elsewhere").symlink_to("/")
     assert disk.used_bytes() == 1010
     assert disk.free_bytes() > 0
