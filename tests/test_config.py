@@ -280,6 +280,7 @@ def test_a_value_in_range_is_taken_as_it_is(name: str, value: str) -> None:
     [
         {"group.min.session.timeout.ms": "10000", "group.max.session.timeout.ms": "9999"},
         {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+        {"memory.throttle.percent": "96"},
         {"socket.request.max.bytes": "2000000000"},
         {"queued.max.request.bytes": "1024"},
     ],
