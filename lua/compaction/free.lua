@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- Gives back the memory of entries that were compacted: they are in the clean stream, or nowhere. One bounded step.
+-- KEYS     stream, state
+-- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes
+-- Returns  {entries given back, 1 if another step is needed else 0}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
+--
+-- XTRIM with `~` frees whole nodes only and takes no node with more entries than its LIMIT, so a second one tries what
+-- the first could not. What it leaves is less than a node, and goes with what follows.
+-- allow-oom: what gives memory back must work where there is none left.
+
+local stream, state = KEYS[1], KEYS[2]
+local topic_id, bits, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
+
+local held = redis.call('HMGET', state, 'topic', 'clean_end')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
+end
+local clean_end = tonumber(held[2] or '0')
+if not clean_end then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+if clean_end == 0 then
+  return {0, 0}
+end
+
+-- The id below which all entries lie below `clean_end`, and none that others wrote and that has no offset yet.
+local id
+if bits < 0 then
+  id = string.format('%d-1', clean_end)
+else
+  local width = 2 ^ bits
+  local ms = math.floor((clean_end - 1) / width)
+  id = string.format('%d-%d', ms, clean_end - ms * width)
+end
+for _, most in ipairs({limit, limit * large_nodes}) do
+  local removed = redis.call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', most)
+  if removed > 0 then
+    return {removed, 1}
+  end
+end
+return {0, 0}

@@ -1,0 +1,78 @@
+#!lua flags=allow-oom
+-- Ends a pass of compaction: from now on what it has written is the compacted part of the log, up to the pass's end.
+-- KEYS     state, index, clean:0, clean:1
+-- ARGV     topic id, token of the pass, which of the two it has written (0 or 1), offset up to which it has compacted,
+--          records and bytes that it has kept, the largest timestamp of those behind the last of its rows (-1: none), the
+--          history as it is to begin, "tombstones" where its dirty part had some else ""; then for each new index row
+--          its offset, and of what was kept from there on: records, bytes; largest timestamp below it, and of these
+--          largest since the row before
+-- Returns  1; 0 where another pass was begun meanwhile, or this one given up: nothing is done
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
+--
+-- The row at the pass's end stays, and with it all counters above: those of the rows below are counted back from it, so
+-- that between any two rows and above the log's start there is just what exists. The history is "<end>@<ms> ...":
+-- tombstones below `end` were first compacted at `ms`, and not before.
+-- allow-oom: this gives memory back.
+
+local state, index = KEYS[1], KEYS[2]
+local clean = {KEYS[3], KEYS[4]}
+local topic_id, token, which, clean_end = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local kept_records, kept_bytes, interval = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local history, has_tombstones = ARGV[8], ARGV[9] == 'tombstones'
+local first_row, row_size = 10, 5
+
+local held = redis.call('HMGET', state, 'topic', 'clean_token', 'start')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
+end
+if held[2] ~= token then
+  return 0
+end
+local start = tonumber(held[3])
+local row = redis.call('ZRANGEBYSCORE', index, clean_end, clean_end, 'LIMIT', 0, 1)[1]
+local records, bytes, largest = string.match(row or '', '^(%d+):(%d+):(%-?%d+):%-?%d+$')
+if not (start and records) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. (start and index or state) .. ' is malformed')
+end
+records, bytes = tonumber(records), tonumber(bytes)
+
+redis.call('UNLINK', clean[2 - which])
+redis.call('HDEL', state, 'clean_token')
+if start >= tonumber(clean_end) then
+  -- The log's start has come past all of it meanwhile.
+  redis.call('UNLINK', clean[which + 1])
+  redis.call('HDEL', state, 'clean', 'clean_end', 'clean_history')
+  return 1
+end
+
+local time = redis.call('TIME')
+if has_tombstones then
+  history = string.format('%s%s%s@%d', history, history == '' and '' or ' ', clean_end,
+    time[1] * 1000 + math.floor(time[2] / 1000))
+end
+redis.call('ZREMRANGEBYSCORE', index, '-inf', clean_end)
+local start_records, start_bytes = kept_records, kept_bytes -- counted back: to the row at or below the start
+local pairs_left = {}
+for at = first_row, #ARGV, row_size do
+  local behind_records, behind_bytes = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  if tonumber(ARGV[at]) <= start then
+    start_records, start_bytes = behind_records, behind_bytes
+  end
+  -- Where the counters are too small for what is there the row is left out: they speak of a part only.
+  if behind_records <= records and behind_bytes <= bytes then
+    pairs_left[#pairs_left + 1] = ARGV[at]
+    pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records - behind_records, bytes - behind_bytes,
+      ARGV[at + 3], ARGV[at + 4])
+  end
+  if #pairs_left >= 1000 then
+    redis.call('ZADD', index, unpack(pairs_left))
+    pairs_left = {}
+  end
+end
+pairs_left[#pairs_left + 1] = clean_end
+pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
+redis.call('ZADD', index, unpack(pairs_left))
+redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clean_end, 'clean_history', history,
+  'start_records', string.format('%d', math.max(records - start_records, 0)),
+  'start_bytes', string.format('%d', math.max(bytes - start_bytes, 0)))
+return 1

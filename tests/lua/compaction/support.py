@@ -1,0 +1,86 @@
+"""A log in the middle of its life, as the scripts of compaction see it: entries, state and index, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.lua.support import STATE, STREAM, TOPIC_ID, run
+
+INDEX = "{korvet:orders:0}:index"
+CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
+
+
+class DirtyLog:
+    """Forty entries of a record each, offsets 1 to 40 (ids 0-1 to 0-40), an index row behind every tenth of them."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        for offset in range(1, 41):
+            client.execute_command(
+                "XADD", STREAM, f"0-{offset}", "key", f"k{offset % 7}", "value", f"v{offset}"
+            )
+        state = {
+            "topic": TOPIC_ID,
+            "next": "41",
+            "start": "0",
+            "first": "1",
+            "bytes": "4000",
+            "records": "40",
+        }
+        client.hset(STATE, mapping=state | {"max_timestamp": "400", "interval": "-1"})
+        for count in (10, 20, 30):
+            client.zadd(INDEX, {f"{count}:{count * 100}:{count * 10}:{count * 10}": count + 1})
+
+    def look(self, topic_id: str = TOPIC_ID) -> list[bytes]:
+        answer: list[bytes] = run(self.client, "compaction/look", (STATE, INDEX), [topic_id])
+        return answer
+
+    def begin(
+        self, token: str, wanted: int, known_end: int = 0, topic_id: str = TOPIC_ID, form: str = ""
+    ) -> list[Any]:
+        args = [topic_id, token, known_end, wanted, form]
+        answer: list[Any] = run(self.client, "compaction/begin", (STATE, INDEX, *CLEAN), args)
+        return answer
+
+    def write(self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID) -> int:
+        args: list[Any] = [topic_id, token]
+        for offset in offsets:
+            args += (f"0-{offset}", 4, "key", "k", "value", f"v{offset}")
+        answer: int = run(self.client, "compaction/write", (STATE, CLEAN[which]), args)
+        return answer
+
+    def switch(
+        self,
+        token: str,
+        clean_end: int,
+        *rows: tuple[int, int, int, int, int],
+        which: int = 0,
+        kept: tuple[int, int, int] = (0, 0, -1),
+        history: str = "",
+        tombstones: bool = False,
+        topic_id: str = TOPIC_ID,
+    ) -> int:
+        args = [topic_id, token, which, clean_end, *kept, history, "tombstones" if tombstones else ""]
+        args += [number for row in rows for number in row]
+        answer: int = run(self.client, "compaction/switch", (STATE, INDEX, *CLEAN), args)
+        return answer
+
+    def give_up(self, token: str, topic_id: str = TOPIC_ID) -> int:
+        answer: int = run(self.client, "compaction/give_up", (STATE, *CLEAN), [topic_id, token])
+        return answer
+
+    def free(self, bits: int = 10, limit: int = 100, topic_id: str = TOPIC_ID) -> list[int]:
+        answer: list[int] = run(self.client, "compaction/free", (STREAM, STATE), [topic_id, bits, limit])
+        return answer
+
+    def state(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.client.hgetall(STATE).items()}
+
+    def index(self) -> dict[int, str]:
+        return {int(score): row.decode() for row, score in self.client.zrange(INDEX, 0, -1, withscores=True)}
+
+    def clean(self, which: int) -> list[int]:
+        return [int(entry_id.split(b"-")[1]) for entry_id, _ in self.client.xrange(CLEAN[which])]
+
+    def snapshot(self) -> list[bytes | None]:
+        return [self.client.dump(key) for key in (STREAM, STATE, INDEX, *CLEAN)]

@@ -1,0 +1,290 @@
+"""lua/compaction/* against a real server: whose pass it is, what the switch leaves, and what is given back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.compaction.support import CLEAN, INDEX, DirtyLog
+from tests.lua.support import STATE, STREAM
+
+
+@pytest.fixture
+def log(raw_redis: Any) -> DirtyLog:
+    return DirtyLog(raw_redis)
+
+
+def test_a_look_tells_the_state_and_the_two_rows_that_matter(log: DirtyLog) -> None:
+    now, *state = log.look()
+    assert int(now) > 0
+    assert state == [
+        b"41",
+        b"0",
+        b"4000",
+        b"40",
+        b"-1",
+        b"",
+        b"",
+        b"",
+        b"",
+        b"",
+        b"",
+        b"",
+        b"31",
+        b"30:3000:300:300",
+    ]
+
+
+def test_a_look_finds_the_row_at_the_end_of_the_compacted_part_or_the_next_one_below(log: DirtyLog) -> None:
+    log.client.hset(STATE, "clean_end", "21")
+    assert log.look()[11:13] == [b"21", b"20:2000:200:200"]
+    log.client.hset(STATE, "clean_end", "25")
+    assert log.look()[11:13] == [b"21", b"20:2000:200:200"]
+
+
+def test_a_pass_begins_with_an_empty_stream_that_is_not_in_use(log: DirtyLog) -> None:
+    log.client.xadd(CLEAN[0], {"value": "left by a pass that was killed"})
+    assert log.begin("mine", 31) == [b"BEGUN", 0, b"0", b"41", b"30:3000:300:300"]
+    assert not log.client.exists(CLEAN[0])
+    assert log.state()["clean_token"] == "mine"
+
+
+@pytest.mark.parametrize(("in_use", "target"), [("0", 1), ("1", 0)])
+def test_a_pass_writes_the_other_stream_than_the_one_in_use(log: DirtyLog, in_use: str, target: int) -> None:
+    for key in CLEAN:
+        log.client.xadd(key, {"value": key})
+    log.client.hset(STATE, mapping={"clean": in_use, "clean_end": "11"})
+    assert log.begin("mine", 31, known_end=11)[1] == target
+    assert log.client.exists(CLEAN[int(in_use)])
+    assert not log.client.exists(CLEAN[target])
+
+
+def test_a_pass_up_to_the_end_of_the_log_seals_its_tail_with_a_row(log: DirtyLog) -> None:
+    log.client.hset(STATE, "interval", "350")
+    assert log.begin("mine", 41)[4] == b"40:4000:400:350"
+    assert log.index()[41] == "40:4000:400:350"
+    assert log.state()["interval"] == "-1"
+
+
+def test_where_offsets_count_records_the_sealing_row_counts_by_them(log: DirtyLog) -> None:
+    log.client.hdel(STATE, "records")
+    assert log.begin("mine", 41, form="dense")[4] == b"41:4000:400:-1"
+
+
+@pytest.mark.parametrize(
+    ("known_end", "wanted"), [(11, 31), (0, 35), (0, 50)], ids=["another pass", "no row", "behind the end"]
+)
+def test_a_pass_does_not_begin_on_a_log_that_has_changed(log: DirtyLog, known_end: int, wanted: int) -> None:
+    before = log.snapshot()
+    assert log.begin("mine", wanted, known_end)[0] == b"CHANGED"
+    assert log.snapshot() == before
+
+
+def test_survivors_are_written_in_order_by_the_pass_that_was_begun_last(log: DirtyLog) -> None:
+    log.begin("first", 31)
+    assert log.write("first", 3, 5) == 1
+    log.begin("second", 31)
+    assert log.write("first", 8) == 0
+    assert log.write("second", 2, 4) == 1
+    assert log.clean(0) == [2, 4]
+    with pytest.raises(redis.ResponseError, match=r"KAFKA_STORAGE_ERROR.*0-3 is out of order"):
+        log.write("second", 3)
+
+
+def test_a_switch_puts_the_kept_records_and_their_rows_in_the_place_of_all(log: DirtyLog) -> None:
+    log.begin("mine", 31)
+    log.write("mine", 15, 29, 30)
+    assert log.switch("mine", 31, (16, 2, 150, 150, 150), kept=(3, 250, 300)) == 1
+    assert log.index() == {16: "28:2850:150:150", 31: "30:3000:300:300"}
+    state = log.state()
+    assert (state["clean"], state["clean_end"]) == ("0", "31")
+    # What is above the start: three compacted records and the ten behind them.
+    assert (state["start_records"], state["start_bytes"]) == ("27", "2750")
+    assert "clean_token" not in state
+    assert state["clean_history"] == ""
+    assert log.clean(0) == [15, 29, 30]
+
+
+def test_the_second_switch_removes_what_the_first_one_made(log: DirtyLog) -> None:
+    log.begin("one", 21)
+    log.write("one", 15, 20)
+    log.switch("one", 21, kept=(2, 200, 200))
+    log.begin("two", 31, known_end=21)
+    log.write("two", 15, 30, which=1)
+    assert log.switch("two", 31, which=1, kept=(2, 200, 300)) == 1
+    assert not log.client.exists(CLEAN[0])
+    assert log.clean(1) == [15, 30]
+    assert log.index() == {31: "30:3000:300:300"}
+    assert log.state()["start_records"] == "28"
+
+
+def test_the_row_at_the_end_of_a_pass_speaks_of_what_is_left_behind_the_last_row(log: DirtyLog) -> None:
+    log.begin("mine", 31)
+    log.switch("mine", 31, kept=(0, 0, -1))
+    assert log.index() == {31: "30:3000:300:-1"}
+
+
+def test_tombstones_are_remembered_by_when_they_were_compacted(log: DirtyLog) -> None:
+    log.begin("one", 21)
+    log.switch("one", 21, tombstones=True)
+    first = log.state()["clean_history"]
+    assert re.fullmatch(r"21@\d{13}", first)
+    log.begin("two", 31, known_end=21)
+    log.switch("two", 31, which=1, history=first, tombstones=True)
+    assert re.fullmatch(first + r" 31@\d{13}", log.state()["clean_history"])
+
+
+def test_a_start_that_moved_meanwhile_is_counted_from_the_row_at_or_below_it(log: DirtyLog) -> None:
+    log.begin("mine", 31)
+    log.write("mine", 5, 15, 29)
+    log.client.hset(STATE, mapping={"start": "18", "start_records": "10", "start_bytes": "1000"})
+    log.switch("mine", 31, (6, 2, 200, 50, 50), (16, 1, 100, 150, 150), kept=(3, 300, 290))
+    assert (log.state()["start_records"], log.state()["start_bytes"]) == ("29", "2900")
+
+
+def test_nothing_is_compacted_where_the_start_came_past_all_of_it_meanwhile(log: DirtyLog) -> None:
+    log.client.hset(STATE, mapping={"clean": "1", "clean_end": "21", "clean_history": "21@5"})
+    log.client.xadd(CLEAN[1], {"value": "old"})
+    log.begin("mine", 31, known_end=21)
+    log.write("mine", 5)
+    moved = {"start": "31", "start_records": "30", "start_bytes": "3000"}
+    log.client.hset(STATE, mapping=moved)
+    assert log.switch("mine", 31, kept=(1, 100, 50)) == 1
+    state = log.state()
+    assert not {"clean", "clean_end", "clean_history", "clean_token"} & state.keys()
+    assert {name: state[name] for name in moved} == moved
+    assert not log.client.exists(*CLEAN)
+
+
+def test_counters_that_are_too_small_make_no_row_and_no_negative_size(log: DirtyLog) -> None:
+    log.begin("mine", 11)
+    log.switch("mine", 11, (3, 20, 2000, 1, 1), (8, 4, 400, 1, 1), kept=(30, 3000, -1))
+    assert log.index()[8] == "6:600:1:1"
+    assert 3 not in log.index()
+    assert (log.state()["start_records"], log.state()["start_bytes"]) == ("0", "0")
+
+
+def test_a_pass_that_another_one_overtook_switches_nothing(log: DirtyLog) -> None:
+    log.begin("first", 31)
+    log.begin("second", 31)
+    before = log.snapshot()
+    assert log.switch("first", 31, kept=(1, 1, 1)) == 0
+    assert log.give_up("first") == 0
+    assert log.snapshot() == before
+
+
+def test_giving_up_removes_what_was_written_and_nothing_in_use(log: DirtyLog) -> None:
+    log.begin("one", 21)
+    log.write("one", 15)
+    log.switch("one", 21, kept=(1, 100, 150))
+    before = log.snapshot()
+    log.begin("two", 31, known_end=21)
+    log.write("two", 15, 30, which=1)
+    assert log.give_up("two") == 1
+    assert log.snapshot() == before
+
+
+def test_what_was_compacted_is_given_back_in_steps_and_nothing_else(log: DirtyLog) -> None:
+    log.client.config_set("stream-node-max-entries", 10)
+    try:
+        log = emptied(log)
+        assert log.free() == [0, 0]
+        log.client.hset(STATE, "clean_end", "31")
+        assert log.free(limit=10) == [10, 1]
+        assert log.free(limit=20) == [20, 1]
+        assert log.free() == [0, 0]
+    finally:
+        log.client.config_set("stream-node-max-entries", 100)
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM, count=1)] == [b"0-31"]
+
+
+def test_nodes_of_more_entries_than_a_step_takes_are_given_back_too(log: DirtyLog) -> None:
+    log.client.config_set("stream-node-max-entries", 30)
+    try:
+        log = emptied(log)
+        log.client.hset(STATE, "clean_end", "31")
+        assert log.free(limit=2) == [30, 1]
+    finally:
+        log.client.config_set("stream-node-max-entries", 100)
+
+
+def test_a_batch_that_ends_where_the_compacted_part_does_is_given_back(log: DirtyLog) -> None:
+    log.client.config_set("stream-node-max-entries", 1)
+    try:
+        log.client.delete(STREAM)
+        for end in (5, 10, 15):
+            log.client.execute_command("XADD", STREAM, f"{end}-0", "batch", "b")
+        log.client.hset(STATE, "clean_end", "10")
+        assert log.free(bits=-1) == [2, 1]
+    finally:
+        log.client.config_set("stream-node-max-entries", 100)
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"15-0"]
+
+
+def emptied(log: DirtyLog) -> DirtyLog:
+    """Make the log anew, with the nodes that the server is configured to make now."""
+    log.client.delete(STREAM, STATE, INDEX)
+    return DirtyLog(log.client)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda log: log.look(topic_id="another"),
+        lambda log: log.begin("mine", 31, topic_id="another"),
+        lambda log: log.write("mine", 3, topic_id="another"),
+        lambda log: log.switch("mine", 31, topic_id="another"),
+        lambda log: log.give_up("mine", topic_id="another"),
+        lambda log: log.free(topic_id="another"),
+    ],
+    ids=["look", "begin", "write", "switch", "give_up", "free"],
+)
+def test_no_step_touches_another_incarnation_of_the_topic(
+    log: DirtyLog, step: Callable[[DirtyLog], Any]
+) -> None:
+    log.client.hset(STATE, mapping={"clean_token": "mine", "clean_end": "31"})
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"UNKNOWN_TOPIC_OR_PARTITION.*another"):
+        step(log)
+    assert log.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "step"),
+    [
+        (lambda log: log.client.hset(STATE, "next", "x"), lambda log: log.begin("mine", 31)),
+        (lambda log: log.client.hset(STATE, "start", "x"), lambda log: log.switch("mine", 31)),
+        (lambda log: log.client.zremrangebyscore(INDEX, 31, 31), lambda log: log.switch("mine", 31)),
+        (lambda log: log.client.hset(STATE, "clean_end", "x"), lambda log: log.free()),
+    ],
+    ids=["next", "start", "no row", "clean_end"],
+)
+def test_what_is_malformed_is_said_and_left_alone(
+    log: DirtyLog, damage: Callable[[DirtyLog], Any], step: Callable[[DirtyLog], Any]
+) -> None:
+    log.client.hset(STATE, "clean_token", "mine")
+    damage(log)
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"KAFKA_STORAGE_ERROR.*is malformed"):
+        step(log)
+    assert log.snapshot() == before
+
+
+def test_memory_is_given_back_where_there_is_none_left(log: DirtyLog) -> None:
+    log.begin("mine", 31)
+    log.write("mine", 30)
+    used = int(log.client.info("memory")["used_memory"])
+    log.client.config_set("maxmemory", used // 2)
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            log.write("mine", 31)
+        assert log.switch("mine", 31, kept=(1, 100, 300)) == 1
+        assert log.free()[1] == 0
+        assert log.begin("next", 31, known_end=31)[0] == b"BEGUN"
+        assert log.give_up("next") == 1
+    finally:
+        log.client.config_set("maxmemory", 0)
