@@ -38,6 +38,7 @@ ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
 
 Buffer = bytes | bytearray | memoryview
+_ZSTD = int(Codec.zstd)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -124,19 +125,20 @@ class BatchCollector:
 
         Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch that the reader does not know.
         """
-        size_bytes = taken = 0
+        left, taken = self._bytes_left, 0
         for batch in fetched.batches:
-            if batch.size_bytes > self._bytes_left and not self._take_next:
+            if batch.size_bytes > left and not self._take_next:
                 self.full = True
                 break
-            if batch.header.codec == Codec.zstd and not self._zstd_known:
+            if batch.codec == _ZSTD and not self._zstd_known:
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
             self._take_next = False
             self._chunks += batch.chunks(LEADER_EPOCH)
-            self._bytes_left -= batch.size_bytes
-            self.next_offset = batch.next_offset
-            size_bytes += batch.size_bytes
+            left -= batch.size_bytes
             taken += 1
+        size_bytes, self._bytes_left = self._bytes_left - left, left
+        if taken:
+            self.next_offset = fetched.batches[taken - 1].next_offset
         return size_bytes, taken
 
     def finish(self) -> list[Buffer]:

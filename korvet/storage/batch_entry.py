@@ -8,35 +8,55 @@ frame, and the field `korvet.encoding` says which; a reader gets the producer's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from korvet.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader, patched_header
+import msgspec
+
+from korvet.protocol.records.batch import (
+    CODEC_MASK,
+    FRONT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOOK,
+    MAGIC,
+    BatchHeader,
+)
 from korvet.protocol.records.compression import Codec
 from korvet.storage.entry import MARKER, Arg, AtRest, Entry, compress, decompress
 
 FIELD = b"batch"
 
 
-class StoredBatch(NamedTuple):
-    """A batch of the log: its header as the producer wrote it, where it lies, and its records as they came."""
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
+
+    `stored` is what lies in Redis, with the header as the producer wrote it; `plain` holds the records where those in
+    `stored` are compressed at rest.
+    """
 
     base_offset: int
-    header: BatchHeader
-    payload: memoryview
+    next_offset: int
+    size_bytes: int
+    codec: int
+    stored: bytes
+    plain: bytes | None = None
 
     @property
-    def next_offset(self) -> int:
-        """The offset just past the batch."""
-        return self.base_offset + self.header.last_offset_delta + 1
+    def header(self) -> BatchHeader:
+        """The whole header, as the producer wrote it."""
+        return BatchHeader._make(HEADER.unpack_from(self.stored))
 
     @property
-    def size_bytes(self) -> int:
-        """The size on the wire."""
-        return HEADER_BYTES + len(self.payload)
+    def payload(self) -> memoryview:
+        """The records as they came."""
+        return memoryview(self.stored)[HEADER_BYTES:] if self.plain is None else memoryview(self.plain)
 
-    def chunks(self, leader_epoch: int) -> tuple[bytes, memoryview]:
+    def chunks(self, leader_epoch: int) -> tuple[bytes | memoryview, ...]:
         """Return the batch for a consumer: only base offset and leader epoch differ, which no CRC covers."""
-        return patched_header(self.header, self.base_offset, leader_epoch), self.payload
+        front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
+        if self.plain is None:
+            return front, memoryview(self.stored)[FRONT.size :]
+        return front, self.stored[FRONT.size : HEADER_BYTES], self.plain
 
 
 def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
@@ -65,19 +85,24 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
         if sequence != b"0" or fields[0] != FIELD:
             foreign += 1
             continue
-        batch = fields[1]
-        if len(batch) < HEADER_BYTES:
-            raise _damaged(entry_id, f"{len(batch)} bytes are no batch")
-        header = BatchHeader._make(HEADER.unpack_from(batch))
-        payload = memoryview(batch)[HEADER_BYTES:]
+        stored = fields[1]
+        if len(stored) < HEADER_BYTES:
+            raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
+        length, magic, attributes, last_delta = LOOK.unpack_from(stored)
+        plain = None
+        size_bytes = len(stored)
         if len(fields) > 2:  # noqa: PLR2004 - one field and its value
-            payload = memoryview(_plain(entry_id, fields, header.size_bytes - HEADER_BYTES))
+            plain = _plain(entry_id, fields, length + LENGTH_FROM - HEADER_BYTES)
+            size_bytes = HEADER_BYTES + len(plain)
         # What is served must be as long as it says: the batches of an answer are found by their lengths.
-        if header.magic != MAGIC or header.size_bytes != HEADER_BYTES + len(payload):
+        if magic != MAGIC or size_bytes != length + LENGTH_FROM:
             raise _damaged(entry_id, "not a batch of the length that it says")
-        if not 0 <= header.last_offset_delta < next_offset:
-            raise _damaged(entry_id, f"a batch of {header.last_offset_delta + 1} records")
-        batches.append(StoredBatch(next_offset - header.last_offset_delta - 1, header, payload))
+        if not 0 <= last_delta < next_offset:
+            raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
+        base_offset = next_offset - last_delta - 1
+        batches.append(
+            StoredBatch(base_offset, next_offset, size_bytes, attributes & CODEC_MASK, stored, plain)
+        )
     return batches, foreign
 
 

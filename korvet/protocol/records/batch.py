@@ -23,6 +23,12 @@ HEADER_BYTES = HEADER.size
 LENGTH_FROM = 12
 """Where `batch_length` begins to count: behind the base offset and the length itself."""
 
+FRONT = struct.Struct(">qii")
+"""Base offset, length and leader epoch: what a broker sets lies here."""
+
+LOOK = struct.Struct(">8xi4xb4xhi")
+"""What whoever passes a batch on has to know of its header: length, magic, attributes, last offset delta."""
+
 MAGIC_AT = 16
 CRC_FROM = 21
 """Where the bytes that the CRC covers begin: behind the CRC, at the attributes."""
