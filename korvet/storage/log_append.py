@@ -6,6 +6,7 @@ writes nothing and is sent again when something was done about them; nothing of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import cast
@@ -17,6 +18,8 @@ from korvet.storage.log_types import Append, AppendBatch, Appended, Partition
 from korvet.storage.replies import Reply
 from korvet.storage.resp import Arg, Redis, Running
 from korvet.storage.scripts import Script
+
+_LOG = logging.getLogger(__name__)
 
 _APPEND = scripts.get("log/append")
 _APPEND_BATCH = scripts.get("log/append_batch")
@@ -110,7 +113,10 @@ class Appending:
                 self._running = self._send()
             replies = self._replies()
             for position, reply in zip(list(wave), replies, strict=True):
-                outcome = log_replies.read_appended(self._appends[position].partition, reply)
+                partition = self._appends[position].partition
+                if removed := log_replies.expelled(reply):
+                    _LOG.warning("%s: %s", partition.stream, removal(removed))
+                outcome = log_replies.read_appended(partition, reply)
                 if outcome is not None:
                     self._outcomes[position] = outcome
                     del wave[position]
@@ -180,6 +186,15 @@ def _stored_bytes(records: list[Arg], count: int) -> int:
         size += _bytes_of(records[at + 1 : behind])
         at = behind
     return size
+
+
+def removal(count: int) -> str:
+    """Say for the log that so many entries of others were removed from a partition in format `batch`."""
+    return (
+        f"{count} entries that are no batches were removed"
+        if count > 1
+        else "1 entry that is no batch was removed"
+    )
 
 
 def outrun(partition: Partition) -> KafkaError:

@@ -30,6 +30,9 @@ class State(NamedTuple):
     clean_end: int
 
 
+# An answer of an append that tells of removed entries is by one longer than others.
+_EXPELLED_FIELDS = 6
+
 _STATE_FIELDS = ("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end")
 
 
@@ -82,7 +85,7 @@ def read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError |
     if isinstance(reply, RespError):
         return refused(partition.stream, reply)
     try:
-        outcome, base_offset, log_start, now_ms, row_bytes = cast(
+        outcome, base_offset, log_start, now_ms, row_bytes, *_ = cast(
             "tuple[bytes, bytes, bytes, int, bytes]", reply
         )
         if outcome in (b"RENUMBER", b"EXPEL"):
@@ -96,6 +99,12 @@ def read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError |
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")
+
+
+def expelled(reply: Reply) -> int:
+    """Return how many entries of others an append in format `batch` removed to make room for its own."""
+    count = reply[-1] if isinstance(reply, list) and len(reply) == _EXPELLED_FIELDS else 0
+    return count if isinstance(count, int) else 0
 
 
 def read_renumbered(partition: Partition, reply: Reply) -> Renumbered | KafkaError:

@@ -20,7 +20,7 @@ from korvet.storage.batch_entry import StoredBatch, read_batches
 from korvet.storage.entry import Entry, read_entries
 from korvet.storage.entry_columns import read_columns
 from korvet.storage.keys import Keys
-from korvet.storage.log_append import ROUNDS_MAX, Appending, outrun
+from korvet.storage.log_append import ROUNDS_MAX, Appending, outrun, removal
 from korvet.storage.log_types import (
     Append,
     AppendBatch,
@@ -199,7 +199,8 @@ class LogStore:
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise log_replies.malformed(partition.stream, f"an entry ({error})") from error
         if foreign:
-            _LOG.warning("%s: %d entries are no batches; they are not served", partition.stream, foreign)
+            some = "1 entry is no batch" if foreign == 1 else f"{foreign} entries are no batches"
+            _LOG.warning("%s: %s: not served", partition.stream, some)
         return batches
 
     def _records(self, partition: Partition, entries: list[Entry], end: int) -> Sequence[StoredRecord]:
@@ -286,12 +287,11 @@ class LogStore:
             step = log_replies.read_renumbered(partition, reply)
             if isinstance(step, Renumbered) and step.moved:
                 if partition.format == "batch":
-                    _LOG.warning(
-                        "%s: %d entries that are no batches were removed", partition.stream, step.moved
-                    )
+                    _LOG.warning("%s: %s", partition.stream, removal(step.moved))
                 else:
-                    message = "%s: %d foreign entries got new offsets, now up to %d"
-                    _LOG.info(message, partition.stream, step.moved, step.high_watermark)
+                    some = "1 foreign entry" if step.moved == 1 else f"{step.moved} foreign entries"
+                    message = "%s: %s got new offsets, now up to %d"
+                    _LOG.info(message, partition.stream, some, step.high_watermark)
             steps.append(step)
         return steps
 

@@ -3,8 +3,9 @@
 -- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, bytes as stored, largest
 --          timestamp, channel; then the entry's fields and values
 -- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
---          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
---          first time, nothing is written) or EXPEL (nothing is written: run log/expel, then this again)
+--          row of the index was written, else 0, entries of others that were removed, if any were}; the outcome is APPENDED,
+--          DUPLICATE (the base offset is the one of the first time, nothing is written) or EXPEL (nothing is appended,
+--          there are more entries of others than one step removes: run log/expel, then this again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
@@ -16,7 +17,9 @@ local topic_id, producer_id = ARGV[1], ARGV[2]
 local epoch, base_sequence, last_sequence = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
 local first_field, dense = 10, true
+local expelled_max = 1000 -- as many as a step of log/expel removes
 
+-- @include shared/expel_entries
 -- @include shared/index_steps
 -- @include shared/append_begin
 
@@ -25,16 +28,25 @@ if count > offsets_end - base then -- not base + count > offsets_end: that sum m
   return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
 end
 local offset = base + count
--- Entries of others are no records of this format. One behind our last would stand in the middle of the log.
-if #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0 then
-  return {'EXPEL', '0', '0', now_ms, '0'}
-end
-local reply = redis.pcall('XADD', stream, string.format('%d-0', offset), unpack(ARGV, first_field))
-if type(reply) == 'table' and reply.err then
-  -- Refused where an entry above ours was deleted: its id is still the stream's last.
-  if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
-    return {'EXPEL', '0', '0', now_ms, '0'}
+local entry_id = string.format('%d-0', offset)
+
+-- Entries of others are no records of this format, and one behind our last would stand in the middle of the log. Where
+-- one was deleted its id is still the stream's last, and XADD refuses ours. They go here and not in a script of their
+-- own: a client that writes without a pause would always be back before this one.
+local foreign = #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0
+local reply = not foreign and redis.pcall('XADD', stream, entry_id, unpack(ARGV, first_field))
+if foreign or type(reply) == 'table' and reply.err
+    and (string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ')) then
+  local emptied
+  expelled, emptied = expel_entries(stream, base, expelled_max)
+  if not emptied then
+    return {'EXPEL', '0', '0', now_ms, '0', expelled}
+  elseif expelled == 0 then
+    expelled = nil
   end
+  reply = redis.pcall('XADD', stream, entry_id, unpack(ARGV, first_field))
+end
+if type(reply) == 'table' and reply.err then
   return reply
 end
 

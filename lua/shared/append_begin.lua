@@ -2,11 +2,12 @@
 -- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
 --         count records)
 -- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), bytes_before, records_before, held,
---         now_ms, batches (the producer's, newest last), offsets_end
+--         now_ms, batches (the producer's, newest last), offsets_end, expelled (nil)
 -- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
 local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
+local expelled -- entries of others that were removed; nil is none, and ends the answer before it
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
   'moving')

@@ -1,7 +1,8 @@
 -- The second half of an append, in place: state, index, producer and announcement, and the script's answer.
 -- Wants   what append_begin leaves (`next_offset`, `first`, `bytes`, `records`, `largest` and `interval` with what the
 --         script took in), index, records_per_row, bytes_per_row, base (the first offset of the batch), offset (the one
---         just past it), batch_bytes (as stored), max_timestamp, channel, dense (offsets count records)
+--         just past it), batch_bytes (as stored), max_timestamp, channel, dense (offsets count records),
+--         expelled
 local stamp = tonumber(max_timestamp)
 if stamp > tonumber(largest) then
   largest = max_timestamp
@@ -39,4 +40,4 @@ if producer_id ~= '-1' then
     string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' ')))
 end
 redis.call('PUBLISH', channel, next_text)
-return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms, row_bytes}
+return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms, row_bytes, expelled}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import gevent
@@ -15,6 +17,7 @@ from korvet.storage.log_types import AppendBatch, Bounds, Fetched, Read, Renumbe
 from korvet.storage.resp import Redis
 from korvet.storage.topic_store import TopicRow
 from tests.storage.support import TIMESTAMP, Bench, code_of, records_of, wire
+from tests.support import processes
 from tests.support.batches import LZ4
 
 
@@ -139,6 +142,17 @@ def test_removed_entries_are_counted_and_warned_about(bench: Bench, caplog: pyte
     ]
 
 
+def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    for count in (1, 2):
+        bench.foreign(count)
+        bench.append(b"a")
+    stream = bench.partition.stream
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("WARNING", f"{stream}: 1 entry that is no batch was removed"),
+        ("WARNING", f"{stream}: 2 entries that are no batches were removed"),
+    ]
+
+
 def test_an_append_behind_many_foreign_entries_removes_them_all(bench: Bench) -> None:
     bench.append(b"a")
     bench.foreign(2500)
@@ -156,7 +170,7 @@ def test_foreign_entries_below_the_end_are_left_out_and_warned_about(
     assert [record.value for record in bench.records()] == [b"a", b"b"]
     [(level, text)] = {(one.levelno, one.getMessage()) for one in caplog.records}
     assert level == logging.WARNING
-    assert text == f"{bench.partition.stream}: 1 entries are no batches; they are not served"
+    assert text == f"{bench.partition.stream}: 1 entry is no batch: not served"
 
 
 def test_producers_consumers_and_foreign_writers_at_once_lose_and_double_nothing(
@@ -183,6 +197,32 @@ def test_producers_consumers_and_foreign_writers_at_once_lose_and_double_nothing
         gevent.joinall(jobs, raise_error=True)
     other.close()
     assert found == [(n, b"own%d" % n) for n in range(100)]
+
+
+WRITER = """
+import sys, redis
+client = redis.Redis.from_url(sys.argv[1])
+while True:
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(10):
+        pipeline.xadd(sys.argv[2], {"value": "foreign"})
+    pipeline.execute()
+"""
+
+
+def test_every_append_gets_through_beside_a_foreign_writer_in_a_tight_loop(
+    bench: Bench, redis_url: str
+) -> None:
+    stream = bench.partition.stream
+    command = [sys.executable, "-c", WRITER, redis_url, stream]
+    with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
+        try:
+            for n in range(300):
+                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "a foreign entry behind the log")  # noqa: B023
+                assert bench.append(b"own%d" % n) == n
+        finally:
+            writer.kill()
+    assert bench.values() == [b"own%d" % n for n in range(300)]
 
 
 # Damage.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
+import redis
 
 from tests.lua.support import INDEX, OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, run
 
@@ -51,23 +53,19 @@ def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> N
 @pytest.mark.parametrize(
     "entry_id", ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "4-1", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
 )
-def test_a_foreign_entry_behind_the_end_must_be_expelled_first(log: BatchLog, entry_id: str) -> None:
+def test_a_foreign_entry_behind_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
     log.appended("a", "b")
     log.foreign(entry_id, "x")
-    before = log.snapshot()
-    assert log.append("c", "d")[0] == b"EXPEL"
-    assert log.snapshot() == before
-    assert log.settle() == 1
-    assert log.appended("c", "d") == 2
-    assert log.values() == ["a", "b", "c", "d"]
+    assert log.append("c", "d")[:2] == [b"APPENDED", b"2"]
+    assert log.batches() == [(b"2-0", ["a", "b"]), (b"4-0", ["c", "d"])]
+    info = log.client.xinfo_stream(STREAM)
+    assert (info["entries-added"], info["last-generated-id"]) == (2, b"4-0")
 
 
 @pytest.mark.parametrize("entry_id", ["0-1", "1-0", "*"])
-def test_a_foreign_entry_in_an_empty_log_must_be_expelled_first(log: BatchLog, entry_id: str) -> None:
+def test_a_foreign_entry_in_an_empty_log_is_removed(log: BatchLog, entry_id: str) -> None:
     log.foreign(entry_id, "x")
-    assert log.append("a")[0] == b"EXPEL"
-    assert log.settle() == 1
-    assert log.appended("a") == 0
+    assert log.append("a")[:2] == [b"APPENDED", b"0"]
     assert log.batches() == [(b"1-0", ["a"])]
 
 
@@ -76,12 +74,40 @@ def test_a_deleted_foreign_entry_above_the_log_does_not_block_it(log: BatchLog, 
     if end:
         log.appended("a", "b")
     log.client.xdel(STREAM, log.foreign("*", "gone"))
-    before = log.snapshot()
-    assert log.append("c")[0] == b"EXPEL"
-    assert log.snapshot() == before
-    assert log.settle() == 0
-    assert log.appended("c") == end
+    assert log.append("c")[:2] == [b"APPENDED", str(end).encode()]
     assert log.values()[-1] == "c"
+
+
+def test_only_an_answer_of_an_append_that_removed_some_says_how_many(log: BatchLog) -> None:
+    assert len(log.append("a")) == 5
+    log.client.xdel(STREAM, log.foreign("*", "gone"))
+    assert len(log.append("b")) == 5
+    for _ in range(3):
+        log.foreign("*", "x")
+    assert log.append("c")[5:] == [3]
+
+
+def test_more_foreign_entries_than_one_step_removes_are_to_be_expelled_first(log: BatchLog) -> None:
+    log.appended("a")
+    for n in range(1001):
+        log.foreign("*", str(n))
+    before = log.state()
+    assert log.append("b") == [b"EXPEL", b"0", b"0", ANY, b"0", 1000]
+    assert log.state() == before
+    assert log.settle() == 1
+    assert log.append("b")[:2] == [b"APPENDED", b"1"]
+
+
+@pytest.mark.parametrize("refusal", ["FENCED", "OUT_OF_ORDER"])
+def test_a_batch_that_is_refused_removes_nothing(log: BatchLog, refusal: str) -> None:
+    log.appended("a", producer=7)
+    log.foreign("*", "x")
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError):
+        log.append(
+            "b", **({"topic_id": "another"} if refusal == "FENCED" else {"producer": 7, "sequence": 5})
+        )
+    assert log.snapshot() == before
 
 
 def test_a_stream_that_was_deleted_goes_on_at_the_next_offset(log: BatchLog) -> None:
