@@ -208,7 +208,7 @@ class Pressure:
         elif strain.throttle_ms and not self._told.throttle_ms:
             _log.warning("producers are throttled", reason=share.said)
             self._told = strain
-        elif self._told.throttle_ms and share.used < self._thresholds.throttle - CALM:
+        elif self._told is not NONE and share.used < self._thresholds.throttle - CALM:
             _log.info("producers are held up no more", reason=share.said)
             self._told = NONE
 

@@ -68,7 +68,7 @@ class Filling:
 def value(number: int) -> bytes:
     """Return a value that no codec makes much smaller and that tells its number."""
     state = number + 1
-    digits = []
+    digits: list[bytes] = []
     while len(digits) < VALUE_BYTES // 16:
         state = state * 6364136223846793005 % 2**64 + 1442695040888963407
         digits.append(b"%016x" % (state % 2**64))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import msgspec
 import pytest
 
 from korvet.config import Settings
@@ -210,6 +211,20 @@ def test_the_log_tells_of_a_shortage_once_and_of_its_end(
             bench.read()
     assert [record.message for record in caplog.records] == [
         "producers are throttled",
+        "producers are refused",
+        "producers are held up no more",
+    ]
+
+
+def test_a_refusal_without_a_throttle_is_told_with_its_end_too(
+    redis: Redis, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(redis, msgspec.structs.replace(SETTINGS, throttle_max_ms=0))
+    with caplog.at_level("INFO"):
+        for share in (0.85, 0.99, 0.5):
+            fill(raw, share)
+            assert bench.read().throttle_ms == 0
+    assert [record.message for record in caplog.records] == [
         "producers are refused",
         "producers are held up no more",
     ]

@@ -80,7 +80,8 @@ def partition(answer: Any) -> Any:
 
 
 def throttled(answer: Any) -> bool:
-    return answer.throttle_time_ms > 0 and partition(answer).error_code == 0
+    told: int = answer.throttle_time_ms
+    return told > 0 and partition(answer).error_code == ErrorCode.NONE
 
 
 def refused(answer: Any) -> bool:
