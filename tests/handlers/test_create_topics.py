@@ -101,6 +101,33 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
     assert [each.name for each in result.configs] == sorted(found)
 
 
+def test_retention_compaction_and_times_are_a_topics_own(client: Client, topic: str) -> None:
+    configs = {
+        "cleanup.policy": " delete , compact",
+        "delete.retention.ms": "1",
+        "local.retention.bytes": "-2",
+        "local.retention.ms": "5",
+        "max.compaction.lag.ms": "3",
+        "message.timestamp.after.max.ms": "0",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.type": "LogAppendTime",
+        "min.cleanable.dirty.ratio": "0.01",
+        "min.compaction.lag.ms": "3",
+        "segment.ms": "1",
+    }
+    [result] = create(client, wish(topic, configs=configs))
+    assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
+    given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
+    assert given.items() >= (configs | {"cleanup.policy": "delete,compact"}).items()
+
+
+def test_a_refusal_says_what_contradicts_what(client: Client, topic: str) -> None:
+    configs = {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}
+    [result] = create(client, wish(topic, configs=configs))
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert result.error_message == "min.compaction.lag.ms=2 is more than max.compaction.lag.ms=1"
+
+
 @pytest.mark.parametrize(
     "configs",
     [

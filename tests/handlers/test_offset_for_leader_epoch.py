@@ -12,7 +12,10 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.handlers.formats import BOTH_FORMATS
 from tests.support.topic_client import Client
+
+pytestmark = BOTH_FORMATS
 
 
 def ask(

@@ -106,6 +106,9 @@ def test_a_batch_sent_again_is_answered_with_the_time_of_its_first_coming(
     stored.xtrim(f"korvet:{topic}:0", maxlen=0, approximate=False)
     gone = client.produce(topic, sent[0])
     assert (gone.error_code, gone.base_offset, gone.log_append_time_ms) == (0, first.base_offset, -1)
+    stored.set(f"korvet:{topic}:0", "no log")
+    unreadable = client.produce(topic, sent[0])
+    assert (unreadable.error_code, unreadable.log_append_time_ms) == (0, -1)
 
 
 def test_offsets_are_found_by_the_time_of_the_append(client: Client, topic: str) -> None:
@@ -127,6 +130,19 @@ def test_the_readable_form_shows_the_time_of_the_append(
     entries: Any = stored.xrange(f"korvet:{topic}:0")
     [(_, fields)] = entries
     assert fields[b"timestamp"] == b"%d" % stamp
+
+
+@ONLY_RECORD
+def test_entries_of_others_carry_the_time_of_their_id(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    client.create(topic, message_timestamp_type="LogAppendTime")
+    ids: list[Any] = [stored.xadd(f"korvet:{topic}:0", {"value": "foreign"}) for _ in range(3)]
+    stamps = [int(each.split(b"-")[0]) for each in ids]
+    stamps += [client.produce(topic, batch(b"v", b"w")).log_append_time_ms] * 2
+    records = client.fetch(topic).records
+    assert [each.timestamp for each in read(records)] == stamps
+    assert all(each.attributes & LOG_APPEND_TIME_BIT for each in headers_of(records))
 
 
 @pytest.mark.parametrize("version", [3, RECORD_ERRORS_VERSION_FIRST, 12])
