@@ -1,0 +1,78 @@
+"""Batches that lie in the log: their records where they stand, and the same batch with fewer of them.
+
+Knows that a stored batch may have lost records to compaction, so that neither its count of records nor their offset
+deltas follow from its last offset delta; nothing of topics or storage. Whatever a batch loses, its base offset, last
+offset delta, producer and codec stay (KIP-98, "Compacted Topics"; Kafka's RecordBatch, `lastOffset`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    BatchHeader,
+    patched_header,
+    with_payload,
+)
+from korvet.protocol.records.compression import Codec, compress, decompress
+from korvet.protocol.records.record import StoredRecord
+
+_BUILDER_BYTES_MAX = 2**31 - 1  # the builder is to refuse nothing: what it is given came out of a batch
+
+
+def stored_records(
+    header: BatchHeader, payload: bytes | memoryview, base_offset: int, bytes_max: int
+) -> list[StoredRecord]:
+    """Return the records of a batch that begins at `base_offset`, `bytes_max` bytes of them uncompressed at the most.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD (a header's name is not UTF-8).
+    """
+    plain = decompress(header.codec, bytes(payload), bytes_max)
+    head = bytearray(patched_header(header, base_offset, 0))
+    # The reader would undo the compression itself, without a bound.
+    struct.pack_into(">h", head, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
+    try:
+        return [
+            (record.offset, record.timestamp, record.key, record.value, list(record.headers))
+            for record in DefaultRecordBatch(bytes(head) + plain)
+        ]
+    except CorruptRecordException as error:
+        message = f"the records cannot be read: {error.args[-1:]}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
+    except UnicodeDecodeError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
+
+
+def retained_batch(header: BatchHeader, base_offset: int, records: Sequence[StoredRecord]) -> bytes:
+    """Return the batch `header`, which begins at `base_offset`, with only some of its records, at least one."""
+    builder = DefaultRecordBatchBuilder(
+        magic=MAGIC,
+        compression_type=Codec.none,
+        is_transactional=0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        batch_size=_BUILDER_BYTES_MAX,
+    )
+    for offset, timestamp, key, value, headers in records:
+        builder.append(offset - base_offset, timestamp, key, value, headers)
+    payload = compress(header.codec, bytes(memoryview(builder.build())[HEADER_BYTES:]))
+    appended_at = header.attributes & LOG_APPEND_TIME_BIT
+    changed = header._replace(
+        # The timestamps in the records are deltas to the first of those that are left.
+        base_timestamp=records[0][1],
+        max_timestamp=header.max_timestamp if appended_at else max(record[1] for record in records),
+        record_count=len(records),
+    )
+    changed = with_payload(changed, payload, header.codec)
+    return patched_header(changed, header.base_offset, header.partition_leader_epoch) + payload

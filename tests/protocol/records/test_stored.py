@@ -1,0 +1,87 @@
+"""Stored batches: their records where they stand, and what a batch is when it has lost some of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.batch import HEADER, HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader
+from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.stored import retained_batch, stored_records
+from tests.support import batches
+from tests.support.batches import CODECS, TIMESTAMP, Record
+
+BYTES_MAX = 1 << 20
+RECORDS = [
+    Record(b"one", b"a", TIMESTAMP),
+    Record(b"two", b"b", TIMESTAMP + 500, (("name", b"x"), ("name", None))),
+    Record(None, b"", TIMESTAMP - 7),
+    Record(b"four", None, TIMESTAMP + 20),
+]
+
+
+def parts(data: bytes) -> tuple[BatchHeader, bytes]:
+    return BatchHeader._make(HEADER.unpack_from(data)), data[HEADER_BYTES:]
+
+
+def read(data: bytes, base_offset: int) -> list[StoredRecord]:
+    return stored_records(*parts(data), base_offset, BYTES_MAX)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_stand_at_their_offsets_with_all_that_they_have(codec: int) -> None:
+    assert read(batches.batch(*RECORDS, codec=codec), 1000) == [
+        (1000 + at, each.timestamp, each.key, each.value, list(each.headers))
+        for at, each in enumerate(RECORDS)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_without_some_of_its_records_keeps_everything_else(codec: int) -> None:
+    whole = batches.batch(*RECORDS, codec=codec, producer_id=7, epoch=2, sequence=90)
+    left = [record for record in read(whole, 1000) if record[0] in {1001, 1002}]
+    data = retained_batch(parts(whole)[0], 1000, left)
+    assert read(data, 1000) == left
+    before, after = parts(whole)[0], parts(data)[0]
+    assert after == before._replace(
+        batch_length=after.batch_length,
+        crc=after.crc,
+        record_count=2,
+        base_timestamp=TIMESTAMP + 500,
+        max_timestamp=TIMESTAMP + 500,
+    )
+    assert [(each.value, each.offset) for each in batches.read(data)] == [(b"two", 1), (None, 2)]
+
+
+def test_a_batch_may_lose_records_more_than_once() -> None:
+    data, left = batches.batch(*RECORDS), read(batches.batch(*RECORDS), 50)
+    while left:
+        data = retained_batch(parts(data)[0], 50, left)
+        assert read(data, 50) == left
+        assert parts(data)[0].last_offset_delta == 3
+        del left[0]
+
+
+def test_the_time_of_the_append_is_every_records_time_whichever_are_left() -> None:
+    whole = batches.forged(batches.batch(*RECORDS), attributes=LOG_APPEND_TIME_BIT, max_timestamp=5_000)
+    records = read(whole, 0)
+    assert {record[1] for record in records} == {5_000}
+    data = retained_batch(parts(whole)[0], 0, records[1:2])
+    assert parts(data)[0].max_timestamp == 5_000
+    assert parts(data)[0].attributes == LOG_APPEND_TIME_BIT
+    assert [record[1] for record in read(data, 0)] == [5_000]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (batches.raw(b"\xff" * 30), ErrorCode.CORRUPT_MESSAGE),
+        (batches.raw(b"no frame", codec=batches.ZSTD), ErrorCode.CORRUPT_MESSAGE),
+        (batches.batch(Record(b"x" * (BYTES_MAX + 1)), codec=batches.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=["no records", "no frame", "too large"],
+)
+def test_what_cannot_be_read_says_so(data: bytes, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as raised:
+        read(data, 0)
+    assert raised.value.code is code
