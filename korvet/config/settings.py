@@ -131,7 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 95
     throttle_max_ms: Annotated[
-        int, About("Longest throttling of a producer's connection, just before refusal.", most=60_000)
+        int, About("Longest throttling of a producer's connection, just before refusal.", most=10_000)
     ] = 1_000
 
     auto_create_topics_enable: Annotated[
