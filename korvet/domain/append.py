@@ -76,6 +76,7 @@ class Delivering:
         "_deliveries",
         "_early",
         "_fenced",
+        "_grown",
         "_held",
         "_left",
         "_log",
@@ -94,8 +95,13 @@ class Delivering:
         topics: Topics,
         prepare: Callable[[Delivery], tuple[Append | AppendBatch, int]],
         memory: Memory,
+        grown: Callable[[Partition], None],
     ) -> None:
-        """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`."""
+        """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`.
+
+        `grown` is told of partitions whose index got a row.
+        """
+        self._grown = grown
         self._deliveries = deliveries
         self._log, self._topics, self._prepare, self._memory = log, topics, prepare, memory
         self._results: list[Result | None] = [None] * len(deliveries)
@@ -181,6 +187,8 @@ class Delivering:
                     self._fenced[place] = append.partition
                 elif result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     self._early.append(place)
+            elif result.row_bytes:
+                self._grown(append.partition)
         self.in_order = self.in_order and sending.appending.in_order
 
 
@@ -188,9 +196,18 @@ class Appender:
     """Appends for the producers of one worker."""
 
     def __init__(
-        self, log: LogStore, settings: Settings, topics: Topics, clock: Callable[[], int] = _now_ms
+        self,
+        log: LogStore,
+        settings: Settings,
+        topics: Topics,
+        clock: Callable[[], int] = _now_ms,
+        grown: Callable[[Partition], None] = lambda _partition: None,
     ) -> None:
-        """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with."""
+        """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with.
+
+        `grown` is told of each partition whose index got a row, and must not wait.
+        """
+        self._grown = grown
         self._log = log
         self._settings = settings
         self._topics = topics
@@ -215,7 +232,8 @@ class Appender:
         others; the last are held until the request is answered.
         """
         memory = Memory(hold, self._settings.record_decompressed_max_bytes)
-        return Delivering(deliveries, self._log, self._topics, partial(self._prepare, zstd_known), memory)
+        prepare = partial(self._prepare, zstd_known)
+        return Delivering(deliveries, self._log, self._topics, prepare, memory, self._grown)
 
     def _prepare(self, zstd_known: bool, delivery: Delivery) -> tuple[Append | AppendBatch, int]:  # noqa: FBT001
         """Check a delivery and make it what the log takes; returns also what that takes of memory, in bytes.

@@ -140,6 +140,10 @@ class Topics:
         """Return every topic, by name, as this worker last saw them."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
+    def known(self, name: str) -> Topic | None:
+        """Return the topic of that name as this worker last saw it."""
+        return self._by_name.get(name)
+
     def find(self, name: str) -> Topic:
         """Return the topic of that name; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
         topic = self._by_name.get(name)

@@ -25,10 +25,12 @@ from korvet.domain.cluster import BrokerAddress, Cluster
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
+from korvet.domain.growth import Growth
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
 from korvet.domain.replicas import Replicas
+from korvet.domain.retention import Retention
 from korvet.domain.topics import Topics
 from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
 from korvet.handlers import HANDLERS
@@ -140,15 +142,17 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
-    trimmer = Trimmer(log, TrimStore(storage.redis), _count_trimmed)
+    trim_store = TrimStore(storage.redis)
+    trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
+    growth = Growth(topics, Retention(log, trim_store, trimmer), background)
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
         settings=settings,
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this),
         topics=topics,
-        appender=Appender(log, settings, topics),
+        appender=Appender(log, settings, topics, grown=growth.crossed),
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, trimmer, background),

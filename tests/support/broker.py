@@ -140,10 +140,13 @@ def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator
 def korvet_broker(
     tmp_path: Path, *flags: str, workers: int = 2, data_dir: Path | None = None
 ) -> Iterator[Broker]:
-    """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports."""
+    """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports.
+
+    Records are kept for ever unless `flags` say otherwise: those of tests carry whatever timestamps.
+    """
     data_dir = data_dir or tmp_path / "data"
     common = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--workers", str(workers))
-    command = [*KORVET, *common, "--data-dir", str(data_dir), *flags]
+    command = [*KORVET, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1", *flags]
     with started(command, tmp_path, data_dir) as broker:
         broker.wait_until_ready()
         yield broker

@@ -57,13 +57,9 @@ def metrics_table() -> str:
 NOT_ENFORCED = (
     "cleanup.policy",
     "delete.retention.ms",
-    "local.retention.bytes",
-    "local.retention.ms",
     "max.compaction.lag.ms",
     "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms",
-    "retention.bytes",
-    "retention.ms",
     "segment.ms",
 )
 TABLES = {

@@ -17,8 +17,8 @@ from korvet.storage.log_types import Partition
 from korvet.storage.resp import Redis
 from korvet.storage.topic_store import TopicStore
 
-# Partitions per round trip of a task: far below what would keep Redis from its other clients.
-_PARTITIONS_PER_STEP = 100
+PARTITIONS_PER_STEP = 100
+"""Partitions per round trip of a task: far below what would keep Redis from its other clients."""
 
 CheckLease = Callable[[], None]
 """Raises LeaseLostError where another keeper may be acting: to be called before every step."""
@@ -42,7 +42,7 @@ class Context:
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
         """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
         every = (partition for topic in self.topics.all() for partition in topic.partitions)
-        while some := tuple(islice(every, _PARTITIONS_PER_STEP)):
+        while some := tuple(islice(every, PARTITIONS_PER_STEP)):
             yield some
 
     def close(self) -> None:
