@@ -190,7 +190,7 @@ def _read_fields(
             key = content
         elif name == b"value" and value is None:
             value = content
-        elif name == b"timestamp" and timestamp is None and (parsed := _timestamp(content)) is not None:
+        elif name == b"timestamp" and timestamp is None and (parsed := timestamp_of(content)) is not None:
             timestamp = parsed
         elif name == MARKER and encoding is None:
             encoding = content
@@ -211,7 +211,8 @@ def text_of(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
-def _timestamp(content: bytes) -> int | None:
+def timestamp_of(content: bytes) -> int | None:
+    """Return the timestamp (ms) that a field holds, None where it is no decimal int64."""
     if not _TIMESTAMP.fullmatch(content):
         return None
     parsed = int(content)

@@ -145,8 +145,12 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
     end = state.next_offset
     if state.moving or any(offset is None or offset >= end for offset in last):
         return None
-    # Entries below the log's start are deleted, even where trimming has not come to them yet.
-    earliest = max(first[0] or 0, state.start, state.first or 0) if first else end
+    if state.start < state.clean_end:
+        # Compaction moves no start, and the first entry that was asked for lies behind the compacted part.
+        earliest = max(state.start, state.first or 0)
+    else:
+        # Entries below the log's start are deleted, even where trimming has not come to them yet.
+        earliest = max(first[0] or 0, state.start, state.first or 0) if first else end
     return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
 
 

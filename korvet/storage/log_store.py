@@ -17,6 +17,7 @@ from korvet.errors import KafkaError
 from korvet.protocol.records.record import StoredRecord
 from korvet.storage import log_replies, scripts
 from korvet.storage.batch_entry import StoredBatch, read_batches
+from korvet.storage.clean_parts import CleanParts
 from korvet.storage.entry import Entry, read_entries
 from korvet.storage.entry_columns import read_columns
 from korvet.storage.keys import Keys
@@ -51,6 +52,9 @@ _STEPS_MAX = 100_000
 _READ_STEPS_MAX = 50
 """Steps that one read makes before it answers with what there is; the next read goes on."""
 
+_PARTS_MAX = 10
+"""Tries of a read to find the part of the log it is to ask: each but two has met the end of a pass of compaction."""
+
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
 
@@ -73,6 +77,7 @@ class LogStore:
         self._keys = keys
         self._decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
+        self._parts = CleanParts()
 
     def partition(
         self,
@@ -162,35 +167,56 @@ class LogStore:
 
     def _read_once(self, reads: Sequence[Read]) -> list[tuple[Fetched | KafkaError, bool]]:
         """Return outcomes, and whether they are settled; not so: foreign entries may belong where nothing is found."""
+        found = self._look(reads)
+        for _ in range(_PARTS_MAX):
+            misled = {position: read for position, read in enumerate(found) if isinstance(read, Read)}
+            if not misled:
+                break
+            for position, outcome in zip(misled, self._look(list(misled.values())), strict=True):
+                found[position] = outcome
+        return [(outrun(each.partition), True) if isinstance(each, Read) else each for each in found]
+
+    def _look(self, reads: Sequence[Read]) -> list[tuple[Fetched | KafkaError, bool] | Read]:
+        """Return for each read what `_fetched` does, all in one round trip."""
+        streams = [self._parts.stream(read.partition, read.offset) for read in reads]
         commands: list[Sequence[Arg]] = []
-        for partition, offset, count in reads:
+        for (partition, offset, count), stream in zip(reads, streams, strict=True):
             commands += (
                 ("MULTI",),
                 log_replies.state_command(partition),
-                ("XRANGE", partition.stream, log_replies.range_start(partition, offset), "+", "COUNT", count),
+                ("XRANGE", stream, log_replies.range_start(partition, offset), "+", "COUNT", count),
                 ("EXEC",),
             )
         replies = self._reads.pipeline(commands)[3::4]
-        return [self._fetched(read, reply) for read, reply in zip(reads, replies, strict=True)]
+        return [self._fetched(*each) for each in zip(reads, streams, replies, strict=True)]
 
-    def _fetched(self, read: Read, reply: Reply) -> tuple[Fetched | KafkaError, bool]:
+    def _fetched(self, read: Read, stream: str, reply: Reply) -> tuple[Fetched | KafkaError, bool] | Read:
+        """Return what was found in `stream`, and whether that is settled; or what to read instead."""
         partition, offset, count = read
         try:
             state_reply, entries_reply = log_replies.executed(partition, reply, 2)
             state = log_replies.read_state(partition, state_reply)
+            right = self._parts.learn(partition, offset, state)
+            if stream != right:
+                return read
             entries = log_replies.entries(partition, entries_reply)
+            is_clean = right != partition.stream
+            if is_clean and not entries:
+                # Nothing is left from here to the end of the compacted part: what comes next lies behind it.
+                return Read(partition, state.clean_end, count)
             end = state.next_offset
             first = end if state.first is None else min(max(state.start, state.first), end)
+            more = len(entries) >= count or (is_clean and state.clean_end < end)
             if partition.format == "batch":
                 batches = self._batches(partition, entries, end)
                 # Behind the end lies nothing that will be served, however much it is.
-                more = bool(batches) and len(entries) >= count and batches[-1].next_offset < end
+                more = bool(batches) and more and batches[-1].next_offset < end
                 return Fetched(state.start, first, end, [], more=more, batches=batches), True
             records = self._records(partition, entries, end)
         except KafkaError as error:
             return error, True
         foreign = len(records) < len(entries)
-        fetched = Fetched(state.start, first, end, records, more=foreign or len(entries) >= count)
+        fetched = Fetched(state.start, first, end, records, more=foreign or more)
         return fetched, bool(records) or not (foreign or state.moving or offset > end)
 
     def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:
