@@ -2,8 +2,8 @@
 -- Moves the start of a log up, and gives back the memory of what lies below it. One bounded step.
 -- KEYS     stream, state, index, clean:0, clean:1
 -- ARGV     topic id, offset sequence bits (-1: format batch), offset that the log is to start at (-1: as it does), the
---          first record's offset from there on (-1: none is known), most entries that one XTRIM takes, most bytes of
---          a step
+--          first record's offset from there on (-1: none is known), most entries of a step where nobody knows their
+--          bytes, most bytes of a step where the index does
 -- Returns  {log start, records that left the log, entries that were given back, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (behind the end), KAFKA_STORAGE_ERROR (a malformed state or
 --          index)
@@ -107,14 +107,13 @@ end
 
 -- What lies below `offset`, all of it where it is known to be few bytes, else a piece; returns whether nothing is left.
 local function give_back(offset, size)
-  local is_small = size and size <= bytes_left
-  while trim(offset, limit) or trim(offset, limit * large_nodes) do
-    if not is_small then
-      return false
+  if size and size <= bytes_left then
+    while trim(offset, limit * large_nodes) do
     end
+    bytes_left = bytes_left - size
+    return true
   end
-  bytes_left = bytes_left - (is_small and size or 0)
-  return true
+  return not (trim(offset, limit) or trim(offset, limit * large_nodes))
 end
 
 local finished, known, is_done = 0, nil, start == 0

@@ -1,0 +1,88 @@
+"""How long one step of lua/log/trim.lua holds Redis, by the size of what it gives back.
+
+Run as `python loadtest/micro/trim.py` from the repository. Redis serves nobody else while a script runs, so the longest
+step is what trimming costs others in latency. Starts a private embedded server without persistence; the time is the
+server's own (INFO commandstats, EVALSHA). Of each log the older half goes, and then the rest of it; the server's
+allocator may give what is free at the end of its heap back to the system in one piece, which shows in the longest step.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import os
+import re
+from typing import cast
+
+from korvet.storage.keys import Keys
+from korvet.storage.log_store import LogStore
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicRow, TopicStore
+from korvet.storage.trim_store import Trim, Trimmed, TrimStore
+from loadtest.micro import logs
+
+# Bytes of an entry, entries of the log.
+CASES = ((100, 1_000_000), (5_000, 100_000), (100_000, 5_000), (1_000_000, 1_000), (16_000_000, 60))
+ROW_BYTES, ROW_ENTRIES = 1 << 20, 4096
+WRITES_PER_ROUND_TRIP_BYTES = 8 << 20
+_CALLS = re.compile(r"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
+
+
+def fill(redis: Redis, log: LogStore, size: int, count: int) -> int:
+    """Write a log of format `batch` with its index, as many appends would have left it; returns its middle."""
+    TopicStore(redis, Keys("korvet")).create(TopicRow(name="orders", id="id-1", partitions=1))
+    partition = log.partition("orders", 0, "id-1", 10, "batch")
+    value = os.urandom(size)
+    commands: list[tuple[str | int | bytes, ...]] = []
+    weight = rows = 0
+    for offset in range(1, count + 1):
+        commands.append(("XADD", partition.stream, f"{offset}-0", "batch", value))
+        weight += size
+        if offset % ROW_ENTRIES == 0 or offset * size // ROW_BYTES > rows:
+            rows = offset * size // ROW_BYTES
+            commands.append(("ZADD", partition.index_key, offset, f"{offset}:{offset * size}:5:5"))
+        if weight >= WRITES_PER_ROUND_TRIP_BYTES or len(commands) > ROW_ENTRIES:
+            redis.pipeline(commands)
+            commands, weight = [], 0
+    redis.pipeline([*commands, ("HSET", partition.state, "next", count, "bytes", count * size)])
+    return count // 2
+
+
+def held_us(redis: Redis, store: TrimStore, trim: Trim) -> list[int]:
+    """Do all steps; return the scripts' times in microseconds."""
+    times = []
+    while True:
+        redis.call("CONFIG", "RESETSTAT")
+        [outcome] = store.trim([trim])
+        assert isinstance(outcome, Trimmed), outcome
+        found = _CALLS.search(cast("bytes", redis.call("INFO", "commandstats")).decode())
+        assert found is not None
+        times.append(int(found[2]))
+        if not outcome.more:
+            return times
+        trim = Trim(trim.partition)
+
+
+def main() -> None:
+    """Print a table."""
+    print(
+        f"{'bytes':>12} {'entries':>10} {'goes':>6} {'steps':>8} {'median ms':>10} {'longest ms':>10} {'sum ms':>10}"
+    )
+    for size, count in CASES:
+        with logs.server() as redis:
+            log, store = LogStore(redis, redis, Keys("korvet")), TrimStore(redis)
+            middle = fill(redis, log, size, count)
+            partition = log.partition("orders", 0, "id-1", 10, "batch")
+            store.trim([Trim(partition)])  # loads the script
+            for what, start in (("half", middle), ("rest", count)):
+                times = sorted(held_us(redis, store, Trim(partition, start)))
+                shown = (times[len(times) // 2], times[-1], sum(times))
+                row = " ".join(f"{each / 1000:10.3f}" for each in shown)
+                print(f"{size:12,} {count:10,} {what:>6} {len(times):8,} {row}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
