@@ -1,7 +1,8 @@
 """Reading several partitions within one budget of bytes: how much to ask of each, and what goes into an answer.
 
 Knows KIP-74's limits, Kafka's bounds checks and both storage formats; nothing of messages or of waiting. Reads of all
-partitions travel together. How many entries to ask for follows from what the partition's entries weighed so far.
+partitions travel together. How many entries to ask for follows from what the partition's entries weighed so far. What
+comes next is read ahead, within a fetch and behind it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from korvet.domain.ahead import Ahead
 from korvet.domain.cluster import LEADER_EPOCH
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
@@ -33,6 +35,9 @@ REPLY_BYTES_MAX = 1024 * 1024 * 1024
 
 WEIGHTS_MAX = 50_000
 """Partitions whose weight is remembered; all are forgotten beyond it, and learned again within a fetch."""
+
+AHEAD_BYTES_MAX = 2 * 1024 * 1024
+"""What is read ahead of a partition at once."""
 
 ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
@@ -150,7 +155,8 @@ class Reading(msgspec.Struct):
     """One partition of a read under way.
 
     `taking` says that what comes next goes into its answer, and is not only looked at for the bounds, which are known
-    (`bounded`) once anything was read.
+    (`bounded`) once anything was read; `more` that there is something behind what was taken, `at_end` that
+    the end of the log is not known to lie behind what is read: what was read ahead there would be too little.
     """
 
     place: int
@@ -161,6 +167,8 @@ class Reading(msgspec.Struct):
     entries_max: int = 0
     taking: bool = False
     bounded: bool = False
+    more: bool = False
+    at_end: bool = False
     collector: RecordCollector | BatchCollector | None = None
     done: bool = False
 
@@ -176,6 +184,7 @@ class Reader:
 
     def __init__(self, log: LogStore) -> None:
         self._log = log
+        self._ahead = Ahead(log)
         self._weights: dict[str, int] = {}
         self._ends: dict[str, int] = {}
 
@@ -192,13 +201,15 @@ class Reader:
         left = bytes_max - sum(each.size_bytes for each in found)
         anything = any(each.size_bytes for each in found)
         reading = [Reading(place, wanted[place]) for place in places]
+        since = self._ahead.now()
         for _ in range(ROUNDS_MAX):
             wave = self._plan(reading, left, anything=anything)
             if not wave:
                 break
-            for each, result in self._look(wave):
+            for each, result in self._look(wave, since):
                 answer = found[each.place]
                 try:
+                    self._go_on(each, result, left)
                     left = self._take(each, result, answer, left, first=not anything)
                 except KafkaError as error:
                     answer.error = error.code
@@ -206,13 +217,33 @@ class Reader:
                 anything = anything or answer.size_bytes > 0
         for each in reading:
             if each.collector is not None and not found[each.place].error:
+                if each.more and found[each.place].size_bytes:
+                    self._read_ahead(each, each.collector.next_offset, each.wanted.bytes_max)
                 found[each.place].chunks = each.collector.finish()
 
-    def _look(self, wave: list[Reading]) -> list[tuple[Reading, Fetched | KafkaError]]:
+    def _go_on(self, reading: Reading, result: Fetched | KafkaError, left: int) -> None:
+        """Read ahead for the next round, if there is sure to be one: on its way while this one is put together."""
+        if isinstance(result, KafkaError) or not (reading.taking and result.more):
+            return
+        taken = self._weights.get(reading.wanted.partition.stream, 0) * reading.entries
+        room = min(reading.room, left) - taken
+        if room >= taken > 0 and (result.records or result.batches):
+            self._read_ahead(reading, result.next_offset, room)
+
+    def _read_ahead(self, reading: Reading, offset: int, room: int) -> None:
+        partition = reading.wanted.partition
+        weight = self._weights.get(partition.stream)
+        if weight and not reading.at_end:
+            entries = max(1, min(room, AHEAD_BYTES_MAX) // weight + 1)
+            entries = min(entries, reading.entries_max)
+            self._ahead.begin(Read(partition, offset, entries), entries * weight)
+
+    def _look(self, wave: list[Reading], since: float) -> list[tuple[Reading, Fetched | KafkaError]]:
         """Read a wave; of a log of batches for which nothing is left only the bounds, since a batch may be large."""
         bounded = [each for each in wave if not each.taking and each.wanted.partition.format == "batch"]
         read = [each for each in wave if each.taking or each.wanted.partition.format != "batch"]
-        results = self._log.read([Read(each.wanted.partition, each.offset, each.entries) for each in read])
+        reads = [Read(each.wanted.partition, each.offset, each.entries) for each in read]
+        results = self._ahead.read(reads, since)
         found = list(zip(read, results, strict=True))
         if bounded:
             ends = self._log.bounds([each.wanted.partition for each in bounded])
@@ -240,13 +271,16 @@ class Reader:
             elif each.offset >= self._ends.get(stream, each.offset + 1):
                 weight = self._weights.get(stream)
                 each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
+                each.at_end = True
             elif stream not in self._weights:
                 each.entries = FIRST_COUNT
+                each.at_end = False
                 planned += room
                 anything = True
             else:
                 weight = self._weights[stream]
                 each.entries = min(room // weight + 1, each.entries_max)
+                each.at_end = False
                 planned += each.entries * weight
                 anything = True
             wave.append(each)
@@ -280,6 +314,7 @@ class Reader:
         reading.offset = reading.collector.next_offset
         # Where less is left than an entry weighs, another round trip would most likely bring nothing that fits.
         weight = taken // entries if entries else 0
+        reading.more = result.more or reading.collector.full
         reading.done = not result.more or reading.collector.full or reading.room - taken <= weight
         # What did not fit into the rest of the request's budget ends it: the others give their bounds only.
         used_up = reading.collector.full and left <= reading.room

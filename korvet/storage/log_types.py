@@ -86,11 +86,15 @@ class Appended(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A wish for records from `offset` on, from at most `entries_max` entries (at least one)."""
+    """A wish for records from `offset` on, from at most `entries_max` entries (at least one).
+
+    Entries that begin at or above `behind` are not read, where it is given; it must lie between two entries.
+    """
 
     partition: Partition
     offset: int
     entries_max: int
+    behind: int | None = None
 
 
 class Fetched(NamedTuple):
@@ -110,6 +114,11 @@ class Fetched(NamedTuple):
     records: Sequence[StoredRecord]
     more: bool
     batches: Sequence[StoredBatch] = ()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset just past what was found, which must be something."""
+        return self.batches[-1].next_offset if self.batches else self.records[-1][0] + 1
 
 
 class Bounds(NamedTuple):
