@@ -1,26 +1,32 @@
 """Offsets by question: the start and end of a log, the offset that belongs to a timestamp, the end of an epoch.
 
-Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp goes
-through the log from its start: correct, and slow on a long log. In format `batch` only such batches are decoded whose
-header says that the answer may lie in them.
+Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp asks the
+index of the log where the answer may lie, and reads that interval, most often one. In format `batch` only such batches
+are decoded whose header says that the answer may lie in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
-from operator import itemgetter
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import ProducedBatch
+from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.stored import stored_records
 from korvet.storage.batch_entry import StoredBatch
+from korvet.storage.index_store import IndexStore, Intervals, Search
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Partition, Read
+
+EXACT_END = 2**53
+"""From here on timestamps are compared as doubles where the index is kept, and two may be taken for one."""
 
 SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
@@ -61,15 +67,16 @@ class Run(NamedTuple):
     """A piece of the log: its largest timestamp, and the offset and timestamp of each of its records."""
 
     max_timestamp: int
-    stamps: Callable[[], list[tuple[int, int]]]
+    stamps: Callable[[], Iterable[tuple[int, int]]]
 
 
 class Offsets:
     """Answers questions for offsets."""
 
-    def __init__(self, log: LogStore, decompressed_bytes_max: int) -> None:
+    def __init__(self, log: LogStore, index: IndexStore, decompressed_bytes_max: int) -> None:
         """`decompressed_bytes_max` is record.decompressed.max.bytes."""
         self._log = log
+        self._index = index
         self._decompressed_bytes_max = decompressed_bytes_max
 
     def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
@@ -78,10 +85,23 @@ class Offsets:
         A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
         """
         bounds = self._log.bounds([question.partition for question in questions])
-        return [
-            found if isinstance(found, KafkaError) else self._answer(question, found)
-            for question, found in zip(questions, bounds, strict=True)
-        ]
+        searches = {
+            place: search
+            for place, (question, found) in enumerate(zip(questions, bounds, strict=True))
+            if not isinstance(found, KafkaError) and (search := _search(question, found)) is not None
+        }
+        intervals = (
+            dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
+        )
+        answers: list[OffsetFound | KafkaError] = []
+        for place, (question, found) in enumerate(zip(questions, bounds, strict=True)):
+            if isinstance(found, KafkaError):
+                answers.append(found)
+            elif place in searches:
+                answers.append(self._look(question, searches[place], intervals[place]))
+            else:
+                answers.append(_bound(question, found))
+        return answers
 
     def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
         """Return the end of the log for each partition asked for its present leader epoch; none for another epoch."""
@@ -96,45 +116,63 @@ class Offsets:
                 answers.append(OffsetFound())
         return answers
 
-    def _answer(self, question: Question, bounds: Bounds) -> OffsetFound | KafkaError:
+    def _look(
+        self, question: Question, search: Search, intervals: Intervals | KafkaError
+    ) -> OffsetFound | KafkaError:
+        if isinstance(intervals, KafkaError):
+            return intervals
         try:
-            match question.timestamp:
-                case SpecialTimestamp.LATEST:
-                    return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
-                case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
-                    return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
-                case SpecialTimestamp.LATEST_TIERED | SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
-                    return OffsetFound()
-                case SpecialTimestamp.MAX_TIMESTAMP:
-                    return self._largest(question.partition, bounds)
-                case timestamp:
-                    return self._first_from(question.partition, bounds, timestamp)
+            if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
+                return self._first_from(search, intervals)
+            found = OffsetFound()
+            if search.timestamp < EXACT_END:
+                found = self._first_from(search, intervals)
+            # Nothing: the record that had the largest timestamp has left the log.
+            return self._largest(search.partition) if found.offset < 0 else found
         except KafkaError as error:
             return error
 
-    def _first_from(self, partition: Partition, bounds: Bounds, timestamp: int) -> OffsetFound:
-        for run in self._runs(partition, bounds):
-            if run.max_timestamp >= timestamp:
-                for offset, at in run.stamps():
-                    if at >= timestamp:
-                        return OffsetFound(offset, at, LEADER_EPOCH)
-        return OffsetFound()
+    def _first_from(self, search: Search, found: Intervals) -> OffsetFound:
+        partition, timestamp, _ = search
+        while True:
+            for first, behind in found.intervals:
+                for run in self._runs(partition, first, behind):
+                    if run.max_timestamp < timestamp:
+                        continue
+                    for offset, at in run.stamps():
+                        if at >= timestamp and offset >= first:
+                            return OffsetFound(offset, at, LEADER_EPOCH)
+            if found.looked >= found.end:
+                return OffsetFound()
+            # What the index promised has left the log.
+            [following] = self._index.find([search._replace(offset=found.looked)])
+            if isinstance(following, KafkaError):
+                raise following
+            found = following
 
-    def _largest(self, partition: Partition, bounds: Bounds) -> OffsetFound:
+    def _largest(self, partition: Partition) -> OffsetFound:
+        """Return the first of the records with the largest timestamp, the most promising pieces of the log first."""
         largest = OffsetFound()
-        for run in self._runs(partition, bounds):
-            if run.max_timestamp > largest.timestamp:
-                offset, at = max(run.stamps(), key=itemgetter(1))
-                if at > largest.timestamp:
-                    largest = OffsetFound(offset, at, LEADER_EPOCH)
+        pieces = sorted(self._index.pieces(partition), key=lambda piece: (-piece.bound, piece.first))
+        for first, behind, bound in pieces:
+            # As doubles, as the index compares them.
+            if float(bound) < float(largest.timestamp):
+                break
+            for run in self._runs(partition, first, behind):
+                if run.max_timestamp < largest.timestamp:
+                    continue
+                for offset, at in run.stamps():
+                    better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
+                    if better and first <= offset < behind:
+                        largest = OffsetFound(offset, at, LEADER_EPOCH)
         return largest
 
-    def _runs(self, partition: Partition, bounds: Bounds) -> Iterator[Run]:
-        """Yield the log up to the high watermark, in order: batch by batch, or so many records at a time."""
-        offset = bounds.first_offset
+    def _runs(self, partition: Partition, first: int, behind: int) -> Iterator[Run]:
+        """Yield the log from one offset to another, in order: batch by batch, or so many records at a time."""
+        offset = first
         count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
-        while offset < bounds.high_watermark:
-            [fetched] = self._log.read([Read(partition, offset, count)])
+        while offset < behind:
+            [fetched] = self._log.read([Read(partition, offset, count, behind)])
             if isinstance(fetched, KafkaError):
                 raise fetched
             if fetched.batches:
@@ -142,18 +180,44 @@ class Offsets:
                     yield Run(batch.header.max_timestamp, partial(self._stamps, batch))
                 offset = fetched.batches[-1].next_offset
             elif fetched.records:
-                stamps = [(record[0], record[1]) for record in fetched.records]
-                yield Run(max(at for _, at in stamps), partial(list, stamps))
-                offset = stamps[-1][0] + 1
+                run, offset = _run(fetched.records)
+                yield run
             else:
                 return
 
     def _stamps(self, batch: StoredBatch) -> list[tuple[int, int]]:
-        header = batch.header
-        whole = memoryview(b"".join(batch.chunks(LEADER_EPOCH)))
+        header, bytes_max = batch.header, self._decompressed_bytes_max
         try:
-            records = ProducedBatch(header, whole).records(self._decompressed_bytes_max)
+            records = stored_records(header, batch.payload, batch.base_offset, bytes_max)
         except KafkaError:
             # Nobody has looked at its records before: what its header says must do, and the search goes on.
             return [(batch.base_offset, header.max_timestamp)]
-        return [(batch.base_offset + delta, record.timestamp) for delta, record in enumerate(records)]
+        return [(record[0], record[1]) for record in records]
+
+
+def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
+    """Return the records as a run, and the offset just past them."""
+    if isinstance(records, Columns):
+        offsets = partial(chain.from_iterable, records.runs)
+        columns = records.timestamps
+        return Run(max(columns), lambda: zip(offsets(), columns, strict=True)), records.runs[-1][-1] + 1
+    stamps = [(record[0], record[1]) for record in records]
+    return Run(max(at for _, at in stamps), lambda: stamps), stamps[-1][0] + 1
+
+
+def _search(question: Question, bounds: Bounds) -> Search | None:
+    """Return what the index is to be asked; None where the bounds of the log are the answer."""
+    if question.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+        # A record without a timestamp has -1, and is no answer.
+        return Search(question.partition, max(bounds.max_timestamp, 0))
+    return Search(question.partition, question.timestamp) if question.timestamp >= 0 else None
+
+
+def _bound(question: Question, bounds: Bounds) -> OffsetFound:
+    match question.timestamp:
+        case SpecialTimestamp.LATEST:
+            return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+            return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
+        case _:
+            return OffsetFound()

@@ -42,6 +42,7 @@ from korvet.server.dispatch import Dispatcher
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage.disk import Disk
+from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.producer_store import ProducerStore
@@ -154,7 +155,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         topics=topics,
         appender=Appender(log, settings, topics, grown=growth.crossed),
         fetcher=Fetcher(log, storage.subscriptions),
-        offsets=Offsets(log, settings.record_decompressed_max_bytes),
+        offsets=Offsets(log, IndexStore(storage.redis), settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         replicas=Replicas(replication),

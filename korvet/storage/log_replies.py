@@ -49,6 +49,16 @@ def range_start(partition: Partition, offset: int) -> str:
     return "-" if before < 0 else f"({before >> bits}-{before & (1 << bits) - 1}"
 
 
+def range_end(partition: Partition, behind: int | None) -> str:
+    """Return where an XRANGE for all before the offset `behind`, which lies between two entries, ends."""
+    if behind is None:
+        return "+"
+    if partition.format == "batch":
+        return f"{behind}-0"
+    last, bits = behind - 1, partition.bits
+    return f"{last >> bits}-{last & (1 << bits) - 1}"
+
+
 def state_command(partition: Partition) -> tuple[str, ...]:
     """Return the command whose answer `read_state` takes."""
     return ("HMGET", partition.state, *_STATE_FIELDS)
@@ -58,8 +68,7 @@ def read_state(partition: Partition, reply: Reply) -> State:
     """Return the state; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where the topic id is another or none."""
     fields = listed(partition.state, reply)
     if not fields or fields[0] != partition.topic_id.encode():
-        message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        raise another_topic(partition)
     try:
         _, end, start, first, largest, moving, clean, clean_end = cast("list[bytes]", fields)
         state = State(
@@ -181,6 +190,12 @@ def listed(key: str, reply: Reply) -> list[Reply]:
 def refused(key: str, error: RespError) -> KafkaError:
     """Return what becomes of an error reply that is about the command: a key of the wrong type above all."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: Redis answered {error}")
+
+
+def another_topic(partition: Partition) -> KafkaError:
+    """Return the error for a state with another topic id, or none."""
+    message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
 def malformed(key: str, what: str) -> KafkaError:

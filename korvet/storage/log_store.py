@@ -180,11 +180,12 @@ class LogStore:
         """Return for each read what `_fetched` does, all in one round trip."""
         streams = [self._parts.stream(read.partition, read.offset) for read in reads]
         commands: list[Sequence[Arg]] = []
-        for (partition, offset, count), stream in zip(reads, streams, strict=True):
+        for (partition, offset, count, behind), stream in zip(reads, streams, strict=True):
+            first, last = log_replies.range_start(partition, offset), log_replies.range_end(partition, behind)
             commands += (
                 ("MULTI",),
                 log_replies.state_command(partition),
-                ("XRANGE", stream, log_replies.range_start(partition, offset), "+", "COUNT", count),
+                ("XRANGE", stream, first, last, "COUNT", count),
                 ("EXEC",),
             )
         replies = self._reads.pipeline(commands)[3::4]
@@ -192,7 +193,7 @@ class LogStore:
 
     def _fetched(self, read: Read, stream: str, reply: Reply) -> tuple[Fetched | KafkaError, bool] | Read:
         """Return what was found in `stream`, and whether that is settled; or what to read instead."""
-        partition, offset, count = read
+        partition, offset, count, _ = read
         try:
             state_reply, entries_reply = log_replies.executed(partition, reply, 2)
             state = log_replies.read_state(partition, state_reply)
@@ -203,7 +204,7 @@ class LogStore:
             is_clean = right != partition.stream
             if is_clean and not entries:
                 # Nothing is left from here to the end of the compacted part: what comes next lies behind it.
-                return Read(partition, state.clean_end, count)
+                return read._replace(offset=state.clean_end)
             end = state.next_offset
             first = end if state.first is None else min(max(state.start, state.first), end)
             more = len(entries) >= count or (is_clean and state.clean_end < end)

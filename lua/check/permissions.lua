@@ -32,6 +32,7 @@ local commands = {
   {'DEL', side},
   {'ZADD', side, '1', 'member'},
   {'ZCARD', side},
+  {'ZCOUNT', side, '0', '1'},
   {'ZSCORE', side, 'member'},
   {'ZRANGE', side, '0', '0'},
   {'ZREVRANGE', side, '0', '0'},

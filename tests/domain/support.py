@@ -11,6 +11,7 @@ from korvet.domain.fetch import Fetcher, Limits
 from korvet.domain.offsets import Offsets
 from korvet.domain.reading import Found, Wanted
 from korvet.domain.topics import Topics
+from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Appended
@@ -33,7 +34,7 @@ class Domain:
         self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
         self.fetcher = Fetcher(log, self.subscriptions)
-        self.offsets = Offsets(log, settings.record_decompressed_max_bytes)
+        self.offsets = Offsets(log, IndexStore(self.redis), settings.record_decompressed_max_bytes)
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch and return its offset."""

@@ -1,0 +1,63 @@
+#!lua flags=no-writes
+-- Counts the records of a log from an offset on: the entries up to the next row of its index, and what that row tells of
+-- all behind it. One bounded step.
+-- KEYS     state, index, stream, clean:0, clean:1
+-- ARGV     topic id, offset sequence bits (-1: format batch), offset to count from (-1: the log's start), most entries
+-- Returns  {records, offset from which on there are more to be counted, -1 where these are all}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
+--
+-- In format batch offsets count records, and no entry is looked at.
+
+local state, index, stream, cleans = KEYS[1], KEYS[2], KEYS[3], {['0'] = KEYS[4], ['1'] = KEYS[5]}
+local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- @include shared/index_rows
+local chunk = 100 -- entries copied into Lua at once
+
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
+end
+local next_offset, start, records = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '0')
+local clean_end = held[5] and tonumber(held[6] or '0') or 0
+if not (next_offset and start and records and clean_end) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+from = math.max(from, start)
+if bits < 0 then
+  return {math.max(next_offset - from, 0), '-1'}
+end
+
+local function text(offset)
+  return string.format('%d', offset)
+end
+
+local rows = rows_of(redis.call('ZRANGEBYSCORE', index, text(from), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+if not rows then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
+end
+local row = rows[1] or {offset = next_offset, records = records}
+local width = 2 ^ bits
+local function id_of(offset)
+  local ms = math.floor(offset / width)
+  return string.format('%d-%d', ms, offset - ms * width)
+end
+
+local counted = 0
+while from < row.offset do
+  if counted >= limit then
+    return {counted, text(from)}
+  end
+  local is_clean = from < clean_end
+  local behind = math.min(row.offset, is_clean and clean_end or row.offset)
+  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, id_of(from), id_of(behind - 1), 'COUNT',
+    chunk)
+  counted = counted + #entries
+  if #entries < chunk then
+    from = behind
+  else
+    local ms, sequence = string.match(entries[chunk][1], '^(%d+)-(%d+)$')
+    from = tonumber(ms) * width + tonumber(sequence) + 1
+  end
+end
+return {counted + math.max(records - row.records, 0), '-1'}
