@@ -50,7 +50,8 @@ def test_a_consumer_that_catches_up_finds_everything_once_and_in_order(
     here: Domain, storage_format: str
 ) -> None:
     filled(here, storage_format)
-    offset, read, fetches = fetch(here, 0).log_start, [], 0
+    read: list[bytes | None] = []
+    offset, fetches = fetch(here, 0).log_start, 0
     while len(read) < RECORDS:
         found = fetch(here, offset)
         assert not found.error
