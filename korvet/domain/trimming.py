@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import gevent
 
 from korvet import logs
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Partition, Read
 from korvet.storage.trim_store import Trim, Trimmed, TrimStore
@@ -107,7 +107,9 @@ class BackgroundTrims:
         try:
             work()
         except KafkaError as error:
-            if stream not in self._warned:
+            # A topic that was deleted meanwhile has nothing left to be trimmed.
+            is_gone = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_gone and stream not in self._warned:
                 self._warned.add(stream)
                 _log.warning("log not trimmed", key=stream, reason=error)
         else:
