@@ -64,9 +64,9 @@ def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Brok
     offsets: list[tuple[int, int]] = []
     weights: list[float] = []
     for codec, part in by_codec(sent):
-        before = ops.total(broker, "korvet_received_bytes_total")
+        before = ops.settled_total(broker, "korvet_received_bytes_total")
         offsets += produce(broker, topic, part, **{"compression.type": codec})
-        weights.append(ops.total(broker, "korvet_received_bytes_total") - before)
+        weights.append(ops.settled_total(broker, "korvet_received_bytes_total") - before)
     assert max(weights[1:]) < weights[0] / 2, "compressed batches travelled"
     with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
         check_exactly(sent, reading.read(running, len(sent)), offsets)
@@ -79,10 +79,10 @@ def test_batches_reach_the_consumer_compressed_as_the_topic_says(broker: Broker)
         reading.create_topic(broker.bootstrap, topic, PARTITIONS, {"compression.type": codec})
         sent = samples(0, 2000)
         produce(broker, topic, sent)
-        before = ops.total(broker, "korvet_sent_bytes_total")
+        before = ops.settled_total(broker, "korvet_sent_bytes_total")
         with reading.consumer(broker.bootstrap, topic, range(PARTITIONS)) as running:
             check_exactly(sent, reading.read(running, len(sent)))
-        weights.append(ops.total(broker, "korvet_sent_bytes_total") - before)
+        weights.append(ops.settled_total(broker, "korvet_sent_bytes_total") - before)
     assert max(weights[1:]) < weights[0] / 2, "compressed batches travelled"
 
 
