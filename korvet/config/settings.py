@@ -222,7 +222,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 7 * _DAY_MS
     log_cleaner_enable: Annotated[bool, About("Compact the topics whose cleanup.policy says so.")] = True
     log_cleaner_backoff_ms: Annotated[
-        int, About("Pause before looking again where nothing was to be compacted.", 1, INT64_MAX)
+        int, About("Pause between looks for logs that are to be compacted.", 1, INT64_MAX)
     ] = 15_000
     log_cleaner_dedupe_buffer_size: Annotated[
         int, About("Bytes for the keys of one compaction; more keys take more passes.", 65_536, INT64_MAX)

@@ -51,7 +51,7 @@ Check = Callable[[], None]
 
 
 class Plan(NamedTuple):
-    """A pass that is due: up to `clean_end`, where `ratio` of the log is not compacted yet."""
+    """A pass that is due: up to `clean_end`, where `ratio` of what lies below that is not compacted yet."""
 
     partition: Partition
     config: TopicConfig
@@ -124,10 +124,8 @@ class Compactor:
         rows: Sequence[Row] = ()
         if compaction_plan.asks_for_rows(look, config):
             rows = self._store.rows(partition, compaction_plan.dirty_start(look), look.end, _ROWS_MAX)
-        clean_end = compaction_plan.clean_end(look, config, ages, rows)
-        if clean_end is None:
-            return None
-        return Plan(partition, config, look, clean_end, compaction_plan.dirty_ratio(look))
+        due = compaction_plan.due(look, config, ages, rows)
+        return None if due is None else Plan(partition, config, look, *due)
 
     def _timestamp(self, partition: Partition, offset: int) -> int | None:
         """Return the timestamp (ms) of the first record from `offset` on, None where there is none."""

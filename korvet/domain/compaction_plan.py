@@ -29,6 +29,13 @@ class Ages(NamedTuple):
     oldest_in_tail: int | None = None
 
 
+class Due(NamedTuple):
+    """A pass that is due: the offset up to which it is to compact the log, and which share of that is dirty."""
+
+    clean_end: int
+    ratio: float
+
+
 def dirty_start(look: CleanLook) -> int:
     """Return the first offset that is not compacted."""
     return max(look.clean_end, look.start)
@@ -85,8 +92,8 @@ def _is_due(period: Period, now_ms: int, delete_retention_ms: int) -> bool:
     return now_ms - period.ms >= delete_retention_ms
 
 
-def clean_end(look: CleanLook, config: TopicConfig, ages: Ages, rows: Sequence[Row]) -> int | None:
-    """Return the offset up to which a pass is to compact the log now, None where none is due.
+def due(look: CleanLook, config: TopicConfig, ages: Ages, rows: Sequence[Row]) -> Due | None:
+    """Return the pass that is due now, None where none is.
 
     `rows` are those of the index behind the compacted part, needed only where `asks_for_rows` says so.
     """
@@ -103,10 +110,11 @@ def clean_end(look: CleanLook, config: TopicConfig, ages: Ages, rows: Sequence[R
     overdue = (
         ages.oldest_dirty is not None and look.now_ms - ages.oldest_dirty >= config.max_compaction_lag_ms
     )
-    if end > begin and (overdue or _ratio(look, end_bytes) > config.min_cleanable_dirty_ratio):
-        return end
+    ratio = _ratio(look, end_bytes)
+    if end > begin and (overdue or ratio > config.min_cleanable_dirty_ratio):
+        return Due(end, ratio)
     if tombstones_due(look, config):
-        return max(end, look.clean_end)
+        return Due(max(end, look.clean_end), ratio)
     return None
 
 

@@ -95,6 +95,18 @@ LOG_TRIMMED_RECORDS = Counter(
     "Records that left their log, by reason: time, size, delete_records; exact to one row of the index.",
     ("reason",),
 )
+COMPACTION_PASSES = Counter(
+    "korvet_compaction_passes",
+    "Passes of compaction, by outcome: done, failed, changed (the log was, before the pass began), overtaken "
+    "(another keeper began one).",
+    ("outcome",),
+)
+COMPACTION_RECORDS_REMOVED = Counter(
+    "korvet_compaction_records_removed", "Records that compaction removed from their log."
+)
+COMPACTION_UNKEYED_REMOVED = Counter(
+    "korvet_compaction_unkeyed_removed", "Those of them that had no key: other Redis clients wrote them."
+)
 ENTRIES_RENUMBERED = Counter(
     "korvet_entries_renumbered",
     "Entries of other Redis clients moved to an offset that Kafka clients can read.",

@@ -41,7 +41,8 @@ def config(**values: float) -> TopicConfig:
 
 
 def end(look: CleanLook, ages: Ages = Ages(), **values: float) -> int | None:  # noqa: B008 - a value
-    return compaction_plan.clean_end(look, config(**values), ages, ROWS)
+    due = compaction_plan.due(look, config(**values), ages, ROWS)
+    return None if due is None else due.clean_end
 
 
 def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
@@ -56,6 +57,12 @@ def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
 @pytest.mark.parametrize(("ratio", "expected"), [(0.0, 90), (0.57, 90), (400 / 700, None), (1.0, None)])
 def test_a_log_is_due_when_its_ratio_is_above_the_one_wanted(ratio: float, expected: int | None) -> None:
     assert end(LOOK, min_cleanable_dirty_ratio=ratio) == expected
+
+
+def test_the_ratio_of_a_pass_is_that_of_all_it_takes() -> None:
+    old_tail = Ages(None, NOW - 8 * DAY_MS)
+    assert compaction_plan.due(LOOK, CONFIG, Ages(), ()) == (90, 400 / 700)
+    assert compaction_plan.due(LOOK, CONFIG, old_tail, ()) == (100, 500 / 800)
 
 
 def test_a_log_without_anything_to_compact_is_not_due() -> None:

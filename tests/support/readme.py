@@ -33,9 +33,7 @@ def topic_config_table() -> str:
         taken = ", ".join(f"`{choice}`" for choice in definition.choices)
         if definition.refused:
             taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.refused)})"
-        acted = {True: "no meaning here"}.get(definition.meaningless, "yes")
-        if entry.name in NOT_ENFORCED:
-            acted = "not yet"
+        acted = "no meaning here" if definition.meaningless else "yes"
         lines.append(f"| `{entry.name}` | `{entry.value}` | {taken} | {acted} |".replace("``", ""))
     return "\n".join(lines) + "\n"
 
@@ -54,14 +52,6 @@ def metrics_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-NOT_ENFORCED = (
-    "cleanup.policy",
-    "delete.retention.ms",
-    "max.compaction.lag.ms",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "segment.ms",
-)
 TABLES = {
     "settings": lambda: config.markdown_table(rows()),
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from korvet.config import Settings
+from korvet.server.keeper_tasks.compaction import CompactLogs
 from korvet.server.keeper_tasks.context import CheckLease, Context
 from korvet.server.keeper_tasks.expire_producers import expire_producers
 from korvet.server.keeper_tasks.figures import Figures
@@ -28,13 +29,18 @@ class Task(NamedTuple):
 
 
 def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Task, ...]:
-    """Return all tasks, in the order in which a round takes them; figures only where they have a directory."""
+    """Return all tasks, in the order in which a round takes them.
+
+    Figures are taken only where they have a directory, and logs compacted only with log.cleaner.enable.
+    """
     check_ms = settings.log_retention_check_interval_ms
-    tasks = (
+    tasks: tuple[Task, ...] = (
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
         Task("retention", EnforceRetention(), check_ms),
     )
+    if settings.log_cleaner_enable:
+        tasks = (*tasks, Task("compaction", CompactLogs(), settings.log_cleaner_backoff_ms))
     if figures_directory is None:
         return tasks
     return (*tasks, Task("figures", Figures(figures_directory), settings.log_figures_interval_ms))

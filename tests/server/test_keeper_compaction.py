@@ -1,0 +1,184 @@
+"""The keeper's task that compacts: which topics, which log first, and what a failure of one means for the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from korvet.config import Settings, load
+from korvet.domain import compaction
+from korvet.domain.topics import NewTopic
+from korvet.server import keeper_tasks, metrics
+from korvet.server.keeper import Keeper
+from korvet.server.keeper_tasks.compaction import CompactLogs
+from korvet.server.lease import LeaseLostError
+from korvet.storage.clean_store import CleanStore
+from tests.domain.support import Domain, domain
+from tests.support.batches import Record, read, values
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    return load(None, {}, {"redis.url": redis_url}).settings
+
+
+@pytest.fixture
+def here(redis_url: str) -> Iterator[Domain]:
+    with domain(redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def keeper(settings: Settings) -> Keeper:
+    made = Keeper(settings)
+    assert made.lease.renew()
+    return made
+
+
+def filled(here: Domain, name: str, keys: int = 2, policy: str = "compact", **configs: str) -> None:
+    """Make a topic with old records, twenty of them over so many keys."""
+    overrides = {"cleanup.policy": policy, **{key.replace("_", "."): value for key, value in configs.items()}}
+    here.topics.create(NewTopic(name=name, partitions=1, configs=overrides))
+    for n in range(20):
+        here.append(name, Record(b"%d" % n, b"key-%d" % (n % keys), 1000 + n))
+
+
+def left(here: Domain, name: str) -> list[bytes | None]:
+    [found] = here.fetch(here.wanted(name))
+    return values(b"".join(found.chunks))
+
+
+def passes(outcome: str) -> float:
+    return float(metrics.COMPACTION_PASSES.labels(outcome)._value.get())
+
+
+def run(task: CompactLogs, keeper: Keeper) -> None:
+    token = keeper.lease.token
+    assert token is not None
+    task(keeper.context, partial(keeper.lease.check, token))
+
+
+def test_topics_are_compacted_whose_policy_says_so(keeper: Keeper, here: Domain) -> None:
+    filled(here, "both", policy="compact,delete", retention_ms="-1")
+    filled(here, "compacted")
+    filled(here, "deleted", policy="delete", retention_ms="-1")
+    removed = metrics.COMPACTION_RECORDS_REMOVED._value.get()
+    before = passes("done")
+    run(CompactLogs(), keeper)
+    assert left(here, "both") == left(here, "compacted") == [b"18", b"19"]
+    assert len(left(here, "deleted")) == 20
+    assert metrics.COMPACTION_RECORDS_REMOVED._value.get() - removed == 36
+    assert passes("done") - before == 2
+
+
+def test_retention_and_compaction_of_one_topic_leave_what_both_do(keeper: Keeper, here: Domain) -> None:
+    filled(here, "both", policy="compact,delete", retention_ms="3600000")
+    offset = here.append("both", Record(b"now", b"key-0", int(time.time() * 1000)))
+    keeper.round()
+    [found] = here.fetch(here.wanted("both", offset=offset))
+    assert (values(b"".join(found.chunks)), found.log_start) == ([b"now"], offset)
+
+
+def test_the_task_has_its_turns_only_where_the_cleaner_is_enabled(settings: Settings, redis_url: str) -> None:
+    names = {task.name: task.interval_ms for task in keeper_tasks.every(settings)}
+    assert names["compaction"] == settings.log_cleaner_backoff_ms
+    without = load(None, {}, {"redis.url": redis_url, "log.cleaner.enable": "false"}).settings
+    assert "compaction" not in {task.name for task in keeper_tasks.every(without)}
+
+
+def test_the_dirtiest_log_comes_first(keeper: Keeper, here: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two", "three"):
+        filled(here, name, min_cleanable_dirty_ratio="0")
+    task = CompactLogs()
+    run(task, keeper)
+    for name, more in (("one", 1), ("two", 30), ("three", 5)):
+        for n in range(more):
+            here.append(name, Record(b"more", b"key-%d" % n, 5000))
+    order: list[str] = []
+    begin = CleanStore.begin
+
+    def watched(store: CleanStore, partition: Any, *args: Any) -> Any:
+        order.append(partition.topic)
+        return begin(store, partition, *args)
+
+    monkeypatch.setattr(CleanStore, "begin", watched)
+    run(task, keeper)
+    assert order == ["two", "three", "one"]
+
+
+def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it_and_is_named_once(
+    keeper: Keeper,
+    here: Domain,
+    raw_redis: Any,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    filled(here, "damaged")
+    filled(here, "fine")
+    raw_redis.zadd("{korvet:damaged:0}:index", {"no row": 5})
+    task = CompactLogs()
+    for _ in range(3):
+        run(task, keeper)
+    assert left(here, "fine") == [b"18", b"19"]
+    said = [record.getMessage() for record in caplog.records]
+    assert len([line for line in said if "log not compacted" in line]) == 1
+
+
+def test_a_buffer_that_is_too_small_for_a_log_takes_more_passes_in_one_turn(
+    settings: Settings, here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.domain.key_map._SLOTS_MIN", 4)
+    filled(here, "orders", keys=20)
+    offsets = [record.offset for record in records(here, "orders")]
+    for count in (8, 16):
+        raw_redis.zadd("{korvet:orders:0}:index", {f"{count}:{count * 30}:5:5": offsets[count - 1] + 1})
+    keeper = Keeper(msgspec.structs.replace(settings, log_cleaner_dedupe_buffer_size=17 * 24))
+    assert keeper.lease.renew()
+    before = passes("done")
+    run(CompactLogs(), keeper)
+    assert passes("done") - before == 2
+    assert len(left(here, "orders")) == 20
+
+
+def records(here: Domain, name: str) -> list[Record]:
+    [found] = here.fetch(here.wanted(name))
+    return read(b"".join(found.chunks))
+
+
+def test_a_lease_that_is_lost_ends_the_pass(
+    keeper: Keeper, here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_STEP_ENTRIES_MAX", 3)
+    filled(here, "orders")
+    turns = iter(range(100))
+
+    def check() -> None:
+        if next(turns) == 6:
+            raise LeaseLostError
+
+    task = CompactLogs()
+    with pytest.raises(LeaseLostError):
+        task(keeper.context, check)
+    assert len(left(here, "orders")) == 20
+    run(task, keeper)
+    assert left(here, "orders") == [b"18", b"19"]
+    assert raw_redis.exists("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1") == 1
+
+
+def test_what_a_killed_pass_has_written_goes_even_where_no_pass_is_due(
+    keeper: Keeper, here: Domain, raw_redis: Any
+) -> None:
+    filled(here, "orders")
+    run(CompactLogs(), keeper)
+    raw_redis.hset("{korvet:orders:0}:state", "clean_token", "of a keeper that was killed")
+    garbage = 1 - int(raw_redis.hget("{korvet:orders:0}:state", "clean"))
+    raw_redis.xadd(f"{{korvet:orders:0}}:clean:{garbage}", {"key": "k"})
+    run(CompactLogs(), keeper)
+    assert not raw_redis.hexists("{korvet:orders:0}:state", "clean_token")
+    assert not raw_redis.exists(f"{{korvet:orders:0}}:clean:{garbage}")
+    assert left(here, "orders") == [b"18", b"19"]
