@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -30,6 +31,10 @@ _PROGRESS_EVERY_SECONDS = 5.0
 _PAUSE_SECONDS_MAX = 0.25
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4096
+# A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps only
+# seven of a size at hand. More spare an append of a hundred records a seventh of its CPU, for some 18 MiB of memory.
+# Another malloc than glibc's does not look at this.
+_MALLOC = "GLIBC_TUNABLES=glibc.malloc.tcache_count=2000"
 
 Pause = Callable[[float], None]
 Progress = Callable[[str], None]
@@ -197,7 +202,10 @@ def _command(data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> list[str]
         "maxmemory": str(maxmemory_bytes),
         "maxmemory-policy": "noeviction",
     }
-    return [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+    # env becomes the server, in the same process, and leaves it the rest of our environment.
+    env = shutil.which("env")
+    tuned = [] if env is None else [env, _MALLOC]
+    return [*tuned, str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
 
 def _loading(url: str) -> str | None:

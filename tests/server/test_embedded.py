@@ -1,0 +1,47 @@
+"""The embedded server's process: what it is, and what it is started with."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from korvet.server import binaries, data_dir
+from korvet.server.embedded import EmbeddedServer
+
+
+@contextlib.contextmanager
+def started(path: Path, binary: Path) -> Iterator[EmbeddedServer]:
+    directory = data_dir.open_locked(path / "data")
+    server = EmbeddedServer(directory, binary, 1 << 28)
+    server.start(time.sleep, lambda _message: None)
+    try:
+        yield server
+    finally:
+        server.stop()
+        directory.close()
+
+
+def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
+    # Not a process before it, which a signal would end without the server.
+    with started(tmp_path, binaries.find()) as server:
+        assert Path(f"/proc/{server.pid}/exe").resolve() == binaries.find().resolve()
+        parent = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+        assert Path(f"/proc/{parent}").resolve() == Path("/proc/self").resolve()
+
+
+def test_its_malloc_keeps_more_at_hand_and_the_rest_of_the_environment_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KORVET_TEST_MARK", "kept")
+    # The server itself writes its title over what /proc shows of its environment.
+    before, seen = tmp_path / "before", tmp_path / "seen"
+    before.write_text(f'#!/bin/sh\nenv > "{seen}"\nexec "{binaries.find()}" "$@"\n')
+    before.chmod(0o700)
+    with started(tmp_path, before):
+        environment = seen.read_text().splitlines()
+    assert "GLIBC_TUNABLES=glibc.malloc.tcache_count=2000" in environment
+    assert "KORVET_TEST_MARK=kept" in environment
