@@ -31,9 +31,9 @@ _PROGRESS_EVERY_SECONDS = 5.0
 _PAUSE_SECONDS_MAX = 0.25
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4096
-# A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps only
-# seven of a size at hand. More spare an append of a hundred records a seventh of its CPU, for some 18 MiB of memory.
-# Another malloc than glibc's does not look at this.
+# A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps
+# only seven of a size at hand. More spare an append of a hundred records a seventh of its CPU, for some 18 MiB of
+# memory. Another malloc than glibc's does not look at this.
 _MALLOC = "GLIBC_TUNABLES=glibc.malloc.tcache_count=2000"
 
 Pause = Callable[[float], None]
