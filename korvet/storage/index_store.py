@@ -37,7 +37,8 @@ RECORDS_PER_ROW, BYTES_PER_ROW = 4096, 1 << 20
 
 TIMESTAMP_MAX = 2**63 - 1
 _ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,20}):(-?\d{1,20})")
-_STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
+STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
+"""What `read_totals` takes of the state."""
 
 
 class Row(NamedTuple):
@@ -154,7 +155,7 @@ class IndexStore:
         """
         state, rows = self._redis.transaction(
             [
-                ("HMGET", partition.state, *_STATE_FIELDS),
+                ("HMGET", partition.state, *STATE_FIELDS),
                 (
                     "ZRANGEBYSCORE",
                     partition.index_key,

@@ -1,18 +1,16 @@
 """How much a log holds and from where on, and the script that moves its start and gives memory back.
 
-Knows the state's counters, the rows of the index and lua/log/trim.lua; nothing of what is to be kept. A row says of
-everything below its offset how many records and bytes ever came, and of what lies between it and the row before which
-timestamp is the largest.
+Knows the state's counters and lua/log/trim.lua; nothing of what is to be kept.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import log_replies, scripts
+from korvet.storage.index_store import STATE_FIELDS, Row, read_rows, read_totals
 from korvet.storage.log_types import Partition
 from korvet.storage.replies import Reply, RespError
 from korvet.storage.resp import Arg, Redis
@@ -25,30 +23,17 @@ _STEP_ENTRIES_MAX = 100
 _STEP_BYTES_MAX = 4 * 1024 * 1024
 """Bytes that a step gives back: some 0.3 ms of Redis, be they few entries or ten thousands (loadtest/micro/trim.py)."""
 
-# Those behind `topic` may be absent.
-_FIELDS = ("topic", "next", "start", "bytes", "start_bytes", "interval", "archived", "reindex")
-_ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,19}):(-?\d{1,19})")
-
-
-class IndexRow(NamedTuple):
-    """A row at `offset`: the bytes that ever came below it, the largest timestamp (ms) since the row before.
-
-    The timestamp is negative where no record there has one.
-    """
-
-    offset: int
-    bytes: int
-    interval: int
+_FIELDS = (*STATE_FIELDS, "start_bytes", "archived", "reindex")
 
 
 class Extent(NamedTuple):
     """What a log holds: the offsets `start`..`end`, and what Redis knows of the bytes and timestamps between.
 
     `bytes` is what ever came, `start_bytes` what lay below the start, to one row; `interval` the largest timestamp (ms)
-    behind the last row, negative without any. `rows` are the first of those that lie above the start, all of them
-    unless there may be `more_rows`. `archived` is the offset up to which the cold tier holds the records. `reindex`:
-    what the rows say of bytes is too much, for compaction has removed some. `unfinished`: memory is still to be given
-    back.
+    behind the last row, negative without any and where rows were lost. `rows` are the first of those that lie above the
+    start, all of them unless there may be `more_rows`. `archived` is the offset up to which the cold tier holds the
+    records. `reindex`: what the rows say of bytes is too much, for compaction has removed some. `unfinished`: memory is
+    still to be given back.
     """
 
     start: int
@@ -56,7 +41,7 @@ class Extent(NamedTuple):
     bytes: int
     start_bytes: int
     interval: int
-    rows: Sequence[IndexRow]
+    rows: Sequence[Row]
     more_rows: bool
     archived: int
     reindex: bool
@@ -141,43 +126,33 @@ def _trimmed(partition: Partition, reply: Reply) -> Trimmed | KafkaError:
 
 def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> Extent | KafkaError:
     try:
-        topic_id, *fields = cast("list[bytes | None]", log_replies.listed(partition.state, state))
-        found = cast("list[bytes]", log_replies.listed(partition.index_key, rows))
+        fields = log_replies.listed(partition.state, state)
+        totals = read_totals(partition, fields[: len(STATE_FIELDS)])
+        every = read_rows(partition, rows)
     except KafkaError as error:
         return error
-    if topic_id != partition.topic_id.encode():
-        message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
-        end, start, size, start_bytes, interval, archived, reindex = (int(text or 0) for text in fields)
+        more = cast("list[bytes | None]", fields[len(STATE_FIELDS) :])
+        start_bytes, archived, reindex = (int(text or 0) for text in more)
     except (ValueError, TypeError):
         return log_replies.malformed(partition.state, "a field")
-    try:
-        every = [_row(member, score) for member, score in zip(found[::2], found[1::2], strict=True)]
-    except (ValueError, TypeError):
-        return log_replies.malformed(partition.index_key, "a row")
+    # A row that came since the state was read belongs to what the next look sees.
+    known = [row for row in every if row.offset <= totals.end]
+    more_rows = len(every) > rows_max and known == every
+    lost_rows = not more_rows and totals.misses_rows(known[-1] if known else None)
     return Extent(
-        start=start,
-        end=end,
-        bytes=size,
+        start=totals.start,
+        end=totals.end,
+        bytes=totals.bytes,
         start_bytes=start_bytes,
-        # Without the field nothing is known of the records behind the last row.
-        interval=interval if fields[4] is not None else -1,
-        # A row that came since the state was read belongs to what the next look sees.
-        rows=[row for row in every if start < row.offset <= end],
-        more_rows=len(every) > rows_max and every[-1].offset <= end,
+        # What it says of is what came since the last row that was written, wherever that is now.
+        interval=-1 if lost_rows else totals.interval,
+        rows=[row for row in known if row.offset > totals.start],
+        more_rows=more_rows,
         archived=archived,
         reindex=reindex == 1,
-        unfinished=len(every) > 1 and every[1].offset <= start,
+        unfinished=len(every) > 1 and every[1].offset <= totals.start,
     )
-
-
-def _row(member: bytes, score: bytes) -> IndexRow:
-    found = _ROW.fullmatch(member)
-    if found is None:
-        msg = f"{member!r} is no row"
-        raise ValueError(msg)
-    return IndexRow(int(float(score)), int(found[2]), int(found[4]))
 
 
 def _milliseconds(time: Reply) -> int:

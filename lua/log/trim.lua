@@ -36,27 +36,16 @@ if wished > next_offset then
   return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', stream, next_offset, wished))
 end
 
--- The rows of an answer WITHSCORES: {offset, cumulative records, cumulative bytes}; nil where one is malformed.
-local function read_rows(answer)
-  local rows = {}
-  for at = 1, #answer, 2 do
-    local records, row_bytes = string.match(answer[at], '^(%d+):(%d+):%-?%d+:%-?%d+$')
-    if not records then
-      return nil
-    end
-    rows[#rows + 1] = {tonumber(answer[at + 1]), tonumber(records), tonumber(row_bytes)}
-  end
-  return rows
-end
+-- @include shared/index_rows
 
 local moves = wished > start
 if moves then
   start = wished
 end
-local lowest = read_rows(redis.call('ZRANGE', index, 0, rows_max - 1, 'WITHSCORES'))
+local lowest = rows_of(redis.call('ZRANGE', index, 0, rows_max - 1, 'WITHSCORES'))
 local score = string.format('%d', start)
-local below = read_rows(redis.call('ZREVRANGEBYSCORE', index, score, '-inf', 'WITHSCORES', 'LIMIT', 0, 1))
-local above = read_rows(redis.call('ZRANGEBYSCORE', index, '(' .. score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+local below = rows_of(redis.call('ZREVRANGEBYSCORE', index, score, '-inf', 'WITHSCORES', 'LIMIT', 0, 1))
+local above = rows_of(redis.call('ZRANGEBYSCORE', index, '(' .. score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
 if not (lowest and below and above) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
 end
@@ -68,7 +57,7 @@ if moves then
   if start == next_offset then
     records, start_bytes = tonumber(held[6] or start_records), bytes
   elseif below then
-    records, start_bytes = below[2], below[3]
+    records, start_bytes = below.records, below.bytes
   end
   if bits < 0 then
     records = start -- dense: the offset is the count
@@ -118,17 +107,17 @@ end
 
 local finished, known, is_done = 0, nil, start == 0
 for _, row in ipairs(start > 0 and lowest or {}) do
-  if row[1] > start then
+  if row.offset > start then
     break
   end
-  if not give_back(row[1], known and math.max(row[3] - known, 0)) then
+  if not give_back(row.offset, known and math.max(row.bytes - known, 0)) then
     break
   end
-  finished, known = finished + 1, row[3]
+  finished, known = finished + 1, row.bytes
 end
-if start > 0 and (finished == #lowest or lowest[finished + 1][1] > start) and finished < rows_max then
+if start > 0 and (finished == #lowest or lowest[finished + 1].offset > start) and finished < rows_max then
   -- The last piece, from the last row to the start itself, is no larger than its interval.
-  is_done = give_back(start, known and (above and above[3] or bytes) - known)
+  is_done = give_back(start, known and (above and above.bytes or bytes) - known)
 end
 if finished > 1 then
   redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)

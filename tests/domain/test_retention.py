@@ -15,8 +15,9 @@ from korvet.domain import topic_config
 from korvet.domain.retention import Due, Kept, Policy, Retention, due, policy_of
 from korvet.domain.trimming import Reason, Trimmer
 from korvet.errors import ErrorCode
+from korvet.storage.index_store import Row
 from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Extent, IndexRow, TrimStore
+from korvet.storage.trim_store import Extent, TrimStore
 from tests.storage.support import Bench
 from tests.support.batches import Record
 
@@ -32,7 +33,10 @@ def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields
         bytes=1000 * (len(rows) + 1),
         start_bytes=0,
         interval=tail,
-        rows=[IndexRow(offset, 1000 * count, interval) for count, (offset, interval) in enumerate(rows, 1)],
+        rows=[
+            Row(offset, count, 1000 * count, NOW_MS, interval)
+            for count, (offset, interval) in enumerate(rows, 1)
+        ],
         more_rows=False,
         archived=0,
         reindex=False,
@@ -356,6 +360,23 @@ def test_what_is_wrong_with_one_log_does_not_keep_the_others(log: Log) -> None:
         stranger: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     log.check(log.end)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_where_rows_of_the_index_were_lost_nothing_goes_that_is_not_old(log: Log, lost: int) -> None:
+    """What the state says of the time since the last row is said of fewer records than lie behind the last one."""
+    old, new = 5, now_ms()
+    log.append(old)
+    log.bytes = 1 << 20
+    log.row()
+    fresh = log.append(new)
+    log.bytes = 2 << 20
+    log.row()
+    log.append(old)
+    for offset, _ in log.rows[2 - lost :]:
+        log.bench.raw.zremrangebyscore(log.bench.partition.index_key, offset, offset)
+    log.enforce(WEEK)
+    assert log.bench.bounds().first_offset == fresh
 
 
 def test_what_is_not_archived_stays_however_old(log: Log) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, StorageUnavailableError
+from korvet.storage.index_store import Row
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Fetched, Read
 from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Extent, IndexRow, Trim, Trimmed, TrimStore
+from korvet.storage.trim_store import Extent, Trim, Trimmed, TrimStore
 from tests.storage.support import Bench, code_of
 
 
@@ -49,7 +50,7 @@ def test_a_look_tells_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
     before_ms = int(time.time() * 1000)
     now_ms, [found, other] = store.look([bench.partition, bench.partitions[1]], 10)
     assert before_ms - 1000 <= now_ms <= int(time.time() * 1000) + 1000
-    rows = [IndexRow(offsets[1], 1000, -1), IndexRow(offsets[3], 2000, 12)]
+    rows = [Row(offsets[1], 1, 1000, 9, -1), Row(offsets[3], 2, 2000, 9, 12)]
     expected = Extent(
         start=0,
         end=end,
