@@ -24,6 +24,8 @@ local commands = {
   {'EXISTS', stream},
   {'HSET', side, 'field', 'value'},
   {'HGET', side, 'field'},
+  {'HINCRBY', side, 'number', '1'},
+  {'TYPE', side},
   {'HMGET', side, 'field'},
   {'HGETALL', side},
   {'HEXISTS', side, 'field'},

@@ -25,6 +25,7 @@ from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 
 STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
+INDEX = "{korvet:orders:1}:index"
 
 
 @pytest.fixture
@@ -66,6 +67,20 @@ def test_a_round_takes_in_foreign_entries_that_no_offset_can_name(
     entries = raw_redis.xrange(STREAM)
     assert [fields[b"value"] for _, fields in entries] == [b"v1", b"v5000", b"v6000"]
     assert all(int(entry_id.split(b"-")[1]) < 1024 for entry_id, _ in entries)
+
+
+def test_a_round_makes_an_index_anew(keeper: Keeper, raw_redis: Any) -> None:
+    now_ms = int(time.time() * 1000)
+    for n in range(5000):
+        raw_redis.xadd(STREAM, {"value": "v"}, id=f"{now_ms + n}-0")
+    assert keeper.lease.renew()
+    keeper.round()
+    first = (f"4096:{4096 * 6}:{now_ms + 4095}:{now_ms + 4095}".encode(), ((now_ms + 4095) << 10) + 1.0)
+    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [first]
+    raw_redis.delete(INDEX)
+    keeper.round()
+    last = (f"5000:30000:{now_ms + 4999}:{now_ms + 4999}".encode(), ((now_ms + 4999) << 10) + 1.0)
+    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [first, last]
 
 
 def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Settings, raw_redis: Any) -> None:

@@ -16,6 +16,7 @@ from korvet.server.keeper_tasks.compaction import CompactLogs
 from korvet.server.keeper_tasks.context import CheckLease, Context
 from korvet.server.keeper_tasks.expire_producers import expire_producers
 from korvet.server.keeper_tasks.figures import Figures
+from korvet.server.keeper_tasks.reindex import reindex
 from korvet.server.keeper_tasks.renumber import renumber
 from korvet.server.keeper_tasks.retention import EnforceRetention
 
@@ -37,6 +38,7 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
     tasks: tuple[Task, ...] = (
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
+        Task("reindex", reindex, check_ms),
         Task("retention", EnforceRetention(), check_ms),
     )
     if settings.log_cleaner_enable:

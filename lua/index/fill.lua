@@ -1,0 +1,65 @@
+#!lua flags=allow-oom
+-- Puts rows of the sparse index, made from what lies in the log, in the place of those that are there. One bounded step.
+-- KEYS     state, index
+-- ARGV     topic id, the compacted part's stream and end as they were when the rows were made ("" where they were not),
+--          the log's start then, offset behind which rows are replaced, offset up to which, "last" where no step follows
+--          else "", records and bytes that lie below the log's start, records and bytes by which the state counts too few;
+--          then for each row its offset and the member
+-- Returns  1; 0 where the log was compacted meanwhile: nothing is done
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
+--
+-- Rows behind those that are filled in were written by appends meanwhile, and stay. Only where the state counted too few
+-- do they go as well, being wrong: then the keeper makes all of them anew in its next turn.
+-- allow-oom: a log must be trimmed where memory is full, and that goes by the index.
+
+local state, index = KEYS[1], KEYS[2]
+local topic_id, clean, clean_end, known_start = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local behind, last_offset, is_last = ARGV[5], ARGV[6], ARGV[7] == 'last'
+local start_records, start_bytes, more_records, more_bytes = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local first_row = 12
+
+local held = redis.call('HMGET', state, 'topic', 'start', 'clean', 'clean_end', 'max_timestamp', 'interval')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
+end
+local start = tonumber(held[2])
+if not (start and tonumber(held[5])) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+if (held[3] or '') ~= clean or (held[4] or '') ~= clean_end then
+  return 0
+end
+
+if redis.call('TYPE', index).ok ~= 'zset' then
+  redis.call('UNLINK', index)
+end
+redis.call('ZREMRANGEBYSCORE', index, '(' .. behind, last_offset)
+local largest = held[5]
+for at = first_row, #ARGV, 2 do
+  -- The start may have moved on: the rows below it are of no use any more.
+  if tonumber(ARGV[at]) >= start then
+    redis.call('ZADD', index, ARGV[at], ARGV[at + 1])
+    local row_largest = string.match(ARGV[at + 1], '^%d+:%d+:(%-?%d+):')
+    if tonumber(row_largest) > tonumber(largest) then
+      largest = row_largest
+    end
+  end
+end
+redis.call('HSET', state, 'max_timestamp', largest)
+if not is_last then
+  return 1
+end
+if held[2] == known_start then
+  redis.call('HSET', state, 'start_records', start_records, 'start_bytes', start_bytes)
+end
+if more_records ~= '0' or more_bytes ~= '0' then
+  redis.call('HINCRBY', state, 'records', more_records)
+  redis.call('HINCRBY', state, 'bytes', more_bytes)
+  redis.call('ZREMRANGEBYSCORE', index, '(' .. last_offset, '+inf')
+  redis.call('HSET', state, 'interval', largest)
+end
+if not held[6] then
+  redis.call('HSET', state, 'interval', largest)
+end
+redis.call('HDEL', state, 'reindex')
+return 1

@@ -1,0 +1,68 @@
+#!lua flags=allow-oom
+-- Forgets timestamps of records that have left the log: makes the largest timestamps of the index those of its intervals
+-- from the log's start on. One bounded step.
+-- KEYS     state, index
+-- ARGV     topic id, most rows, offset of the first row above the start (-1: nothing is known of it), the largest
+--          timestamp from the start up to it
+-- Returns  {rows changed, 1 if another step is needed else 0}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
+--
+-- Rows that were changed and rows that are to be still rise together: what is left is too large, never too small. Where
+-- the steps have come to stands in the field `rebase` of the state, so that one that never came is found.
+-- allow-oom: a row is replaced by one that is no longer.
+
+local state, index = KEYS[1], KEYS[2]
+local topic_id, limit, first_row, first_interval = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+-- @include shared/index_rows
+
+local held = redis.call('HMGET', state, 'topic', 'start', 'interval', 'rebase')
+if held[1] ~= topic_id then
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
+end
+local start, interval, reached = tonumber(held[2]), held[3] or '-1', tonumber(held[4] or '-1')
+if not (start and tonumber(interval) and reached) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
+end
+
+local function later(one, other)
+  return tonumber(other) > tonumber(one) and other or one
+end
+
+local largest
+if reached > start then
+  local row = rows_of(redis.call('ZRANGEBYSCORE', index, held[4], held[4], 'WITHSCORES'))
+  largest = row and row[1] and row[1].largest_text
+end
+local from = largest and held[4] or string.format('%d', start)
+local answer = redis.call('ZRANGEBYSCORE', index, '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
+local rows = rows_of(answer)
+if not rows then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
+end
+
+local changed = 0
+for at, row in ipairs(rows) do
+  local offset = string.format('%d', row.offset)
+  local row_interval = row.interval_text
+  if offset == first_row and tonumber(first_interval) < row.interval then
+    row_interval = first_interval
+  end
+  largest = largest and later(largest, row_interval) or row_interval
+  if largest == row.largest_text and row_interval == row.interval_text then
+    -- From here on every row follows from this one.
+    redis.call('HDEL', state, 'rebase')
+    return {changed, 0}
+  end
+  redis.call('ZREM', index, answer[2 * at - 1])
+  redis.call('ZADD', index, offset,
+    string.format('%d:%d:%s:%s', row.records, row.bytes, largest, row_interval))
+  changed, from = changed + 1, offset
+end
+if #rows == limit then
+  redis.call('HSET', state, 'rebase', from)
+  return {changed, 1}
+end
+redis.call('HDEL', state, 'rebase')
+redis.call('HSET', state, 'max_timestamp', largest and later(largest, interval) or interval)
+return {changed, 0}

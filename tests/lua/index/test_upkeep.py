@@ -1,0 +1,109 @@
+"""lua/index against a real server: what the scripts refuse, how they step, and that they need no memory to be left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import CLEAN, INDEX, STATE, STREAM, TOPIC_ID, Log, run
+
+FILL_HEAD = ("", "", "0", "0", "999", "last", "3", "30", "0", "0")
+
+
+@pytest.fixture
+def log(raw_redis: Any) -> Log:
+    made = Log(raw_redis)
+    made.appended("a", "b")
+    return made
+
+
+def fill(log: Log, *rows: Any, topic_id: str = TOPIC_ID, head: tuple[str, ...] = FILL_HEAD) -> int:
+    return int(run(log.client, "index/fill", (STATE, INDEX), [topic_id, *head, *rows]))
+
+
+def rebase(log: Log, topic_id: str = TOPIC_ID, limit: int = 100) -> list[int]:
+    reply: list[int] = run(log.client, "index/rebase", (STATE, INDEX), [topic_id, limit, -1, -1])
+    return reply
+
+
+def find(log: Log, topic_id: str = TOPIC_ID) -> list[bytes]:
+    reply: list[bytes] = run(log.client, "index/find", (STATE, INDEX), [topic_id, 0, 5, -1, 100, 8])
+    return reply
+
+
+def count(log: Log, topic_id: str = TOPIC_ID) -> list[Any]:
+    reply: list[Any] = run(log.client, "index/count", (STATE, INDEX, STREAM, *CLEAN), [topic_id, 10, -1, 100])
+    return reply
+
+
+@pytest.mark.parametrize("script", [fill, rebase, find, count])
+def test_another_incarnation_is_fenced(log: Log, script: Any) -> None:
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+        script(log, topic_id="another")
+    assert log.snapshot() == before
+
+
+@pytest.mark.parametrize("script", [fill, rebase, find, count])
+def test_a_malformed_state_is_named(log: Log, script: Any) -> None:
+    log.client.hset(STATE, "start", "x")
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
+        script(log)
+    assert log.snapshot() == before
+
+
+@pytest.mark.parametrize("script", [rebase, find, count])
+def test_a_malformed_row_is_named(log: Log, script: Any) -> None:
+    log.client.zadd(INDEX, {"garbage": log.next()})
+    before = log.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:index is malformed"):
+        script(log)
+    assert log.snapshot() == before
+
+
+def test_rows_are_replaced_between_two_offsets_only(log: Log) -> None:
+    log.client.zadd(INDEX, {"1:1:1:1": 10, "2:2:2:2": 20, "3:3:3:3": 30, "4:4:4:4": 40})
+    head = ("", "", "0", "10", "30", "", "0", "0", "0", "0")
+    assert fill(log, 15, "7:7:7:7", 30, "8:8:8:8", head=head) == 1
+    rows = [(b"1:1:1:1", 10.0), (b"7:7:7:7", 15.0), (b"8:8:8:8", 30.0), (b"4:4:4:4", 40.0)]
+    assert log.client.zrange(INDEX, 0, -1, withscores=True) == rows
+    state = log.state()
+    assert state["max_timestamp"] == "8"
+    assert "start_records" not in state
+
+
+def test_rows_of_a_log_that_was_compacted_meanwhile_are_not_written(log: Log) -> None:
+    log.client.hset(STATE, "clean", "1")
+    before = log.snapshot()
+    assert fill(log, 15, "7:7:7:7") == 0
+    assert log.snapshot() == before
+
+
+def test_old_timestamps_are_forgotten_in_steps_that_may_end_at_any_row(log: Log) -> None:
+    rows = {f"{n}:{n}:999:{n % 7}": 10 * n for n in range(1, 30)}
+    log.client.zadd(INDEX, rows)
+    log.client.hset(STATE, mapping={"max_timestamp": "999", "interval": "3", "start": "50"})
+    steps = [rebase(log, limit=10)]
+    while steps[-1][1]:
+        assert log.state()["rebase"] == str(50 + 100 * len(steps))
+        steps.append(rebase(log, limit=10))
+    assert [changed for changed, _ in steps] == [10, 10, 4]
+    members = [member.decode().split(":") for member, _ in log.client.zrange(INDEX, 0, -1, withscores=True)]
+    assert [int(each[2]) for each in members] == [999] * 5 + [6] * 24
+    assert log.state()["max_timestamp"] == "6"
+    assert "rebase" not in log.state()
+    assert rebase(log) == [0, 0]
+
+
+def test_an_index_is_mended_where_memory_is_full(log: Log) -> None:
+    log.client.config_set("maxmemory", 1)
+    try:
+        assert fill(log, log.next(), "2:20:5:5") == 1
+        assert rebase(log) == [0, 0]
+        assert find(log)[:2] == [b"0", str(log.next()).encode()]
+        assert count(log) == [2, b"-1"]
+    finally:
+        log.client.config_set("maxmemory", 0)
