@@ -251,7 +251,10 @@ class _Passing:
         for entries in self._steps(begin):
             for entry in entries:
                 for record in entry.records:
-                    if record.key is not None and not keys.put(record.key, record.offset):
+                    # A batch in which the log starts holds some below, which nobody sees and no slot is meant for.
+                    if record.key is None or record.offset < begin:
+                        continue
+                    if not keys.put(record.key, record.offset):
                         passed = bisect_right(row_offsets, record.offset)
                         if not passed:
                             message = (
@@ -306,17 +309,20 @@ class _Passing:
         return fields
 
     def _stays(self, record: Keyed, keys: KeyMap) -> bool:
-        if record.offset == self._pass.end - 1:
-            # Whoever reads up to the high watermark must get there, and there is nothing behind.
-            return True
-        if record.key is None:
-            self._unkeyed += 1
+        if record.offset < self._pass.start:
+            # The log starts within its batch, so nobody sees it; that it goes is no work of compaction.
+            self._seen -= 1
             return False
+        # Whoever reads up to the high watermark must get there, and there is nothing behind.
+        is_last = record.offset == self._pass.end - 1
+        if record.key is None:
+            self._unkeyed += not is_last
+            return is_last
         if keys.latest(record.key) > record.offset:
             return False
         if record.is_tombstone:
             if record.offset < self._pass.dirty_start:
-                return not self._tombstones.is_due(record.offset)
+                return is_last or not self._tombstones.is_due(record.offset)
             self._new_tombstones = True
         return True
 

@@ -9,6 +9,7 @@ import pytest
 from korvet.domain import compaction_plan
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, BatchHeader
+from korvet.storage.trim_store import Trim, TrimStore
 from tests.domain.compacting import TOPIC, CompactedLog, Held
 from tests.domain.support import Domain
 from tests.support import batches
@@ -178,6 +179,25 @@ def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
     log.compacted()
     [after] = log.logs.bounds([log.partition])
     assert after == before
+
+
+def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:
+    log.append(*((b"key-%d" % n, b"old") for n in range(500)))
+    start = log.model[-1].offset
+    TrimStore(log.here.redis).trim([Trim(log.partition, start, start)])
+    log.model = log.model[-1:]
+    log.append((b"key-499", b"new"))
+    done = log.compacted()
+    assert log.read(start) == log.expected(done.clean_end)
+    assert (done.kept, done.removed) == (1, 1)
+
+
+def test_a_tombstone_that_was_the_last_record_stays_as_long_as_others(log: CompactedLog) -> None:
+    log.append((b"a", b"1"), (b"a", None))
+    log.compacted()
+    log.append((b"b", b"1"))
+    log.compacted()
+    assert [(held.key, held.value) for held in log.read()] == [(b"a", None), (b"b", b"1")]
 
 
 def test_a_fetch_in_an_emptied_range_gets_what_comes_next_or_waits_at_the_end(log: CompactedLog) -> None:
