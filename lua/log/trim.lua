@@ -23,7 +23,8 @@ local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local rows_max = 64 -- index rows of one step
 local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records')
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records',
+  'clean_end')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
@@ -59,8 +60,8 @@ if moves then
   elseif below then
     records, start_bytes = below.records, below.bytes
   end
-  if bits < 0 then
-    records = start -- dense: the offset is the count
+  if bits < 0 and start >= (tonumber(held[8] or '0') or 0) then
+    records = start -- dense: the offset is the count, but where records were compacted away
   end
   left = math.max(records - start_records, 0)
   redis.call('HSET', state, 'start', score, 'start_records', string.format('%d', start_records + left))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from korvet.domain import compaction_plan
+from korvet.domain import compaction_plan, compaction_rows
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, BatchHeader
-from korvet.storage.trim_store import Trim, TrimStore
+from korvet.storage.trim_store import Trim, Trimmed, TrimStore
 from tests.domain.compacting import TOPIC, CompactedLog, Held
 from tests.domain.support import Domain
 from tests.support import batches
@@ -171,6 +171,23 @@ def test_sizes_count_what_is_left(log: CompactedLog) -> None:
     entries = log.raw.xrange(log.partition.clean[log.field("clean")])
     stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
     assert log.field("bytes") - log.field("start_bytes") == stored
+
+
+def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
+    log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_rows, "_RECORDS_PER_ROW", 5)
+    log.fill(20, keys=1000)
+    log.fill(20, keys=1)
+    log.compacted()
+    trims = TrimStore(log.here.redis)
+    for held in log.model[::7]:
+        [trimmed] = trims.trim([Trim(log.partition, held.offset)])
+        assert isinstance(trimmed, Trimmed)
+        written = log.field("next" if log.partition.format == "batch" else "records")
+        left = log.read(held.offset)
+        assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
+        assert log.field("bytes") - log.field("start_bytes") >= len(left)
 
 
 def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
