@@ -83,7 +83,9 @@ class IndexMender:
                 making.add(weight)
             making.end_part(part.behind)
         below_records, below_bytes = totals.records - making.records, totals.bytes - making.bytes
-        if partition.format == "batch":
+        # In format `batch` offsets count records, unless compaction has taken some away.
+        is_dense = partition.format == "batch" and totals.start >= _clean_end(look)
+        if is_dense:
             below_records = totals.start
         more_records, more_bytes = max(-below_records, 0), max(-below_bytes, 0)
         below_records, below_bytes = max(below_records, 0), max(below_bytes, 0)
@@ -92,7 +94,13 @@ class IndexMender:
         made = 0
         while made < len(making.rows):
             check_turn()
-            some = [_above(row, partition, below_records, below_bytes) for row in islice(rows, ROWS_PER_STEP)]
+            some = [
+                row._replace(
+                    records=row.offset if is_dense else row.records + below_records,
+                    bytes=row.bytes + below_bytes,
+                )
+                for row in islice(rows, ROWS_PER_STEP)
+            ]
             made += len(some)
             fill = Fill(
                 rows=some,
@@ -171,17 +179,15 @@ class _Making:
         self._records_at_row, self._bytes_at_row = self.records, self.bytes
 
 
-def _above(row: Row, partition: Partition, records: int, size: int) -> Row:
-    """Return a row that counts what lies below the log's start too."""
-    return row._replace(
-        records=row.offset if partition.format == "batch" else row.records + records, bytes=row.bytes + size
-    )
+def _clean_end(look: IndexLook) -> int:
+    """Return the offset below which the log lies in a clean stream."""
+    return int(look.clean_end or 0) if look.clean is not None else 0
 
 
 def _parts(partition: Partition, look: IndexLook, behind: int | None = None) -> list[Part]:
     """Return where the log lies, up to `behind`, or to its end."""
     first, end = look.totals.start, look.totals.end if behind is None else behind
-    clean_end = int(look.clean_end or 0) if look.clean is not None else 0
+    clean_end = _clean_end(look)
     parts = [Part(partition.stream, max(first, clean_end), max(end, clean_end))]
     if first < clean_end:
         parts.insert(0, Part(partition.clean[int(look.clean or 0)], first, min(clean_end, end)))

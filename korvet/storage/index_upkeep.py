@@ -213,4 +213,4 @@ def _batch_weight(entry: Entry, _bits: int) -> Weight | None:
         return None  # nobody counted it
     header = BatchHeader._make(HEADER.unpack_from(fields[1]))
     behind = int(entry_id.partition(b"-")[0])
-    return Weight(behind, header.last_offset_delta + 1, sum(map(len, fields)), header.max_timestamp)
+    return Weight(behind, header.record_count, sum(map(len, fields)), header.max_timestamp)
