@@ -73,8 +73,9 @@ class Appending:
         """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
         while self._wave:
             self._finish_wave()
-            self._sent_again = self._sent_again or bool(self._waiting)
-            self._begin_wave()
+            if self._waiting:
+                self._sent_again = True
+                self._begin_wave()
         return [self._outcomes[position] for position in range(len(self._appends))]
 
     def _begin_wave(self) -> None:
@@ -83,10 +84,13 @@ class Appending:
         Two batches for one partition go one after the other: were the first told to come again, the second could
         overtake it.
         """
-        first: dict[str, int] = {}
-        for position in self._waiting:
-            first.setdefault(self._appends[position].partition.stream, position)
-        self._wave = {position: self._waiting.pop(position) for position in first.values()}
+        if len(self._waiting) == 1:
+            self._wave, self._waiting = self._waiting, {}
+        else:
+            first: dict[str, int] = {}
+            for position in self._waiting:
+                first.setdefault(self._appends[position].partition.stream, position)
+            self._wave = {position: self._waiting.pop(position) for position in first.values()}
         self._running = self._send()
 
     def _send(self) -> Running | StorageUnavailableError:
