@@ -151,6 +151,25 @@ def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> N
     assert upkeep.mend() is None
 
 
+@pytest.mark.parametrize("foreign", [False, True])
+def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_anew(
+    upkeep: Upkeep, *, foreign: bool
+) -> None:
+    offsets = upkeep.fill(20)
+    upkeep.raw.delete(upkeep.partition.index_key)
+    if foreign and upkeep.bench.format == "record":
+        upkeep.bench.foreign(5000)
+        upkeep.bench.bounds()
+    else:
+        offsets += upkeep.fill(20, first=20)
+    assert upkeep.raw.exists(upkeep.partition.index_key)
+    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
+    mended = upkeep.mend()
+    assert mended is not None
+    assert mended.made >= 3
+    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
+
+
 def test_what_is_appended_meanwhile_keeps_its_rows(upkeep: Upkeep) -> None:
     offsets = upkeep.fill(20)
     upkeep.raw.delete(upkeep.partition.index_key)
