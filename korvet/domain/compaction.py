@@ -345,5 +345,5 @@ class _Passing:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
             yield entries
             offset = entries[-1].next_offset
-            size = sum(len(field) for _, fields in found for field in fields)
+            size = sum([sum(map(len, fields)) for _, fields in found])
             count = max(1, min(_STEP_ENTRIES_MAX, _STEP_BYTES * len(found) // max(size, 1)))

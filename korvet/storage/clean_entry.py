@@ -14,7 +14,7 @@ from korvet.errors import KafkaError
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.storage.batch_entry import StoredBatch, batch_args, read_batches
-from korvet.storage.entry import OFFSETS_END, AtRest, Entry, timestamp_of
+from korvet.storage.entry import OFFSETS_END, SAFE_DIGITS, AtRest, Entry, timestamp_of
 
 Buffer = bytes | memoryview
 
@@ -41,18 +41,15 @@ class RecordEntry:
         """Raise ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE."""
         self.entry_id, self._fields = entry
         ms, _, sequence = self.entry_id.partition(b"-")
-        key: bytes | None = None
-        timestamp: int | None = None
-        is_tombstone = True
-        for name, content in zip(self._fields[::2], self._fields[1::2], strict=True):
-            if name == b"key" and key is None:
-                key = content
-            elif name == b"value":
-                is_tombstone = False
-            elif name == b"timestamp" and timestamp is None:
-                timestamp = timestamp_of(content)
         offset = (int(ms) << bits) + int(sequence)
-        self.records = [Keyed(offset, int(ms) if timestamp is None else timestamp, key, is_tombstone)]
+        # The fields of nearly every record with a key, in the order in which they are written.
+        match self._fields:
+            case [b"key", key, b"value", _, b"timestamp", stamp, *_] if (
+                stamp.isdigit() and len(stamp) <= SAFE_DIGITS
+            ):
+                self.records = [Keyed(offset, int(stamp), key, is_tombstone=False)]
+            case fields:
+                self.records = [_keyed(offset, int(ms), fields)]
 
     @property
     def next_offset(self) -> int:
@@ -62,6 +59,20 @@ class RecordEntry:
     def without(self, keep: Sequence[bool], at_rest: AtRest) -> Sequence[Buffer] | None:  # noqa: ARG002 - as BatchEntry's
         """Return the fields of the entry with those of its records that `keep` says, None where that is none."""
         return self._fields if keep[0] else None
+
+
+def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> Keyed:
+    key: bytes | None = None
+    timestamp: int | None = None
+    is_tombstone = True
+    for name, content in zip(fields[::2], fields[1::2], strict=True):
+        if name == b"key" and key is None:
+            key = content
+        elif name == b"value":
+            is_tombstone = False
+        elif name == b"timestamp" and timestamp is None:
+            timestamp = timestamp_of(content)
+    return Keyed(offset, added_ms if timestamp is None else timestamp, key, is_tombstone)
 
 
 class BatchEntry:

@@ -50,8 +50,8 @@ def value_of(number: int) -> bytes:
     return random.Random(number % 1000).randbytes(VALUE_BYTES // 2).hex().encode()
 
 
-def batch(count: int, *, headers: bool = False) -> bytes:
-    """Return a batch of records with a key of 8 and a value of 100 bytes."""
+def batch(count: int, *, headers: bool = False, first_key: int = 0) -> bytes:
+    """Return a batch of records with a key of 8 and a value of 100 bytes; keys count up from `first_key`."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -63,7 +63,9 @@ def batch(count: int, *, headers: bool = False) -> bytes:
     )
     given = [("h", b"1")] if headers else []
     for n in range(count):
-        builder.append(n, timestamp=TIMESTAMP, key=b"%08d" % n, value=value_of(n), headers=given)
+        builder.append(
+            n, timestamp=TIMESTAMP, key=b"%08d" % (first_key + n), value=value_of(n), headers=given
+        )
     return bytes(builder.build())
 
 
@@ -80,9 +82,9 @@ class Log:
         self.store = LogStore(redis, reads or redis, keys)
         self.partition = self.store.partition("t", 0, "id", BITS, self.format)
 
-    def append_of(self, count: int) -> Append | AppendBatch:
+    def append_of(self, count: int, first_key: int = 0) -> Append | AppendBatch:
         """Return an append of `count` records."""
-        data = batch(count, headers=self.form == "record, mixed")
+        data = batch(count, headers=self.form == "record, mixed", first_key=first_key)
         if self.format == "batch":
             return AppendBatch(
                 partition=self.partition,
@@ -93,6 +95,4 @@ class Log:
                 at_rest=AtRest("lz4" if self.form == "batch, lz4" else "none"),
             )
         records = cast("list[Record]", list(DefaultRecordBatch(data)))
-        return Append(
-            partition=self.partition, records=records, max_timestamp=TIMESTAMP
-        )
+        return Append(partition=self.partition, records=records, max_timestamp=TIMESTAMP)
