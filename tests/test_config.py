@@ -131,7 +131,7 @@ def test_an_unknown_name_cannot_break_the_line() -> None:
     ("variable", "says"),
     [
         ("KORVET_NO_SUCH", "`korvet config` lists all settings"),
-        ("KORVET_BROKER", "did you mean KORVET_BROKER_ID?"),
+        ("KORVET_BROKER", "did you mean KORVET_BROKER_ID or KORVET_BROKER_LEASE_MS?"),
         ("KORVET_NUM_PARTITION", "did you mean KORVET_NUM_PARTITIONS?"),
         ("KORVET_", "`korvet config` lists all settings"),
     ],

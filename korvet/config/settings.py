@@ -75,7 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "./korvet-data"
     )
     workers: Annotated[int, _fixed("Worker processes; 0 is one per core.", most=1024)] = 0
-    broker_id: Annotated[int, _fixed("Number of this broker, its own among all on one Redis.")] = 0
+    broker_id: Annotated[
+        int, _fixed("Number of this broker, its own among all on one Redis; -1 takes a free one.", least=-1)
+    ] = 0
     cluster_id: Annotated[
         str,
         _fixed(
@@ -301,6 +303,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_partitions_max: Annotated[
         int, About("Partitions with figures of their own in /metrics; more are summed by topic.")
     ] = 1_000
+    broker_lease_ms: Annotated[
+        int,
+        About("How long clients are still sent to a broker that went silent, and its id is kept.", least=100),
+    ] = 9_000
     keeper_lease_ms: Annotated[
         int, About("How long a keeper that went silent keeps others from acting.", least=100)
     ] = 10_000

@@ -1,17 +1,29 @@
-"""The cluster as clients are told of it: this broker, its address, the controller.
+"""The cluster as clients are told of it: the live brokers, who leads a partition, keeps a group, is the controller.
 
-Knows one broker; nothing of Redis or sockets. Every broker serves every partition, so a leader is advice for load.
+Knows who was live when this worker last looked, and how work is spread over them; nothing of registering. Every broker
+serves every partition and every group, so a leader, a coordinator or a controller is advice for load: one that has just
+died costs its clients a try, and this broker is always among the live ones, for it is the one that answers.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+
 import msgspec
+
+from korvet.errors import KafkaError
+from korvet.storage.broker_store import BrokerStore, Seen
 
 LEADER_EPOCH = 0
 """Of every partition: leadership does not move, since no broker holds anything (KIP-320 fences by this number)."""
 
+_TOPICS_REMEMBERED = 16_384
 
-class BrokerAddress(msgspec.Struct, frozen=True):
+
+class BrokerAddress(msgspec.Struct, frozen=True, order=True):
     """A live broker: its id, and the host and port that clients are to use."""
 
     broker_id: int
@@ -19,22 +31,84 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     port: int
 
 
-class Cluster(msgspec.Struct, frozen=True):
-    """The cluster: its id and its live brokers, of which the first is the controller."""
+class LiveBrokers:
+    """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
-    cluster_id: str
-    this: BrokerAddress
+    def __init__(self, brokers: Sequence[BrokerAddress], keeper: int | None) -> None:
+        """`keeper` is the broker whose keeper acts, as far as is known."""
+        self.all = tuple(sorted(brokers))
+        self._by_id = {each.broker_id: each for each in self.all}
+        self._ids = tuple(self._by_id)
+        self.controller_id = keeper if keeper in self._by_id else self._ids[0]
+        """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
 
-    @property
-    def brokers(self) -> list[BrokerAddress]:
-        """Every live broker."""
-        return [self.this]
+    def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
+        """Return the broker that clients are to use for each partition: the first live one of its assignment.
 
-    @property
-    def controller_id(self) -> int:
-        """The id of the broker that clients send administration to; any broker would do."""
-        return self.this.broker_id
+        Where that has none, a hash decides: the loss of a broker moves only the partitions that it led.
+        """
+        winners = _winners(self._ids, topic, partitions)
+        if not assignment:
+            return list(winners)
+        assigned = [next((each for each in some if each in self._by_id), None) for some in assignment]
+        assigned += [None] * (partitions - len(assigned))
+        return [
+            winner if chosen is None else chosen for chosen, winner in zip(assigned, winners, strict=False)
+        ]
 
-    def leader(self, _topic: str, _partition: int) -> int:
-        """Return the id of the broker that clients are to use for a partition."""
-        return self.this.broker_id
+    def coordinator(self, group: str) -> BrokerAddress:
+        """Return the broker that the members of a group are to talk to."""
+        return self._by_id[_winner(self._ids, f"group:{group}")]
+
+
+class Cluster:
+    """One worker's view of the cluster: its id, this broker, and who was live when it last looked."""
+
+    def __init__(self, cluster_id: str, this: BrokerAddress, store: BrokerStore) -> None:
+        self.cluster_id = cluster_id
+        self.this = this
+        self.live = LiveBrokers([this], None)
+        self._store = store
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look who is live; what is asked of Redis inside goes there in the same round trip.
+
+        Where Redis is away, or says nothing that can be read, the view stays as it was.
+        """
+        try:
+            looking = self._store.begin_look()
+        except KafkaError:
+            yield
+            return
+        yield
+        with contextlib.suppress(KafkaError):
+            self._see(looking.finish())
+
+    def look(self) -> LiveBrokers:
+        """Look who is live, and return that."""
+        with self.looking():
+            pass
+        return self.live
+
+    def _see(self, seen: Seen) -> None:
+        by_address = {(self.this.host, self.this.port): self.this}
+        # Where two have the same address, the later one has it: the other is what was there before.
+        for each in sorted(seen.brokers, key=lambda broker: broker.started_ms, reverse=True):
+            if each.broker_id != self.this.broker_id:
+                address = BrokerAddress(each.broker_id, each.host, each.port)
+                by_address.setdefault((each.host, each.port), address)
+        self.live = LiveBrokers(list(by_address.values()), seen.keeper)
+
+
+@lru_cache(maxsize=_TOPICS_REMEMBERED)
+def _winners(ids: tuple[int, ...], topic: str, partitions: int) -> tuple[int, ...]:
+    return tuple(_winner(ids, f"partition:{topic}:{index}") for index in range(partitions))
+
+
+def _winner(ids: tuple[int, ...], what: str) -> int:
+    """Return the id whose hash with `what` is the largest (rendezvous hashing): the same in every process."""
+    if len(ids) == 1:
+        return ids[0]
+    text = what.encode()
+    return max(ids, key=lambda each: blake2b(b"%d:%b" % (each, text), digest_size=8).digest())

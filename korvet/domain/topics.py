@@ -11,7 +11,7 @@ import base64
 import fnmatch
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -34,6 +34,8 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
+Assignment = Sequence[Sequence[int]] | None
+"""The brokers that each partition is meant for, by its index; None: any."""
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...]
     overrides: Mapping[str, str]
     config: TopicConfig
+    assignment: Assignment = None
 
     def partition(self, index: int) -> Partition:
         """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
@@ -60,6 +63,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str | None] = {}
+    assignment: Assignment = None
 
 
 def check_name(name: str, reserved_prefix: str) -> None:
@@ -229,7 +233,14 @@ class Topics:
         for entry in topic_config.entries(configs, self._settings):
             if entry.name in topic_config.FIXED_AT_CREATION:
                 configs[entry.name] = entry.value
-        return TopicRow(name=new.name, id=id_text(new_id()), partitions=partitions, configs=configs)
+        assignment = None if new.assignment is None else [list(some) for some in new.assignment]
+        return TopicRow(
+            name=new.name,
+            id=id_text(new_id()),
+            partitions=partitions,
+            configs=configs,
+            assignment=assignment,
+        )
 
     def _format(self, name: str) -> str:
         """Return the broker's format for a topic of that name (storage.format.topics, storage.format)."""
@@ -261,4 +272,5 @@ class Topics:
             ),
             overrides=row.configs,
             config=config,
+            assignment=row.assignment,
         )

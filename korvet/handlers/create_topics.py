@@ -53,26 +53,32 @@ def _create(topic: CreatableTopic, broker: Broker, *, validate_only: bool) -> Cr
 
 
 def _new_topic(topic: CreatableTopic, broker: Broker) -> NewTopic:
-    partitions = topic.num_partitions
+    partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 where there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         _check_assignments(topic.assignments, broker)
         partitions = len(topic.assignments)
+        by_index = sorted(topic.assignments, key=lambda each: each.partition_index)
+        assignment = tuple(tuple(each.broker_ids) for each in by_index)
     configs: dict[str, str | None] = {}
     for config in topic.configs:
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is given twice")
         configs[config.name] = config.value
     return NewTopic(
-        name=topic.name, partitions=partitions, replication_factor=topic.replication_factor, configs=configs
+        name=topic.name,
+        partitions=partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+        assignment=assignment,
     )
 
 
 def _check_assignments(assignments: list[CreatableReplicaAssignment], broker: Broker) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT unless partitions are 0, 1, 2, ... on brokers that exist, each named once."""
-    brokers = {each.broker_id for each in broker.cluster.brokers}
+    brokers = {each.broker_id for each in broker.cluster.look().all}
     if sorted(each.partition_index for each in assignments) != list(range(len(assignments))):
         message = "The partitions of the assignments are not 0, 1, 2, ..."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

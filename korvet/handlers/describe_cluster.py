@@ -25,13 +25,13 @@ def handle(request: DescribeClusterRequest, _caller: Caller, broker: Broker) -> 
     if request.endpoint_type != ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    cluster = broker.cluster
+    live = broker.cluster.look()
     return DescribeClusterResponse(
-        cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller_id,
+        cluster_id=broker.cluster.cluster_id,
+        controller_id=live.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
-            for each in cluster.brokers
+            for each in live.all
         ],
     )
 

@@ -1,10 +1,12 @@
-"""FindCoordinator (key 10), versions 0-6: which broker keeps a group. Any does, so it is this one.
+"""FindCoordinator (key 10), versions 0-6: which broker keeps a group. Any can, so it is advice that spreads the load.
 
 Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not supported: their
 keys get INVALID_REQUEST, which ends such a client at once, with the reason, instead of leaving it to retry.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from korvet.domain.cluster import BrokerAddress
 from korvet.errors import ErrorCode, KafkaError
@@ -23,17 +25,16 @@ NOWHERE = BrokerAddress(-1, "", -1)
 
 
 def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> FindCoordinatorResponse:
-    """Answer each key with this broker."""
-    code, message, address = ErrorCode.NONE, None, broker.cluster.this
+    """Answer each key with a live broker, always the same one as long as that lives."""
     if request.key_type != GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
-        code, address = ErrorCode.INVALID_REQUEST, NOWHERE
-    return _response(request, caller, code, message, address)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    return _response(request, caller, ErrorCode.NONE, None, broker.cluster.look().coordinator)
 
 
 def refuse(request: FindCoordinatorRequest, caller: Caller, error: KafkaError) -> FindCoordinatorResponse:
     """Answer every key with the error."""
-    return _response(request, caller, error.code, error.message or None, NOWHERE)
+    return _response(request, caller, error.code, error.message or None, lambda _key: NOWHERE)
 
 
 def _response(
@@ -41,9 +42,10 @@ def _response(
     caller: Caller,
     code: ErrorCode,
     message: str | None,
-    address: BrokerAddress,
+    address_of: Callable[[str], BrokerAddress],
 ) -> FindCoordinatorResponse:
     if caller.version < BATCH_VERSION_FIRST:
+        address = address_of(request.key)
         return FindCoordinatorResponse(
             error_code=code,
             error_message=message,
@@ -51,8 +53,10 @@ def _response(
             host=address.host,
             port=address.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[
+    coordinators = []
+    for key in request.coordinator_keys:
+        address = address_of(key)
+        coordinators.append(
             Coordinator(
                 key=key,
                 node_id=address.broker_id,
@@ -61,6 +65,5 @@ def _response(
                 error_code=code,
                 error_message=message,
             )
-            for key in request.coordinator_keys
-        ]
-    )
+        )
+    return FindCoordinatorResponse(coordinators=coordinators)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from korvet.domain.cluster import LEADER_EPOCH, Cluster
+from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers
 from korvet.domain.topics import NewTopic, Topic, check_name
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.handler import Broker, Caller
@@ -28,18 +28,19 @@ TOPIC_ID_VERSION_FIRST = 12
 
 def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
+    # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
+    live = _look_again(broker)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, broker.cluster) for topic in _all(broker)]
+        topics = [_described(topic, live) for topic in broker.topics.cached()]
     else:
-        topics = _asked(request, caller, broker)
-    cluster = broker.cluster
+        topics = _asked(request, caller, broker, live)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
-            for each in cluster.brokers
+            for each in live.all
         ],
-        cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller_id,
+        cluster_id=broker.cluster.cluster_id,
+        controller_id=live.controller_id,
         topics=topics,
     )
 
@@ -51,21 +52,17 @@ def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> Meta
     return MetadataResponse(topics=topics, error_code=error.code)
 
 
-def _all(broker: Broker) -> list[Topic]:
-    _look_again(broker)
-    return broker.topics.cached()
-
-
-def _look_again(broker: Broker) -> None:
+def _look_again(broker: Broker) -> LiveBrokers:
     # Without Redis what this worker knows is better than nothing: clients find the brokers and wait with them.
-    with contextlib.suppress(StorageUnavailableError):
+    with broker.cluster.looking(), contextlib.suppress(StorageUnavailableError):
         broker.topics.refresh()
+    return broker.cluster.live
 
 
-def _asked(request: MetadataRequest, caller: Caller, broker: Broker) -> list[MetadataResponseTopic]:
+def _asked(
+    request: MetadataRequest, caller: Caller, broker: Broker, live: LiveBrokers
+) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
-    # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
-    _look_again(broker)
     for topic in request.topics or ():
         if (topic.name is None or topic.topic_id != ZERO_UUID) and caller.version < TOPIC_ID_VERSION_FIRST:
             message = f"Topic IDs are not supported in requests for version {caller.version}"
@@ -78,7 +75,7 @@ def _asked(request: MetadataRequest, caller: Caller, broker: Broker) -> list[Met
         except KafkaError as error:
             answers[key] = _failed(topic.name, topic.topic_id, error)
         else:
-            answers[key] = _described(found, broker.cluster)
+            answers[key] = _described(found, live)
     return list(answers.values())
 
 
@@ -100,19 +97,18 @@ def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> T
         return broker.topics.find(asked.name)  # another client was faster
 
 
-def _described(topic: Topic, cluster: Cluster) -> MetadataResponseTopic:
-    partitions = []
-    for index in range(len(topic.partitions)):
-        leader = cluster.leader(topic.name, index)
-        partitions.append(
-            MetadataResponsePartition(
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=[leader],
-                isr_nodes=[leader],
-            )
+def _described(topic: Topic, live: LiveBrokers) -> MetadataResponseTopic:
+    leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=[leader],
+            isr_nodes=[leader],
         )
+        for index, leader in enumerate(leaders)
+    ]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
 
 

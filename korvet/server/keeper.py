@@ -1,5 +1,6 @@
 """The keeper process: what has to be done now and then, and by one broker of all that share a Redis.
 
+Beside that it keeps its own broker registered, as every broker's does (registered.py).
 Knows the lease and when a task has its turn; what a task does stands in keeper_tasks. Each task has a greenlet of its
 own, so a long one keeps none of the others waiting, and never runs beside itself. Losing the lease stops a task before
 its next step, so two keepers never work side by side for longer than one step.
@@ -22,7 +23,8 @@ from korvet.server import figures_file, keeper_tasks, metrics
 from korvet.server.keeper_tasks import Task
 from korvet.server.keeper_tasks.context import Context
 from korvet.server.lease import Lease, LeaseLostError
-from korvet.server.slot import ChildSlot
+from korvet.server.registered import Registered
+from korvet.server.slot import KeeperSlot
 
 _log = logs.Log(__name__)
 
@@ -35,7 +37,7 @@ class Keeper:
     def __init__(self, settings: Settings, figures_directory: Path | None = None) -> None:
         """`figures_directory` is where ops looks for figures of the logs; None: nobody asks for them."""
         self.context = Context(settings)
-        self.lease = Lease(self.context.keeper_store, settings.keeper_lease_ms)
+        self.lease = Lease(self.context.keeper_store, settings.broker_id, settings.keeper_lease_ms)
         self._tasks = keeper_tasks.every(settings, figures_directory)
         self._figures_directory = figures_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
@@ -86,17 +88,17 @@ class Keeper:
             self._turn(task)
 
 
-def main(settings: Settings, slot: ChildSlot, figures_directory: Path | None) -> None:
-    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
-
-    `figures_directory` as Keeper takes it.
-    """
+def main(settings: Settings, slot: KeeperSlot) -> None:
+    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it."""
     stop = Event()
     gevent.signal_handler(signal.SIGTERM, stop.set)
     gevent.spawn(_stop_with_supervisor, slot.life_fd, stop)
-    keeper = Keeper(settings, figures_directory)
+    registered = Registered(settings, slot.advertised, slot.incarnation)
+    registering = gevent.spawn(registered.run, stop, lambda: slot.scoreboard.draining)
+    keeper = Keeper(settings, slot.figures)
     slot.ready()
     keeper.run(stop)
+    registering.join()
 
 
 def _stop_with_supervisor(life_fd: int, stop: Event) -> None:

@@ -23,13 +23,20 @@ class LeaseLostError(Exception):
 class Lease:
     """This process's claim to be the acting keeper."""
 
-    def __init__(self, store: KeeperStore, ttl_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: KeeperStore,
+        broker_id: int,
+        ttl_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.token: int | None = None
         """The fencing token of the present holding, None while there is none."""
         self._store = store
         self._ttl_ms = ttl_ms
         self._clock = clock
-        self._holder = uuid.uuid4().hex
+        # Whoever reads the lease sees whose keeper acts; two keepers of one broker are told apart all the same.
+        self._holder = f"{broker_id}:{uuid.uuid4().hex}"
         self._until = 0.0
 
     def renew(self) -> bool:

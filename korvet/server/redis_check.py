@@ -18,13 +18,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
-from korvet.config import Settings
-from korvet.errors import ConfigError
+from korvet.config import Address, Settings
+from korvet.errors import ConfigError, ErrorCode
 from korvet.storage import redis_url, scripts
 from korvet.storage.keys import Keys
 
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
+_REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
 
 
@@ -105,6 +106,25 @@ def prepare(settings: Settings) -> Settings:
     if not isinstance(stored, bytes) or not stored:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
     return msgspec.structs.replace(settings, cluster_id=stored.decode(errors="replace"))
+
+
+def register(settings: Settings, advertised: Address, incarnation: str, *, own: bool) -> int:
+    """Register this broker and return its id, with broker.id -1 a free one.
+
+    `own`: no other broker can have the id of the settings, only an earlier start of this one. Raises ConfigError where
+    a live broker has it.
+    """
+    key = Keys(settings.namespace).brokers
+    asked = (settings.broker_id, advertised.host, advertised.port, incarnation, settings.broker_lease_ms)
+    with _connected(settings) as client:
+        untyped: Any = client
+        try:
+            return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked, "own" if own else "ask"))
+        except redis.ResponseError as error:
+            name, _, problem = one_line(error).partition(" ")
+            if name != ErrorCode.DUPLICATE_BROKER_REGISTRATION.name:
+                raise
+            raise ConfigError(f"{problem}: give each broker an id of its own (-1 takes a free one)") from None
 
 
 def _try_permissions(client: redis.Redis, keys: Keys) -> None:

@@ -60,3 +60,30 @@ class WorkerSlot(ChildSlot):
         return cls(
             slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised, data
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperSlot(ChildSlot):
+    """The keeper's place.
+
+    `advertised` is what clients are told, `incarnation` tells this start of the broker from every other, and `figures`
+    is the directory where ops looks for figures of the logs, None where nobody asks for them.
+    """
+
+    advertised: Address
+    incarnation: str
+    figures: Path | None
+
+    @classmethod
+    def of(cls, slot: ChildSlot, advertised: Address, incarnation: str, figures: Path | None) -> Self:
+        """Return the keeper's form of `slot`."""
+        return cls(
+            slot.index,
+            slot.name,
+            slot.scoreboard,
+            slot.life_fd,
+            slot.note_fd,
+            advertised,
+            incarnation,
+            figures,
+        )

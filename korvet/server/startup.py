@@ -1,8 +1,8 @@
 """Everything that is there before the first fork, in the order in which `korvet serve` starts.
 
-Knows the order: ports, embedded server, check of Redis, scripts and codecs. Nothing of children. The ports come first
-because a refused one is to leave no data directory behind. Whatever fails is a ConfigError, and what was begun is
-undone by the ExitStack that the caller closes.
+Knows the order: ports, embedded server, check of Redis, scripts, codecs, registration. Nothing of children. The ports
+come first because a refused one is to leave no data directory behind. Whatever fails is a ConfigError, and what was
+begun is undone by the ExitStack that the caller closes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +33,22 @@ _OPS_BACKLOG = 64
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """What the children stand on. `resolved` are settings whose values were found, not given."""
+    """What the children stand on.
 
-    resolved: dict[str, str]
+    `resolved` are settings whose values were found, not given; `incarnation` tells this start from every other.
+    """
+
+    resolved: dict[str, str | int]
     embedded: EmbeddedServer | None
     facts: ServerFacts
     data: str
     listen: Address
     ops_listener: socket.socket | None
     metrics_directory: Path
+    incarnation: str
 
     def settle(self, settings: Settings) -> Settings:
-        """Return `settings` as children get them: the embedded server's URL, the cluster's id."""
+        """Return `settings` as children get them: the embedded server's URL, the cluster's id, the broker's."""
         return msgspec.structs.replace(settings, **self.resolved)
 
     @property
@@ -58,7 +63,7 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
     # Refused here, before anything is forked, where the address that clients would be told is none.
-    ports.advertised(settings.advertised, reservation.address)
+    advertised = ports.advertised(settings.advertised, reservation.address)
     ops_listener = None
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
@@ -78,14 +83,20 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     if ops_listener is not None:
         # Not before: a probe is to be refused while the data loads, not to wait.
         ops_listener.listen(_OPS_BACKLOG)
+    # Last, for from here on clients of other brokers may be sent here. Whoever holds the data directory is alone there.
+    incarnation = uuid.uuid4().hex
+    broker_id = redis_check.register(settings, advertised, incarnation, own=embedded is not None)
+    settings = msgspec.structs.replace(settings, broker_id=broker_id)
     resolved = {
-        name: str(getattr(settings, name))
-        for name in ("redis_url", "cluster_id")
+        name: getattr(settings, name)
+        for name in ("redis_url", "cluster_id", "broker_id")
         if getattr(settings, name) != getattr(given, name)
     }
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    return Foundation(resolved, embedded, facts, data, reservation.address, ops_listener, metrics_directory)
+    return Foundation(
+        resolved, embedded, facts, data, reservation.address, ops_listener, metrics_directory, incarnation
+    )
 
 
 def worker_count(settings: Settings) -> int:

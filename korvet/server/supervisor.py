@@ -27,7 +27,7 @@ from korvet.server.data_dir import LockedError
 from korvet.server.rollout import Rollout
 from korvet.server.scoreboard import KEEPER_ROW, OPS_ROW, Scoreboard
 from korvet.server.signals import STOPPING, Signals, StoppedError
-from korvet.server.slot import ChildSlot, WorkerSlot
+from korvet.server.slot import ChildSlot, KeeperSlot, WorkerSlot
 
 _log = logs.Log(__name__)
 
@@ -114,7 +114,9 @@ class Supervisor:
 
         # Without ops nobody asks for figures.
         told = self._foundation.ops_listener is not None
-        keeper.main(settings, slot, self._foundation.metrics_directory if told else None)
+        figures = self._foundation.metrics_directory if told else None
+        advertised = ports.advertised(settings.advertised, self._foundation.listen)
+        keeper.main(settings, KeeperSlot.of(slot, advertised, self._foundation.incarnation, figures))
 
     def _run_ops(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child

@@ -41,6 +41,7 @@ from korvet.server.acceptor import Acceptor, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
+from korvet.storage.broker_store import BrokerStore
 from korvet.storage.disk import Disk
 from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
@@ -151,7 +152,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     return Broker(
         settings=settings,
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
-        cluster=Cluster(settings.cluster_id, this),
+        cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,
         appender=Appender(log, settings, topics, grown=growth.crossed),
         fetcher=Fetcher(log, storage.subscriptions),

@@ -18,6 +18,7 @@ class Keys:
     """The names in one namespace; two brokers with the same Redis and namespace are one cluster."""
 
     __slots__ = (
+        "brokers",
         "cluster_id",
         "keeper_fence",
         "keeper_lease",
@@ -43,6 +44,7 @@ class Keys:
         self.producer_ids = f"{namespace}:producer-ids"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
+        self.brokers = f"{namespace}:brokers"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
         # Named as a log and its side keys are: what a user may do with these he may do with those.

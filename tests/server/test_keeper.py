@@ -111,7 +111,7 @@ def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_r
 
 def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:
     now_s = 100.0
-    lease = Lease(KeeperStore(client(settings), Keys("korvet")), 10_000, clock=lambda: now_s)
+    lease = Lease(KeeperStore(client(settings), Keys("korvet")), 3, 10_000, clock=lambda: now_s)
     assert lease.renew()
     token = lease.token
     assert token is not None
@@ -126,7 +126,7 @@ def test_of_two_brokers_one_keeper_acts_and_the_other_takes_over(tmp_path: Path,
     values = (f"redis.url={redis_url}", "keeper.lease.ms=1500")
     with (
         echo_broker(tmp_path / "one", *values, workers=1) as one,
-        echo_broker(tmp_path / "two", *values, workers=1) as two,
+        echo_broker(tmp_path / "two", *values, "broker.id=1", workers=1) as two,
     ):
         processes.wait_until(lambda: "keeper lease held=true token=1" in one.log(), "the first keeper acts")
         assert "held=true" not in two.log()

@@ -1,0 +1,71 @@
+#!lua flags=allow-oom
+-- Registers a broker, or renews its registration: while that runs no other broker gets its id.
+-- KEYS     brokers
+-- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
+--          "own" (who has the id can only be an earlier self) or "ask"
+-- Returns  the broker's id
+-- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id)
+--
+-- A row of the same address is that of an earlier start, and is taken over at once. An id that is free is the one that
+-- this address had before, else the lowest that nobody has had of late. allow-oom: a broker must start where memory
+-- is full, for topics are deleted through it.
+
+local brokers = KEYS[1]
+local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local lease_ms, own = tonumber(ARGV[5]), ARGV[6] == 'own'
+local forgotten_after_ms = 86400000
+
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+-- nil for text that is no row: nobody is live by it.
+local function read(text)
+  local readable, row = pcall(cjson.decode, text)
+  if readable and type(row) == 'table' and type(row['until']) == 'number' then
+    return row
+  end
+end
+
+local function is_here(row)
+  return row.host == host and row.port == port
+end
+
+local function free_id()
+  local all = redis.call('HGETALL', brokers)
+  local before, taken = nil, {}
+  for at = 1, #all, 2 do
+    local row = read(all[at + 1])
+    local number = all[at]:match('^%d+$') and tonumber(all[at])
+    if row and row['until'] + forgotten_after_ms < now_ms then
+      redis.call('HDEL', brokers, all[at])
+    elseif number then
+      taken[number] = true
+      if row and is_here(row) and (not before or number < before) then
+        before = number
+      end
+    end
+  end
+  local lowest = 0
+  while taken[lowest] do
+    lowest = lowest + 1
+  end
+  return before or lowest
+end
+
+if id < 0 then
+  id = free_id()
+end
+local field = string.format('%d', id)
+local text = redis.call('HGET', brokers, field)
+local row = text and read(text)
+local started_ms = now_ms
+if row and row.incarnation == incarnation then
+  started_ms = tonumber(row.started) or now_ms
+elseif row and row['until'] > now_ms and not own and not is_here(row) then
+  return redis.error_reply(string.format('DUPLICATE_BROKER_REGISTRATION broker.id %s is that of a live broker at %s:%s,'
+    .. ' whose registration runs for another %d ms', field, tostring(row.host), tostring(row.port), row['until'] - now_ms))
+end
+redis.call('HSET', brokers, field, cjson.encode({
+  host = host, port = port, incarnation = incarnation, started = started_ms, ['until'] = now_ms + lease_ms,
+}))
+return id

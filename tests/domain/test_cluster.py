@@ -1,0 +1,157 @@
+"""The cluster as one worker sees it: who is live, and how leaders and coordinators are spread over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from korvet.domain.cluster import BrokerAddress, Cluster, LiveBrokers
+from korvet.storage.broker_store import BrokerStore, Registration
+from korvet.storage.keeper_store import KeeperStore
+from korvet.storage.keys import Keys
+from korvet.storage.resp import Redis
+from tests.domain.support import Domain
+
+LEASE_MS = 60_000
+KEYS = Keys("korvet")
+PARTITIONS = 3000
+
+
+def address(broker_id: int) -> BrokerAddress:
+    return BrokerAddress(broker_id, f"broker-{broker_id}.example", 9092)
+
+
+def brokers(*ids: int, keeper: int | None = None) -> LiveBrokers:
+    return LiveBrokers([address(each) for each in ids], keeper)
+
+
+def register(here: Domain, broker_id: int, at: BrokerAddress | None = None) -> None:
+    found = at or address(broker_id)
+    start = Registration(
+        broker_id=broker_id, host=found.host, port=found.port, incarnation=f"start-{broker_id}"
+    )
+    BrokerStore(here.redis, KEYS).register(start, LEASE_MS)
+
+
+@pytest.fixture
+def cluster(here: Domain) -> Cluster:
+    return Cluster("id", address(2), BrokerStore(here.redis, KEYS))
+
+
+def test_a_single_broker_does_everything() -> None:
+    alone = brokers(7)
+    assert alone.controller_id == 7
+    assert alone.leaders("orders", 3, None) == [7, 7, 7]
+    assert alone.coordinator("group") == address(7)
+
+
+def test_partitions_and_groups_are_spread_over_all_brokers() -> None:
+    live = brokers(0, 1, 2)
+    leaders = Counter(live.leaders("orders", PARTITIONS, None))
+    groups = Counter(live.coordinator(f"group-{n}").broker_id for n in range(PARTITIONS))
+    for found in (leaders, groups):
+        assert sorted(found) == [0, 1, 2]
+        assert min(found.values()) > 0.85 * PARTITIONS / 3
+
+
+def test_the_loss_of_a_broker_moves_only_what_it_had() -> None:
+    before, after = brokers(0, 1, 2), brokers(0, 2)
+    pairs = zip(
+        before.leaders("orders", PARTITIONS, None), after.leaders("orders", PARTITIONS, None), strict=True
+    )
+    assert all(was in (1, now) for was, now in pairs)
+    for n in range(PARTITIONS):
+        was = before.coordinator(f"group-{n}").broker_id
+        assert was in (1, after.coordinator(f"group-{n}").broker_id)
+
+
+def test_every_process_spreads_alike() -> None:
+    # Numbers that a hash seeded per process, or an order of arrival, would not give twice.
+    assert brokers(2, 0, 1).leaders("orders", 12, None) == [1, 2, 1, 1, 2, 0, 1, 2, 0, 0, 0, 2]
+    assert LiveBrokers([address(1), address(0)], None).coordinator("my-group") == address(0)
+
+
+def test_the_first_live_broker_of_an_assignment_leads() -> None:
+    live = brokers(0, 1)
+    chosen = live.leaders("orders", 5, [[1, 0], [9, 0], [9], []])
+    spread = live.leaders("orders", 5, None)
+    assert chosen == [1, 0, *spread[2:]]
+
+
+def test_an_assignment_that_names_more_partitions_than_there_are_adds_none() -> None:
+    assert brokers(0, 1).leaders("orders", 1, [[1], [0]]) == [1]
+
+
+def test_the_controller_is_the_broker_whose_keeper_acts_if_it_is_live() -> None:
+    assert brokers(3, 5, 4, keeper=5).controller_id == 5
+    assert brokers(3, 5, 4, keeper=9).controller_id == 3
+    assert brokers(3, 5, 4).controller_id == 3
+
+
+def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: Cluster) -> None:
+    assert cluster.live.all == (address(2),)
+    register(here, 1)
+    assert cluster.look().all == (address(1), address(2))
+    register(here, 2, address(99))  # what Redis holds of this broker is of an earlier address
+    register(here, 3)
+    assert cluster.look().all == (address(1), address(2), address(3))
+    assert cluster.live.all == (address(1), address(2), address(3))
+
+
+def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    assert cluster.look().controller_id == 1
+    KeeperStore(here.redis, KEYS).hold("2:unique", LEASE_MS)
+    assert cluster.look().controller_id == 2
+
+
+def test_of_two_brokers_at_one_address_the_later_one_is_seen(
+    here: Domain, cluster: Cluster, raw_redis: Any
+) -> None:
+    text = '{"host":"h","port":1,"incarnation":"x","until":9999999999999,"started":%d}'
+    raw_redis.hset(KEYS.brokers, mapping={"5": text % 10, "6": text % 30, "7": text % 20})
+    assert cluster.look().all == (address(2), BrokerAddress(6, "h", 1))
+    register(here, 8, address(2))
+    assert [each.broker_id for each in cluster.look().all] == [2, 6]
+
+
+def test_what_is_asked_inside_a_look_does_not_wait_for_its_answer(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    here.topics.refresh()
+    with cluster.looking():
+        before = cluster.live
+        here.topics.refresh()
+    assert before.all == (address(2),)
+    assert cluster.live.all == (address(1), address(2))
+
+
+def test_without_redis_the_view_stays(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    seen = cluster.look()
+    here.redis.close()
+    assert cluster.look() is seen
+
+
+def test_what_cannot_be_read_leaves_the_view(here: Domain, cluster: Cluster, raw_redis: Any) -> None:
+    register(here, 1)
+    seen = cluster.look()
+    raw_redis.set(KEYS.brokers, "no hash")
+    assert cluster.look() is seen
+
+
+def test_another_connection_sees_the_same(here: Domain, there: Domain) -> None:
+    for broker_id in (4, 5):
+        register(here, broker_id)
+    views = [
+        Cluster("id", address(each), BrokerStore(view.redis, KEYS)).look()
+        for each, view in ((4, here), (5, there))
+    ]
+    assert views[0].all == views[1].all
+    assert views[0].leaders("orders", 100, None) == views[1].leaders("orders", 100, None)
+
+
+def test_a_view_on_a_redis_that_is_away_from_the_start_is_this_broker() -> None:
+    away = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
+    assert Cluster("id", address(2), BrokerStore(away, KEYS)).look().all == (address(2),)

@@ -1,0 +1,158 @@
+"""lua/broker against a real server: one live broker for each id, by leases on Redis' clock."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import run
+
+BROKERS = "korvet:brokers"
+LEASE = "korvet:keeper"
+LEASE_MS = 60_000
+DAY_MS = 86_400_000
+PAST = {"host": "old", "port": 9092, "incarnation": "old"}
+
+
+def register(
+    client: Any,
+    broker_id: int = 1,
+    port: int = 9092,
+    incarnation: str = "a",
+    lease_ms: int = LEASE_MS,
+    own: str = "ask",
+) -> int:
+    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own)
+    return int(run(client, "broker/register", (BROKERS,), args))
+
+
+def unregister(client: Any, broker_id: int = 1, incarnation: str = "a") -> int:
+    return int(run(client, "broker/unregister", (BROKERS,), (broker_id, incarnation)))
+
+
+def row(client: Any, broker_id: int = 1) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(client.hget(BROKERS, broker_id))
+    return found
+
+
+def now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def put(client: Any, broker_id: int, until_ms: int, **changed: Any) -> None:
+    """Write the row of another broker."""
+    client.hset(BROKERS, broker_id, json.dumps({**PAST, "started": 1, "until": until_ms, **changed}))
+
+
+def test_a_broker_is_live_for_its_lease_by_the_clock_of_redis(raw_redis: Any) -> None:
+    before = now_ms(raw_redis)
+    assert register(raw_redis) == 1
+    after = now_ms(raw_redis)
+    found = row(raw_redis)
+    assert (found["host"], found["port"], found["incarnation"]) == ("kafka.example", 9092, "a")
+    assert before <= found["started"] <= after
+    assert found["until"] == found["started"] + LEASE_MS
+
+
+def test_a_renewal_prolongs_the_lease_and_keeps_when_the_broker_started(raw_redis: Any) -> None:
+    put(raw_redis, 1, now_ms(raw_redis) + 5, incarnation="a", started=123)
+    register(raw_redis)
+    found = row(raw_redis)
+    assert found["started"] == 123
+    assert found["until"] >= now_ms(raw_redis) + LEASE_MS - 1000
+
+
+def test_a_broker_that_comes_with_a_new_address_keeps_its_id(raw_redis: Any) -> None:
+    register(raw_redis)
+    register(raw_redis, port=9192)
+    assert row(raw_redis)["port"] == 9192
+
+
+def test_the_id_of_a_live_broker_elsewhere_is_refused_with_its_address(raw_redis: Any) -> None:
+    register(raw_redis)
+    before = raw_redis.hgetall(BROKERS)
+    with pytest.raises(
+        redis.ResponseError, match=r"DUPLICATE_BROKER_REGISTRATION broker\.id 1 .* kafka\.example:9092"
+    ):
+        register(raw_redis, port=9192, incarnation="b")
+    assert raw_redis.hgetall(BROKERS) == before
+
+
+def test_a_start_at_the_same_address_takes_over(raw_redis: Any) -> None:
+    put(raw_redis, 1, now_ms(raw_redis) + LEASE_MS, host="kafka.example", started=123)
+    register(raw_redis, incarnation="b")
+    assert row(raw_redis)["incarnation"] == "b"
+    assert row(raw_redis)["started"] > 123
+
+
+def test_the_id_of_a_broker_whose_lease_ran_out_is_free(raw_redis: Any) -> None:
+    put(raw_redis, 1, now_ms(raw_redis) - 1)
+    register(raw_redis)
+    assert row(raw_redis)["host"] == "kafka.example"
+
+
+def test_who_is_alone_with_the_server_takes_his_id_from_an_earlier_self(raw_redis: Any) -> None:
+    register(raw_redis)
+    assert register(raw_redis, port=9192, incarnation="b", own="own") == 1
+    assert row(raw_redis)["port"] == 9192
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "null", '"x"', "[]", "{}", '{"until":"x"}', "\xff"])
+def test_a_row_that_cannot_be_read_keeps_nobody_from_its_id(raw_redis: Any, text: str) -> None:
+    raw_redis.hset(BROKERS, 1, text.encode("latin-1"))
+    assert register(raw_redis) == 1
+    assert row(raw_redis)["incarnation"] == "a"
+
+
+def test_free_ids_go_up_from_zero_past_those_that_others_have_or_had(raw_redis: Any) -> None:
+    put(raw_redis, 0, now_ms(raw_redis) + LEASE_MS)
+    put(raw_redis, 1, now_ms(raw_redis) - 1)
+    raw_redis.hset(BROKERS, "2", "no row")
+    raw_redis.hset(BROKERS, "nan", "no broker")
+    assert register(raw_redis, -1) == 3
+    assert register(raw_redis, -1, 9093, "b") == 4
+
+
+def test_an_address_gets_the_id_that_it_had(raw_redis: Any) -> None:
+    put(raw_redis, 5, now_ms(raw_redis) - 1, host="kafka.example")
+    assert register(raw_redis, -1) == 5
+    assert register(raw_redis, -1, incarnation="after a crash") == 5
+
+
+def test_who_takes_a_free_id_forgets_brokers_that_are_gone_for_a_day(raw_redis: Any) -> None:
+    put(raw_redis, 0, now_ms(raw_redis) - DAY_MS - 60_000)
+    put(raw_redis, 1, now_ms(raw_redis) - DAY_MS + 60_000)
+    assert register(raw_redis, -1) == 0
+    assert sorted(raw_redis.hkeys(BROKERS)) == [b"0", b"1"]
+    assert row(raw_redis, 0)["host"] == "kafka.example"
+
+
+def test_only_the_start_that_registered_ends_a_registration(raw_redis: Any) -> None:
+    register(raw_redis)
+    assert unregister(raw_redis, incarnation="b") == 0
+    assert row(raw_redis)["incarnation"] == "a"
+    assert unregister(raw_redis) == 1
+    assert raw_redis.hexists(BROKERS, 1) == 0
+    assert unregister(raw_redis) == 0
+
+
+def test_a_row_that_cannot_be_read_is_not_removed(raw_redis: Any) -> None:
+    raw_redis.hset(BROKERS, 1, "no row")
+    assert unregister(raw_redis) == 0
+    assert raw_redis.hget(BROKERS, 1) == b"no row"
+
+
+def test_a_look_tells_the_time_the_keeper_and_every_row(raw_redis: Any) -> None:
+    before = now_ms(raw_redis)
+    clock, keeper, *rows = run(raw_redis, "broker/look", (BROKERS, LEASE), ())
+    assert before <= int(clock) <= now_ms(raw_redis)
+    assert (keeper, rows) == (b"", [])
+    register(raw_redis)
+    raw_redis.set(LEASE, "1:x")
+    _, keeper, *rows = run(raw_redis, "broker/look", (BROKERS, LEASE), ())
+    assert keeper == b"1:x"
+    assert rows == [b"1", raw_redis.hget(BROKERS, 1)]
