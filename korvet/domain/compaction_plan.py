@@ -52,11 +52,14 @@ def dirty_ratio(look: CleanLook) -> float:
 
 
 def _ratio(look: CleanLook, end_bytes: int) -> float:
-    begin_bytes = look.start_bytes
-    if look.clean_end > look.start and look.clean_row is not None:
-        begin_bytes = look.clean_row.bytes
+    begin_bytes = _dirty_start_bytes(look)
     clean, dirty = max(begin_bytes - look.start_bytes, 0), max(end_bytes - begin_bytes, 0)
     return dirty / (clean + dirty) if dirty else 0.0
+
+
+def _dirty_start_bytes(look: CleanLook) -> int:
+    """Return how many bytes ever came below the first offset that is not compacted."""
+    return look.clean_bytes if look.clean_end > look.start else look.start_bytes
 
 
 def _segment_ms(config: TopicConfig) -> int:
@@ -120,7 +123,7 @@ def due(look: CleanLook, config: TopicConfig, ages: Ages, rows: Sequence[Row]) -
 
 def _first_young(look: CleanLook, rows: Sequence[Row], limit_ms: int) -> Row | None:
     """Return where the first interval begins that holds a record younger than `limit_ms`, None where none does."""
-    before = Row(dirty_start(look), 0, look.clean_row.bytes if look.clean_row else look.start_bytes, -1)
+    before = Row(dirty_start(look), 0, _dirty_start_bytes(look), -1)
     for row in rows:
         if row.interval > limit_ms:
             return before

@@ -29,7 +29,7 @@ _FREE = scripts.get("compaction/free")
 _FREE_ENTRIES_MAX = 100
 """Entries that one XTRIM takes: as many as a node of a stream has by default, a megabyte each at the worst."""
 
-_LOOK_ANSWERS = 15
+_LOOK_ANSWERS = 14
 _ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,19}):(-?\d{1,19})")
 _PERIOD = re.compile(rb"(\d{1,19})@(\d{1,19})")
 
@@ -61,9 +61,9 @@ class CleanLook(NamedTuple):
     """A log as its state tells of it, at `now_ms` by Redis' clock.
 
     The log lies between `start` and `end`; `bytes` ever came, `start_bytes` of them below the start. Below `clean_end`
-    it is compacted, and lies in the stream number `clean`. `clean_row` is the row there, or else the next one below;
-    `newest` the last one of all; `interval` (ms) the largest timestamp behind that one. `history` names the parts of
-    the compacted log that hold tombstones. `token`: a pass is under way, or one was and has left something behind.
+    it is compacted, and lies in the stream number `clean`; `clean_bytes` ever came below. `newest` is the last row of
+    the index, `interval` (ms) the largest timestamp behind it. `history` names the parts of the compacted log that hold
+    tombstones. `token`: a pass is under way, or one was and has left something behind.
     """
 
     now_ms: int
@@ -76,7 +76,7 @@ class CleanLook(NamedTuple):
     clean: int | None
     history: tuple[Period, ...]
     token: str
-    clean_row: Row | None
+    clean_bytes: int
     newest: Row | None
 
 
@@ -271,10 +271,6 @@ def _look(partition: Partition, reply: Reply) -> CleanLook | KafkaError:
         return _error(partition.state, reply, "the answer of compaction/look")
     texts = cast("list[bytes]", reply)
     try:
-        clean_row, newest = (
-            _row(partition, member, score) if member else None
-            for score, member in (texts[11:13], texts[13:15])
-        )
         return CleanLook(
             now_ms=int(texts[0]),
             end=int(texts[1]),
@@ -287,8 +283,8 @@ def _look(partition: Partition, reply: Reply) -> CleanLook | KafkaError:
             clean=(b"0", b"1").index(texts[8]) if texts[8] else None,
             history=_history(texts[9]),
             token=texts[10].decode("ascii", "backslashreplace"),
-            clean_row=clean_row,
-            newest=newest,
+            clean_bytes=int(texts[11] or 0),
+            newest=_row(partition, texts[13], texts[12]) if texts[13] else None,
         )
     except KafkaError as error:
         return error

@@ -41,7 +41,7 @@ redis.call('HDEL', state, 'clean_token')
 if start >= tonumber(clean_end) then
   -- The log's start has come past all of it meanwhile.
   redis.call('UNLINK', clean[which + 1])
-  redis.call('HDEL', state, 'clean', 'clean_end', 'clean_history')
+  redis.call('HDEL', state, 'clean', 'clean_end', 'clean_bytes', 'clean_history')
   return 1
 end
 
@@ -72,7 +72,8 @@ end
 pairs_left[#pairs_left + 1] = clean_end
 pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
 redis.call('ZADD', index, unpack(pairs_left))
-redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clean_end, 'clean_history', history,
+redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clean_end,
+  'clean_bytes', string.format('%d', bytes), 'clean_history', history,
   'start_records', string.format('%d', math.max(records - start_records, 0)),
   'start_bytes', string.format('%d', math.max(bytes - start_bytes, 0)))
 return 1

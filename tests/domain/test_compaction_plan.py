@@ -29,10 +29,11 @@ LOOK = CleanLook(
     clean=0,
     history=(),
     token="",
-    clean_row=Row(50, 50, 500, -1),
+    clean_bytes=500,
     newest=Row(90, 90, 900, NOW - 60),
 )
-FRESH = LOOK._replace(clean_end=0, clean=None, start_bytes=0, clean_row=None)
+FRESH = LOOK._replace(clean_end=0, clean=None, start_bytes=0, clean_bytes=0)
+AT_CLEAN_END = Row(50, 50, 500, -1)
 ROWS = [Row(60, 60, 600, NOW - 100), Row(70, 70, 700, NOW - 200), Row(90, 90, 900, NOW - 60)]
 
 
@@ -51,7 +52,7 @@ def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
     assert compaction_plan.dirty_ratio(FRESH._replace(newest=None)) == 0
     # What retention or DeleteRecords took away counts for nothing.
     assert compaction_plan.dirty_ratio(LOOK._replace(start=60, start_bytes=600)) == 1
-    assert compaction_plan.dirty_ratio(LOOK._replace(newest=LOOK.clean_row)) == 0
+    assert compaction_plan.dirty_ratio(LOOK._replace(newest=AT_CLEAN_END)) == 0
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.0, 90), (0.57, 90), (400 / 700, None), (1.0, None)])
@@ -68,7 +69,7 @@ def test_the_ratio_of_a_pass_is_that_of_all_it_takes() -> None:
 def test_a_log_without_anything_to_compact_is_not_due() -> None:
     empty = FRESH._replace(end=0, bytes=0, newest=None, interval=-1)
     assert end(empty, min_cleanable_dirty_ratio=0.0) is None
-    done = LOOK._replace(clean_end=90, clean_row=LOOK.newest)
+    done = LOOK._replace(clean_end=90, clean_bytes=900)
     assert end(done, min_cleanable_dirty_ratio=0.0) is None
 
 
@@ -110,7 +111,7 @@ def test_tombstones_that_are_due_make_a_log_due() -> None:
     assert end(look, **values) is None
     look = LOOK._replace(history=(Period(30, NOW - 300),))
     assert end(look, **values) == 90
-    assert end(look._replace(newest=LOOK.clean_row, end=50), **values) == 50
+    assert end(look._replace(newest=AT_CLEAN_END, end=50), **values) == 50
     # Nothing of the compacted part is left.
     assert end(look._replace(start=60, start_bytes=600), **values) is None
 
