@@ -36,7 +36,7 @@ def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
     """Check the records of a batch, and return the largest of their times.
 
     Raises RecordsRefusedError: INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one out
-    of range; where both occur, the first one's.
+    of range; where both occur, INVALID_TIMESTAMP (Kafka's LogValidator).
     """
     timestamps = [record.timestamp for record in records]
     largest = max(timestamps)
@@ -54,10 +54,11 @@ def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
 
 def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
     """Raise the error that names the wrong records, where there are any: records without a time only look like it."""
-    code, count = ErrorCode.NONE, 0
+    code, count = ErrorCode.INVALID_RECORD, 0
     named: list[tuple[int, str]] = []
     for index, wrong, message in _wrong(records, config, now_ms):
-        code = code or wrong
+        if wrong is ErrorCode.INVALID_TIMESTAMP:
+            code = wrong
         count += 1
         if len(named) < NAMED_MAX:
             named.append((index, message))

@@ -234,14 +234,18 @@ def test_a_topic_that_only_deletes_needs_no_keys(client: Client, topic: str) -> 
     assert client.produce(topic, batch(Record(b"v", None))).error_code == ErrorCode.NONE
 
 
-def test_the_first_wrong_record_says_the_error_and_all_are_named(client: Client, topic: str) -> None:
+def test_of_two_kinds_of_wrong_records_the_time_says_the_error_and_all_are_named(
+    client: Client, topic: str
+) -> None:
     client.create(topic, cleanup_policy="compact")
     far = now_ms() + 2 * HOUR_MS
-    key, time_ = Record(b"v", None), Record(b"v", b"k", far)
-    response = client.produce(topic, batch(time_, key, Record(b"v", b"k")))
-    assert (response.error_code, named(response)) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
-    response = client.produce(topic, batch(key, time_))
-    assert (response.error_code, named(response)) == (ErrorCode.INVALID_RECORD, [0, 1])
+    key, time_, both = Record(b"v", None), Record(b"v", b"k", far), Record(b"v", None, far)
+    for sent in ((time_, key, Record(b"v", b"k")), (key, time_)):
+        response = client.produce(topic, batch(*sent))
+        assert (response.error_code, named(response)) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
+    # A record is refused for one thing, and its key is looked at first.
+    response = client.produce(topic, batch(both))
+    assert (response.error_code, named(response)) == (ErrorCode.INVALID_RECORD, [0])
 
 
 def test_a_broken_batch_leaves_the_other_partitions_of_its_request_alone(client: Client, topic: str) -> None:
