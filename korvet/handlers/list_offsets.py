@@ -6,6 +6,7 @@ never an offset. There are no transactions, so both isolation levels see the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from korvet.domain.fetch import check_leader_epoch
@@ -35,7 +36,7 @@ SPECIAL_SINCE: dict[int, int] = {
 
 
 def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListOffsetsResponse:
-    """Answer for each partition; one that is named twice gets INVALID_REQUEST, as Kafka does."""
+    """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
     every, fenced = _answers(request, caller, broker)
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked.
@@ -56,16 +57,16 @@ def _answers(
     request: ListOffsetsRequest, caller: Caller, broker: Broker
 ) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
     """Answer in the order of the request; returns also the partitions that the log does not know."""
+    times = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
     places: list[Question | KafkaError] = []
-    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         for partition in topic.partitions:
-            place = (topic.name, partition.partition_index)
-            if place in seen:
+            if times[topic.name, partition.partition_index] > 1:
                 places.append(KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice"))
             else:
                 places.append(_question(topic.name, partition, caller, broker))
-            seen.add(place)
     questions = [each for each in places if isinstance(each, Question)]
     found = broker.offsets.find(questions)
     fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_fenced(answer)]

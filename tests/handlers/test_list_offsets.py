@@ -172,13 +172,13 @@ def test_a_leader_epoch_is_checked_from_version_4_on(
     assert ask(client, timed[0], LATEST, 3, current_leader_epoch=epoch).error_code == 0
 
 
-def test_a_partition_named_twice_is_answered_once_and_refused_once(
-    client: Client, timed: tuple[str, int]
-) -> None:
-    twice = [ListOffsetsPartition(partition_index=0, timestamp=LATEST)] * 2
-    topics = [ListOffsetsTopic(name=timed[0], partitions=twice)]
-    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 11).topics
-    assert [each.error_code for each in answer.partitions] == [0, ErrorCode.INVALID_REQUEST]
+def test_a_partition_named_twice_is_refused_each_time_and_no_other(client: Client, topic: str) -> None:
+    client.create(topic, 2)
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
+    topics = [ListOffsetsTopic(name=topic, partitions=some) for some in (asked[:2], asked[2:])]
+    answers = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 11).topics
+    codes = [(each.partition_index, each.error_code) for answer in answers for each in answer.partitions]
+    assert codes == [(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.NONE), (0, ErrorCode.INVALID_REQUEST)]
 
 
 def test_a_topic_made_anew_elsewhere_is_the_one_that_is_asked(
