@@ -153,6 +153,25 @@ def korvet_broker(
 
 
 @contextlib.contextmanager
+def korvet_cluster(
+    directory: Path, redis_url: str, *flags: str, brokers: int = 2, workers: int = 1
+) -> Iterator[list[Broker]]:
+    """Run several brokers on one Redis, with the ids 0, 1, ...; all are ready, and each knows of the others."""
+    with contextlib.ExitStack() as running:
+        yield [
+            running.enter_context(
+                korvet_broker(
+                    directory / f"broker-{number}",
+                    *("--redis-url", redis_url, "--broker-id", str(number)),
+                    *flags,
+                    workers=workers,
+                )
+            )
+            for number in range(brokers)
+        ]
+
+
+@contextlib.contextmanager
 def echo_broker(
     directory: Path, *values: str, workers: int = 2, data_dir: Path | None = None, ready: bool = True
 ) -> Iterator[Broker]:

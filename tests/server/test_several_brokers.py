@@ -1,0 +1,158 @@
+"""Several brokers on one Redis: who has which id, who is told of, and what becomes of it when one ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.protocol.messages.metadata import MetadataRequest
+from tests.support import processes
+from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
+from tests.support.topic_client import Client
+
+BROKERS = "korvet:brokers"
+LEASE_MS = 1500
+
+
+def rows(client: Any) -> dict[int, dict[str, Any]]:
+    """Return what is registered, live or not, by id."""
+    return {int(name): json.loads(text) for name, text in client.hgetall(BROKERS).items()}
+
+
+def told(broker: Broker) -> tuple[list[int], int]:
+    """Return the ids of the brokers that clients of this one are told of, and the controller's."""
+    with Client(broker.address) as client:
+        answer = client.call(MetadataRequest(topics=[]), 12)
+    return [each.node_id for each in answer.brokers], answer.controller_id
+
+
+def refusal(broker: Broker) -> str:
+    """Return what a broker that ends at its start says last."""
+    assert broker.process.wait(30) == 2
+    return broker.log().splitlines()[-1]
+
+
+def test_the_id_of_a_live_broker_is_refused_with_its_address(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    url = f"redis.url={redis_url}"
+    with echo_broker(tmp_path / "one", url, "broker.id=3", workers=1) as one:
+        before = rows(raw_redis)[3]
+        with echo_broker(tmp_path / "two", url, "broker.id=3", ready=False) as two:
+            line = refusal(two)
+            assert line.startswith(f"korvet: broker.id 3 is that of a live broker at {one.bootstrap}, whose")
+            assert "give each broker an id of its own" in line
+            assert not processes.children(two.pid)
+        assert rows(raw_redis)[3]["incarnation"] == before["incarnation"]
+
+
+def test_a_free_id_is_taken_and_the_same_one_at_the_same_address_again(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    listen = f"listen=127.0.0.1:{processes.free_port()}"
+    values = (f"redis.url={redis_url}", "broker.id=-1")
+    with echo_broker(tmp_path / "one", *values, workers=1):
+        with echo_broker(tmp_path / "two", *values, listen, workers=1) as two:
+            assert sorted(rows(raw_redis)) == [0, 1]
+            assert f"{rows(raw_redis)[1]['host']}:{rows(raw_redis)[1]['port']}" == two.bootstrap
+            two.kill()
+        started = rows(raw_redis)[1]["started"]
+        with echo_broker(tmp_path / "three", *values, listen, workers=1):
+            assert sorted(rows(raw_redis)) == [0, 1]
+            assert rows(raw_redis)[1]["started"] > started
+
+
+def test_a_broker_is_live_as_long_as_it_runs_and_no_longer(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    values = (f"redis.url={redis_url}", f"broker.lease.ms={LEASE_MS}")
+    with echo_broker(tmp_path, *values, workers=1) as broker:
+        first = rows(raw_redis)[0]
+        assert (first["host"], first["port"]) == broker.address
+        processes.wait_until(lambda: rows(raw_redis)[0]["until"] > first["until"] + LEASE_MS, "it renews")
+        raw_redis.delete(BROKERS)
+        processes.wait_until(lambda: rows(raw_redis).get(0), "it registers again after Redis lost all")
+        assert rows(raw_redis)[0]["incarnation"] == first["incarnation"]
+        assert broker.stop() == 0
+        assert rows(raw_redis) == {}
+
+
+def test_a_reload_keeps_the_broker_registered_with_its_new_address(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text('"advertised" = "one.example:1"\n')
+    values = (f"redis.url={redis_url}", "broker.lease.ms=60000")
+    with echo_broker(tmp_path, "--config", str(config), *values, workers=1) as broker:
+        first = rows(raw_redis)[0]
+        assert (first["host"], first["port"]) == ("one.example", 1)
+        keeper = broker.child_pids("keeper")
+        config.write_text('"advertised" = "two.example:2"\n')
+        broker.signal(signal.SIGHUP)
+
+        def address() -> tuple[str, int]:
+            found = rows(raw_redis)[0]  # never without a row: another broker would tell its clients of a loss
+            return found["host"], found["port"]
+
+        processes.wait_until(lambda: address() == ("two.example", 2), "the new address is registered")
+        assert broker.child_pids("keeper") != keeper
+        assert rows(raw_redis)[0]["started"] == first["started"]
+
+
+def test_a_killed_keeper_is_replaced_and_its_broker_stays_registered(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    values = (f"redis.url={redis_url}", "broker.lease.ms=60000")
+    with echo_broker(tmp_path, *values, workers=1) as broker:
+        first = rows(raw_redis)[0]
+        [keeper] = broker.child_pids("keeper")
+        processes.kill(keeper)
+        processes.wait_until(lambda: rows(raw_redis)[0]["until"] > first["until"], "the next one renews")
+        assert rows(raw_redis)[0]["started"] == first["started"]
+
+
+def test_a_broker_that_lost_its_id_says_so_once_and_serves_on(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    values = ("--redis-url", redis_url, "--set", "broker.lease.ms=300")
+    with korvet_broker(tmp_path, *values, workers=1) as broker:
+        other = rows(raw_redis)[0] | {"port": 1, "incarnation": "other", "until": 9_999_999_999_999}
+        raw_redis.hset(BROKERS, 0, json.dumps(other))
+        complaint = "keeper cannot register this broker"
+        processes.wait_until(lambda: complaint in broker.log(), "it says so")
+        assert told(broker)[0] == [0]
+        raw_redis.hset(BROKERS, 0, json.dumps(other | {"until": 1}))
+        processes.wait_until(lambda: rows(raw_redis)[0]["incarnation"] != "other", "it has its id again")
+        assert broker.log().count(complaint) == 1
+
+
+def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path) -> None:
+    # At another port, and long before its lease has run out.
+    data = tmp_path / "data"
+    values = ("broker.lease.ms=600000",)
+    with echo_broker(tmp_path / "one", *values, workers=1, data_dir=data) as one:
+        server = one.server_pid()
+        one.kill()
+        processes.wait_until(lambda: not processes.alive(server), "the server has ended")
+    with echo_broker(tmp_path / "two", *values, workers=1, data_dir=data) as two:
+        assert two.bootstrap != one.bootstrap
+
+
+def test_a_stopped_broker_is_not_told_of_any_more_and_a_killed_one_until_its_lease_ran_out(
+    tmp_path: Path, redis_url: str
+) -> None:
+    flags = ("--set", f"broker.lease.ms={LEASE_MS}", "--set", f"keeper.lease.ms={LEASE_MS}")
+    with korvet_cluster(tmp_path, redis_url, *flags, brokers=3) as (zero, one, two):
+        assert [told(each) for each in (zero, one, two)] == [([0, 1, 2], 0)] * 3
+        assert one.stop() == 0
+        assert told(two) == ([0, 2], 0)
+        zero.kill()
+        # The controller moves with the lease of the keeper, which may be taken over a little later.
+        processes.wait_until(lambda: told(two) == ([2], 2), "the killed one is gone, and its work taken over")
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(zero.address).close()
