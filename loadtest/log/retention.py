@@ -18,9 +18,14 @@ from loadtest.log.report import Latencies
 from loadtest.log.wire import Connection
 
 RECORDS_PER_REQUEST = 100
-CHECK_INTERVAL_MS = 3000
+CHECK_INTERVAL_MS = 15_000
 _LOOK_SECONDS = 0.2
 _QUIET_SECONDS = 5.0
+"""When the log begins where it did for so long, retention has come to its end: less than the keeper's next round.
+
+A round finds something each time, for the log ages by a few records between two of them.
+"""
+
 _SECONDS_MAX = 600.0
 
 
