@@ -37,6 +37,8 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 5
 
 
+_DEFAULTS = Settings()
+
 FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
 """They say how the log is laid out, so a topic keeps the values it was made with."""
 
@@ -142,13 +144,20 @@ def entries(overrides: Mapping[str, str], settings: Settings) -> list[ConfigEntr
         if name in overrides:
             found.append(ConfigEntry(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
         elif definition.default is None:
-            value = str(getattr(settings, definition.setting.replace(".", "_")))
-            if definition.type is ConfigType.LIST:
-                value = ",".join(_listed(value))
-            found.append(ConfigEntry(name, value, ConfigSource.DEFAULT_CONFIG))
+            found.append(_of_broker(definition, settings))
         else:
             found.append(ConfigEntry(name, definition.default, ConfigSource.DEFAULT_CONFIG))
     return found
+
+
+def _of_broker(definition: Definition, settings: Settings) -> ConfigEntry:
+    """Return what the broker's setting says; where that is what every broker says, nobody has set it."""
+    attribute = definition.setting.replace(".", "_")
+    value = getattr(settings, attribute)
+    is_default = value == getattr(_DEFAULTS, attribute)
+    source = ConfigSource.DEFAULT_CONFIG if is_default else ConfigSource.STATIC_BROKER_CONFIG
+    text = ",".join(_listed(value)) if definition.type is ConfigType.LIST else str(value)
+    return ConfigEntry(definition.name, text, source)
 
 
 def check_together(overrides: Mapping[str, str], settings: Settings) -> None:

@@ -238,6 +238,8 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     sources = {each.name: each.source for each in topic_config.entries(overrides, settings)}
     dynamic = {name for name, source in sources.items() if source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
     assert dynamic == set(overrides)
+    static = {name for name, source in sources.items() if source == ConfigSource.STATIC_BROKER_CONFIG}
+    assert static == {"retention.ms"}
 
 
 @pytest.mark.parametrize("value", ["none", "uncompressed", "producer"])
