@@ -32,7 +32,7 @@ _COUNT_MAX = 2000
 """Entries that are counted at once: some two milliseconds in which Redis serves nobody else."""
 
 
-RECORDS_PER_ROW, BYTES_PER_ROW = 4096, 1 << 20
+RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
 """The distances of lua/shared/index_steps.lua."""
 
 TIMESTAMP_MAX = 2**63 - 1

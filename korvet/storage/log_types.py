@@ -73,7 +73,7 @@ class Appended(NamedTuple):
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
     written before, and this is where. `row_bytes` is what ever came into the log in bytes as stored, where the append
-    wrote a row of its index, which is about once a MiB; else 0. `timestamp` (ms) is the one that its records got
+    wrote a row of its index, which is about once in 512 KiB; else 0. `timestamp` (ms) is the one that its records got
     instead of their own (LogAppendTime), -1 where they kept theirs; who appends knows it.
     """
 

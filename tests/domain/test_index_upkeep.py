@@ -19,7 +19,7 @@ from tests.storage.support import DECOMPRESSED_BYTES_MAX, Bench, code_of
 from tests.support.batches import Record
 
 RECORDS = 500
-LARGE = b"v" * 300_000
+LARGE = b"v" * 150_000
 FAR = 10**15
 
 

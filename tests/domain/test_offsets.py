@@ -140,16 +140,16 @@ def test_a_lookup_in_a_long_log_reads_one_interval(
     for n in range(batches):
         base = life.bench.append(*[Record(b"v", b"k", n * 500 + i) for i in range(500)])
         life.records += [(base + i, n * 500 + i) for i in range(500)]
-    assert raw_redis.zcard(life.bench.partition.index_key) >= 24
+    assert raw_redis.zcard(life.bench.partition.index_key) >= 48
     life.offsets.find([Question(life.bench.partition, 0)])  # loads the script
     for at in (0, 1, 4095, 4500, 50_001, 99_999):
         raw_redis.config_resetstat()
         [answer] = life.offsets.find([Question(life.bench.partition, at)])
         assert answer == OffsetFound(life.records[at][0], at, 0)
         used = commands(raw_redis)
-        # An interval has up to 4096 records and the batch that crossed: five reads of 1000, or one of 64 batches.
+        # An interval has up to 2048 records and the batch that crossed: three reads of 1000, or one of 64 batches.
         entries_read = used["xrange"] - (1 if storage_format == "record" else 0)
-        assert entries_read <= (5 if storage_format == "record" else 1)
+        assert entries_read <= (3 if storage_format == "record" else 1)
         assert used["zrange"] <= 12
         assert used["evalsha"] == 1
     # Behind the largest timestamp nothing is read at all.

@@ -75,12 +75,12 @@ def test_a_round_makes_an_index_anew(keeper: Keeper, raw_redis: Any) -> None:
         raw_redis.xadd(STREAM, {"value": "v"}, id=f"{now_ms + n}-0")
     assert keeper.lease.renew()
     keeper.round()
-    first = (f"4096:{4096 * 6}:{now_ms + 4095}:{now_ms + 4095}".encode(), ((now_ms + 4095) << 10) + 1.0)
-    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [first]
+    ends = [(number, now_ms + number - 1) for number in (2048, 4096, 5000)]
+    *rows, last = [(f"{number}:{number * 6}:{ms}:{ms}".encode(), (ms << 10) + 1.0) for number, ms in ends]
+    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == rows
     raw_redis.delete(INDEX)
     keeper.round()
-    last = (f"5000:30000:{now_ms + 4999}:{now_ms + 4999}".encode(), ((now_ms + 4999) << 10) + 1.0)
-    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [first, last]
+    assert raw_redis.zrange(INDEX, 0, -1, withscores=True) == [*rows, last]
 
 
 def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Settings, raw_redis: Any) -> None:

@@ -69,7 +69,7 @@ def test_the_distances_of_rows_are_those_of_the_scripts() -> None:
 
 def test_a_timestamp_lies_in_one_interval_of_a_log_in_order(bench: Bench, index: IndexStore) -> None:
     offsets = rising(bench)
-    assert bench.raw.zcard(bench.partition.index_key) == 4
+    assert bench.raw.zcard(bench.partition.index_key) >= 9
     for number in range(0, len(offsets), 777):
         [(first, end), *_] = found(index, bench, number).intervals
         assert first <= offsets[number] < end
@@ -82,7 +82,7 @@ def bench_distance(offsets: list[int], first: int, end: int) -> int:
 
 
 def test_all_intervals_are_returned_one_search_after_the_other(bench: Bench, index: IndexStore) -> None:
-    offsets = fill(bench, [9, *[5] * (RECORDS - 1)] * 160)
+    offsets = fill(bench, [9, *[5] * (RECORDS - 1)] * 161)
     pieces: list[tuple[int, int]] = []
     looked = -1
     searches = 0
@@ -91,7 +91,7 @@ def test_all_intervals_are_returned_one_search_after_the_other(bench: Bench, ind
         pieces += step.intervals
         looked = step.looked
         searches += 1
-    assert searches == 3
+    assert searches == -(-len(pieces) // 8) > 2
     assert len(pieces) == bench.raw.zcard(bench.partition.index_key) + 1 >= 20
     assert [end for _, end in pieces[:-1]] == [first for first, _ in pieces[1:]]
     assert (pieces[0][0], pieces[-1][1]) == (0, offsets[-1] + 1)

@@ -44,7 +44,7 @@ def test_bytes_are_counted_as_they_are_stored(bench: Bench, name: str, codec: st
 def test_the_append_that_writes_a_row_of_the_index_says_so(bench: Bench) -> None:
     outcomes = []
     for _ in range(5):
-        outcomes += bench.logs.append([bench.made(b"v" * 300_000, at_rest=AtRest("none"))])
+        outcomes += bench.logs.append([bench.made(b"v" * 150_000, at_rest=AtRest("none"))])
     appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
     assert [bool(each.row_bytes) for each in appended] == [False, False, False, True, False]
     assert appended[3].row_bytes * 5 == counted_bytes(bench) * 4
