@@ -160,17 +160,15 @@ class Compactor:
         Raises PassOverError where another pass of the log was begun meanwhile, and what `check` raises; KafkaError
         where the keys of less than one interval of the index do not fit the buffer.
         """
-        token = uuid.uuid4().hex
         check()
-        under_way = self._store.begin(plan.partition, token, plan.look, plan.clean_end)
+        under_way = self._store.begin(plan.partition, uuid.uuid4().hex, plan.look, plan.clean_end)
         if under_way is None:
             return None
+        passing = _Passing(self._store, plan, under_way, check, self._decompressed_bytes_max)
         try:
-            done = _Passing(self._store, plan, under_way, check, self._decompressed_bytes_max).run(
-                self._buffer_bytes
-            )
+            done = passing.run(self._buffer_bytes)
         except KafkaError:
-            self._give_up(plan.partition, token)
+            self._give_up(plan.partition, passing.token)
             raise
         self._free(plan.partition, check)
         return done
@@ -214,6 +212,11 @@ class _Passing:
         self._kept = KeptRows(under_way.start)
         self._new_tombstones = False
         self._seen = self._unkeyed = self._unreadable = 0
+
+    @property
+    def token(self) -> str:
+        """The token by which Redis knows the pass now."""
+        return self._pass.token
 
     def run(self, buffer_bytes: int) -> Compacted:
         """Do it."""
@@ -288,7 +291,7 @@ class _Passing:
     def _write(self, buffered: list[Written]) -> None:
         if buffered:
             self._check()
-            self._store.write(self._pass, buffered)
+            self._pass = self._store.write(self._pass, buffered)
 
     def _reduced(self, entry: RecordEntry | BatchEntry, keys: KeyMap) -> Sequence[Buffer] | None:
         """Return what stays of an entry, None for nothing; counts it."""

@@ -2,7 +2,8 @@
 
 Knows the scripts under lua/compaction, the clean streams and where a log's entries lie before and behind the end of
 the compacted part; nothing of which records are to stay. A pass is known by its token: once another pass of the same
-log was begun no step of it does anything any more.
+log was begun no step of it does anything any more. Nor where Redis has lost a step that it had confirmed, for the token
+changes with every write.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Written = tuple[bytes, Sequence[Arg]]
 
 
 class PassOverError(Exception):
-    """Another pass of the same log was begun, or this one given up: it must not go on."""
+    """Another pass of the same log was begun, this one given up, or a write of it lost: it must not go on."""
 
 
 class Row(NamedTuple):
@@ -199,10 +200,12 @@ class CleanStore:
         [reply] = self._redis.scripts([(script, keys, args)])
         return reply
 
-    def write(self, under_way: Pass, entries: Sequence[Written]) -> None:
-        """Write survivors behind those written before. Raises PassOverError."""
+    def write(self, under_way: Pass, entries: Sequence[Written]) -> Pass:
+        """Write survivors behind those written before; returns the pass as it goes on. Raises PassOverError."""
         partition = under_way.partition
-        args: list[Arg] = [partition.topic_id, under_way.token]
+        pass_id, _, writes = under_way.token.partition(":")
+        token = f"{pass_id}:{int(writes or 0) + 1}"
+        args: list[Arg] = [partition.topic_id, under_way.token, token]
         for entry_id, fields in entries:
             if len(fields) > ENTRY_ARGS_MAX:
                 message = (
@@ -213,6 +216,7 @@ class CleanStore:
             args += (entry_id, len(fields), *fields)
         keys = (partition.state, partition.clean[under_way.target])
         _check(partition, self._run(_WRITE, keys, args), "compaction/write")
+        return under_way._replace(token=token)
 
     def switch(self, under_way: Pass, kept: Kept) -> None:
         """Make what was written the compacted part of the log, and end the pass. Raises PassOverError."""
@@ -226,7 +230,7 @@ class CleanStore:
         _check(partition, self._run(_SWITCH, keys, args), "compaction/switch")
 
     def give_up(self, partition: Partition, token: str) -> bool:
-        """End the pass of that token and remove what it has written; returns whether it was under way."""
+        """End the pass of that present token and remove what it has written; returns whether it was under way."""
         reply = self._run(_GIVE_UP, (partition.state, *partition.clean), (partition.topic_id, token))
         if reply in (0, 1):
             return reply == 1

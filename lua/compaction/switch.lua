@@ -6,7 +6,7 @@
 --          history as it is to begin, "tombstones" where its dirty part had some else ""; then for each new index row
 --          its offset, and of what was kept from there on: records, bytes; largest timestamp below it, and of these
 --          largest since the row before
--- Returns  1; 0 where another pass was begun meanwhile, or this one given up: nothing is done
+-- Returns  1; 0 where another pass was begun meanwhile, this one given up, or a write of it lost: nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
 -- The row at the pass's end stays, and with it all counters above: those of the rows below are counted back from it, so

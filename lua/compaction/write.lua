@@ -1,12 +1,17 @@
 -- Writes survivors of a pass of compaction behind those it has written before.
 -- KEYS     state, the clean stream that the pass writes
--- ARGV     topic id, token of the pass; then for each entry its id, the number of its fields and values, and these
--- Returns  1; 0 where another pass was begun meanwhile, or this one given up: nothing is written
+-- ARGV     topic id, token of the pass, its token from now on; then for each entry its id, the number of its fields and
+--          values, and these
+-- Returns  1; 0 where another pass was begun meanwhile, this one given up, or a write of it lost: nothing is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (an entry does not follow the ones written before)
+--
+-- The token changes with every write, in the same step. So a pass ends where Redis has lost one that it had confirmed,
+-- as a replica may have that was promoted, or a server without power: what came next would follow a gap, and with the
+-- switch the records that were in it would be gone for good.
 
 local state, stream = KEYS[1], KEYS[2]
-local topic_id, token = ARGV[1], ARGV[2]
-local first_entry = 3
+local topic_id, token, next_token = ARGV[1], ARGV[2], ARGV[3]
+local first_entry = 4
 
 local held = redis.call('HMGET', state, 'topic', 'clean_token')
 if held[1] ~= topic_id then
@@ -27,4 +32,5 @@ while at < #ARGV do
   end
   at = at + 2 + size
 end
+redis.call('HSET', state, 'clean_token', next_token)
 return 1

@@ -25,7 +25,7 @@ def begun(store: CleanStore, bench: Bench, name: str = "mine", clean_end: int | 
 
 
 def compact(bench: Bench, *kept: int, clean_end: int | None = None, free: bool = True) -> None:
-    """Compact the log: of its entries those stay whose places, from 0 on, are in `kept`."""
+    """Compact the log: of its entries, a record each, those stay whose places, from 0 on, are in `kept`."""
     store = CleanStore(bench.redis)
     under_way = begun(store, bench, clean_end=clean_end)
     entries = []
@@ -33,8 +33,10 @@ def compact(bench: Bench, *kept: int, clean_end: int | None = None, free: bool =
     while found := store.read(under_way, offset, 1):
         entries += found
         offset = offset_behind(bench, found[0][0])
-    store.write(under_way, [entries[place] for place in kept])
-    store.switch(under_way, NOTHING_ELSE)
+    left = [entries[place] for place in kept]
+    under_way = store.write(under_way, left)
+    size = sum(len(field) for _, fields in left for field in fields)
+    store.switch(under_way, NOTHING_ELSE._replace(records=len(left), bytes=size))
     while free and store.free(bench.partition):
         pass
 

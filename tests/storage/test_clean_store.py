@@ -82,6 +82,24 @@ def test_who_is_overtaken_does_nothing_any_more(store: CleanStore, bench: Bench,
     assert bench.values() == [b"a"]
 
 
+@pytest.mark.parametrize("step", ["write", "switch"])
+def test_a_pass_ends_where_redis_has_lost_what_it_wrote(store: CleanStore, bench: Bench, step: str) -> None:
+    for value in (b"a", b"b", b"c"):
+        bench.append(value)
+    under_way = begun(store, bench)
+    first, second, third = store.read(under_way, 0, 5)
+    under_way = store.write(under_way, [first])
+    lost = (bench.partition.state, bench.partition.clean[under_way.target])
+    before = [bench.raw.dump(key) for key in lost]
+    under_way = store.write(under_way, [second])
+    for key, content in zip(lost, before, strict=True):
+        bench.raw.restore(key, 0, content, replace=True)
+    with pytest.raises(PassOverError):
+        store.write(under_way, [third]) if step == "write" else store.switch(under_way, NOTHING_ELSE)
+    assert [bench.raw.dump(key) for key in lost] == before
+    assert bench.values() == [b"a", b"b", b"c"]
+
+
 def test_a_pass_begins_on_what_was_looked_at_or_not_at_all(store: CleanStore, bench: Bench) -> None:
     bench.append(b"a")
     look = look_at(store, bench)

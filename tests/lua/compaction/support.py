@@ -42,8 +42,10 @@ class DirtyLog:
         answer: list[Any] = run(self.client, "compaction/begin", (STATE, INDEX, *CLEAN), args)
         return answer
 
-    def write(self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID) -> int:
-        args: list[Any] = [topic_id, token]
+    def write(
+        self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID, behind: str = ""
+    ) -> int:
+        args: list[Any] = [topic_id, token, behind or token]
         for offset in offsets:
             args += (f"0-{offset}", 4, "key", "k", "value", f"v{offset}")
         answer: int = run(self.client, "compaction/write", (STATE, CLEAN[which]), args)
