@@ -90,6 +90,7 @@ def _figures(partition: Partition, look: LogLook, oldest_ms: int | None, now_ms:
         records=look.records,
         size_bytes=look.size_bytes,
         index_rows=look.index_rows,
+        compacted_bytes=look.compacted_bytes,
         start_offset=look.first_offset,
         end_offset=look.high_watermark,
         oldest_age_ms=None if oldest_ms is None else now_ms - oldest_ms,

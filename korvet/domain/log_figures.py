@@ -19,7 +19,8 @@ class LogFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One log, or several of one topic together: then `partition` and the offsets are None, the age is the largest.
 
     `records` and `size_bytes` (as they lie in Redis) are exact to one row of the index; `oldest_age_ms` is by the
-    timestamp of the first record, None where there is none, negative where that lies in the future.
+    timestamp of the first record, None where there is none, negative where that lies in the future. `compacted_bytes`
+    of the size are compacted; None for a log that never was.
     """
 
     topic: str
@@ -30,6 +31,17 @@ class LogFigures(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: int | None
     end_offset: int | None
     oldest_age_ms: int | None
+    compacted_bytes: int | None = None
+
+    @property
+    def dirty_ratio(self) -> float | None:
+        """Share of the log, by bytes, that is not compacted: 0 to 1.
+
+        None for a log that never was, and for what is summed over topics, which are not all to be compacted.
+        """
+        if self.compacted_bytes is None or self.topic == OTHER_TOPICS:
+            return None
+        return 1 - min(self.compacted_bytes / self.size_bytes, 1) if self.size_bytes else 0.0
 
 
 def condensed(figures: Sequence[LogFigures], series_max: int) -> list[LogFigures]:
@@ -50,6 +62,7 @@ def condensed(figures: Sequence[LogFigures], series_max: int) -> list[LogFigures
 
 
 def _sum(topic: str, figures: Sequence[LogFigures]) -> LogFigures:
+    compacted = [one.compacted_bytes for one in figures if one.compacted_bytes is not None]
     return LogFigures(
         topic=topic,
         partition=None,
@@ -61,4 +74,5 @@ def _sum(topic: str, figures: Sequence[LogFigures]) -> LogFigures:
         oldest_age_ms=max(
             (one.oldest_age_ms for one in figures if one.oldest_age_ms is not None), default=None
         ),
+        compacted_bytes=sum(compacted) if compacted else None,
     )

@@ -60,6 +60,16 @@ _GAUGES = (
     ),
     _Gauge("korvet_log_records", "Records in the log, to one row of the index.", lambda log: log.records),
     _Gauge("korvet_log_index_rows", "Rows of the log's sparse index.", lambda log: log.index_rows),
+    _Gauge(
+        "korvet_log_compacted_bytes",
+        "Bytes of the part of the log that is compacted; none for a log that never was.",
+        lambda log: log.compacted_bytes,
+    ),
+    _Gauge(
+        "korvet_log_dirty_ratio",
+        "Share of the log, by bytes, that is not compacted; none for a log that never was.",
+        lambda log: log.dirty_ratio,
+    ),
     _Gauge("korvet_log_start_offset", "First offset of the log.", lambda log: log.start_offset),
     _Gauge("korvet_log_end_offset", "Offset of the next record of the log.", lambda log: log.end_offset),
     _Gauge(

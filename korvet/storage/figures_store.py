@@ -17,7 +17,10 @@ from korvet.storage.replies import Reply
 from korvet.storage.resp import Arg, Redis
 
 # Those behind `topic` may be absent, which means 0 but for `first`: none before the first entry.
-_FIELDS = ("topic", "next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_end")
+_FIELDS = (
+    *("topic", "next", "start", "first", "bytes", "records", "start_records", "start_bytes"),
+    *("clean_end", "clean_bytes"),
+)
 _COMMANDS_PER_LOG = 2
 
 
@@ -26,7 +29,7 @@ class LogLook(NamedTuple):
 
     `first_offset` is the log start that responses report, the high watermark in an empty log. `records` and
     `size_bytes` (as entries are stored) are what lies between the two, to one row of the index. Below `clean_end` the
-    log is compacted; 0: nowhere.
+    log is compacted, to `compacted_bytes`; 0 and None: nowhere.
     """
 
     first_offset: int
@@ -35,6 +38,7 @@ class LogLook(NamedTuple):
     size_bytes: int
     index_rows: int
     clean_end: int
+    compacted_bytes: int | None
 
 
 class FiguresStore:
@@ -70,7 +74,8 @@ def _look(partition: Partition, state: Reply, index_rows: Reply) -> LogLook | Ka
             message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         texts = cast("list[bytes | None]", fields)
-        end, start, first, size_bytes, records, start_records, start_bytes, clean_end = map(_number, texts)
+        end, start, first, size_bytes, records, start_records, start_bytes, *clean = map(_number, texts)
+        clean_end, clean_bytes = clean
     except KafkaError as error:
         return error
     except (ValueError, TypeError):
@@ -86,6 +91,7 @@ def _look(partition: Partition, state: Reply, index_rows: Reply) -> LogLook | Ka
         size_bytes=max(size_bytes - start_bytes, 0),
         index_rows=index_rows,
         clean_end=clean_end,
+        compacted_bytes=max(clean_bytes - start_bytes, 0) if clean_end > 0 else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from korvet.domain.figure_reader import LogFigureReader
@@ -13,6 +14,7 @@ from korvet.errors import ErrorCode
 from korvet.storage.figures_store import FiguresStore
 from korvet.storage.keys import Keys
 from korvet.storage.resp import Redis
+from tests.storage.cleaning import compact
 from tests.storage.support import Bench
 from tests.support.batches import Record
 
@@ -152,6 +154,28 @@ def test_more_partitions_are_summed_by_topic_the_largest_first() -> None:
         (None, None, None),
         (50, None, None),
     ]
+
+
+def test_the_dirty_ratio_is_of_all_bytes_of_a_topic_and_of_no_mixture() -> None:
+    never = of("a", 0, 300, None)
+    figures = [msgspec.structs.replace(never, compacted_bytes=100), never, of("b", 0, 50, None)]
+    assert [one.dirty_ratio for one in figures] == [pytest.approx(2 / 3), None, None]
+    assert [one.dirty_ratio for one in condensed(figures, 2)] == [pytest.approx(5 / 6), None]
+    [mixture] = condensed(figures, 0)
+    assert (mixture.compacted_bytes, mixture.dirty_ratio) == (100, None)
+    assert msgspec.structs.replace(never, size_bytes=0, compacted_bytes=0).dirty_ratio == 0
+
+
+def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogFigureReader, bench: Bench) -> None:
+    for n in range(10):
+        bench.append(b"%d" % n * 100)
+    assert only(reader, bench).compacted_bytes is None
+    compact(bench, 9)
+    bench.append(b"x" * 100)
+    figures = only(reader, bench)
+    [(_, fields)] = bench.raw.xrange(bench.partition.clean[0])
+    assert figures.compacted_bytes == sum(len(name) + len(value) for name, value in fields.items())
+    assert figures.dirty_ratio == 1 - figures.compacted_bytes / figures.size_bytes
 
 
 def test_topics_beyond_the_limit_are_one() -> None:

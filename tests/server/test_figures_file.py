@@ -11,7 +11,9 @@ from korvet.server import metrics_files
 from korvet.server.figures_file import LogCollector, Snapshot, publish, withdraw
 
 
-def of(topic: str, partition: int | None, age_ms: int | None = 1500) -> LogFigures:
+def of(
+    topic: str, partition: int | None, age_ms: int | None = 1500, compacted_bytes: int | None = None
+) -> LogFigures:
     return LogFigures(
         topic=topic,
         partition=partition,
@@ -21,6 +23,7 @@ def of(topic: str, partition: int | None, age_ms: int | None = 1500) -> LogFigur
         start_offset=None if partition is None else 2,
         end_offset=None if partition is None else 9,
         oldest_age_ms=age_ms,
+        compacted_bytes=compacted_bytes,
     )
 
 
@@ -44,6 +47,15 @@ def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
         f"korvet_log_end_offset{labels} 9.0",
         f"korvet_log_oldest_record_age_seconds{labels} 1.5",
     ]
+
+
+def test_a_log_that_is_compacted_tells_how_much_of_it_is(tmp_path: Path) -> None:
+    publish(tmp_path, Snapshot(1.5, 9.0, [of("orders", 4, compacted_bytes=225)]))
+    labels = '{partition="4",topic="orders"}'
+    assert set(told(tmp_path)) >= {
+        f"korvet_log_compacted_bytes{labels} 225.0",
+        f"korvet_log_dirty_ratio{labels} 0.75",
+    }
 
 
 def test_a_sum_has_no_offsets_and_an_empty_log_no_age(tmp_path: Path) -> None:
