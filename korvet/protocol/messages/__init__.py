@@ -13,7 +13,10 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from korvet.protocol.messages.offset_for_leader_epoch import (
@@ -21,6 +24,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
+from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.protocol.schema import Message
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -34,6 +38,14 @@ MESSAGES: tuple[type[Message], ...] = (
     MetadataResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreateTopicsRequest,

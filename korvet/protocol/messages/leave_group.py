@@ -1,0 +1,47 @@
+"""LeaveGroup (key 13), versions 0-5, flexible from 4. Members go, and the group need not wait for their time-outs.
+
+From version 3 on many may be named, static ones by their instance (KIP-345). 5 adds the reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import int16, int32, string
+
+
+class MemberIdentity(Part, kw_only=True):
+    """A member that goes; an empty member id is whoever has the instance id."""
+
+    member_id: Annotated[string, since(3)]
+    group_instance_id: Annotated[string | None, since(3)] = None
+    reason: Annotated[string | None, since(5, ignorable=True)] = None
+
+
+class LeaveGroupRequest(Message, kw_only=True):
+    """Takes one member, or (from version 3 on) several out of the group."""
+
+    api = Api(key=13, versions=(0, 5), flexible=4)
+
+    group_id: string
+    member_id: Annotated[string, since(0, until=2)] = ""
+    members: Annotated[list[MemberIdentity], since(3)] = []
+
+
+class MemberResponse(Part, kw_only=True):
+    """What became of one of the members."""
+
+    member_id: Annotated[string, since(3)]
+    group_instance_id: Annotated[string | None, since(3)]
+    error_code: Annotated[int16, since(3)] = 0
+
+
+class LeaveGroupResponse(Message, kw_only=True):
+    """The result of the whole, and of each member."""
+
+    api = LeaveGroupRequest.api
+
+    throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
+    error_code: int16 = 0
+    members: Annotated[list[MemberResponse], since(3)] = []
