@@ -55,6 +55,13 @@ def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) 
     return Definition(name=name, type=kind, default=default, least=least, most=most, meaningless=True)
 
 
+def _off_only(name: str) -> Definition:
+    refused = {"true": _NOT_BUILT}
+    return Definition(
+        name=name, type=ConfigType.BOOLEAN, default="false", choices=("false",), refused=refused
+    )
+
+
 _NOT_BUILT = "is not supported yet"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _FORMATS = ("record", "batch")
@@ -92,13 +99,9 @@ DEFINITIONS: dict[str, Definition] = {
             least=8,
             most=12,
         ),
-        Definition(
-            name="remote.storage.enable",
-            type=ConfigType.BOOLEAN,
-            default="false",
-            choices=("false",),
-            refused={"true": _NOT_BUILT},
-        ),
+        _off_only("remote.log.copy.disable"),
+        _off_only("remote.log.delete.on.disable"),
+        _off_only("remote.storage.enable"),
         _limit("delete.retention.ms", "log.cleaner.delete.retention.ms", 0),
         _limit("local.retention.bytes", "log.local.retention.bytes", -2),
         _limit("local.retention.ms", "log.local.retention.ms", -2),

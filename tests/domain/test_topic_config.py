@@ -37,6 +37,8 @@ KAFKAS = {
     "min.compaction.lag.ms",
     "min.insync.replicas",
     "preallocate",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
     "remote.storage.enable",
     "retention.bytes",
     "retention.ms",
@@ -91,7 +93,8 @@ def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
 
 
 def test_what_is_not_built_says_so() -> None:
-    assert "not supported yet" in refusal("remote.storage.enable", "true")
+    for name in ("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"):
+        assert "not supported yet" in refusal(name, "true")
     assert "Unknown" in refusal("no.such.config", "1")
     assert "Null" in refusal("retention.ms", None)
 
