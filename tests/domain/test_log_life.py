@@ -15,6 +15,7 @@ from korvet.domain.retention import Policy
 from tests.domain.log_life import LogLife
 from tests.storage.support import Format
 from tests.support.batches import CODECS, NONE, Record
+from tests.support.redis_servers import DurableServer
 
 # Few keys, so that records have predecessors; few timestamps, so that some are equal, out of order, or far ahead.
 TICK_MS = 10**9
@@ -139,6 +140,22 @@ class Life(RuleBasedStateMachine):
             self.log.close()
 
 
+class LifeWithCrashes(Life):
+    """The same on a server that is killed now and then."""
+
+    server: ClassVar[DurableServer]
+
+    @rule()
+    def crash(self) -> None:
+        self.server.crash()
+        self.log.restart()
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.crash()
+        super().teardown()
+
+
 @pytest.fixture(scope="module")
 def raw(redis_server: str) -> Iterator[Any]:
     with redis_py.Redis.from_url(redis_server) as client:
@@ -153,3 +170,12 @@ def test_whatever_happens_a_log_is_what_the_model_says(
     run_state_machine_as_test(
         machine, settings=settings(max_examples=40, stateful_step_count=20, deadline=None)
     )
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: Format) -> None:
+    with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:
+        fields = {"storage_format": storage_format, "url": server.url, "raw": raw, "server": server}
+        machine = type("LifeOf", (LifeWithCrashes,), fields)
+        steps = settings(max_examples=8, stateful_step_count=20, deadline=None)
+        run_state_machine_as_test(machine, settings=steps)

