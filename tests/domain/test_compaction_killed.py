@@ -14,7 +14,7 @@ from korvet.domain import compaction
 from korvet.domain.compaction import Compactor
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.clean_store import PassOverError
-from korvet.storage.replies import Reply
+from korvet.storage.replies import MemoryFullError, Reply
 from korvet.storage.resp import Arg, Redis, ScriptCall
 from korvet.storage.trim_store import Trim, TrimStore
 from tests.domain.compacting import CompactedLog, Held
@@ -242,3 +242,20 @@ def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
     assert log.compact() is not None
     end = log.field("clean_end") or log.field("start")
     assert log.read(start) == [held for held in log.expected(end, purged(old_end)) if held.offset >= start]
+
+
+@FORMATS
+def test_a_pass_that_finds_memory_full_leaves_nothing_behind(
+    here: Domain, raw_redis: Any, storage_format: str
+) -> None:
+    log, old_end = half_compacted(here, raw_redis, storage_format)
+    raw_redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(MemoryFullError):
+            log.compact()
+        assert raw_redis.exists(*log.partition.clean) == 1
+        assert not raw_redis.hexists(log.partition.state, "clean_token")
+        assert contents(log) == log.expected(old_end)
+    finally:
+        raw_redis.config_set("maxmemory", 0)
+    check_all(log, old_end)
