@@ -107,20 +107,20 @@ def test_text_that_is_no_utf_8_is_refused(cls: type[Message], version: int) -> N
     while position >= 0:
         damaged = content[:position] + b"\xff" + content[position + 1 :]
         message = try_decode(cls, version, damaged)
-        # Only record batches may hold what they like.
-        assert message is None or damaged[position : position + 5] in held_records(message)
+        # Only what is declared as bytes may hold what it likes: record batches, metadata of group members.
+        assert message is None or damaged[position : position + 5] in held_bytes(message)
         position = content.find(b"name-", position + 1)
 
 
-def held_records(message: Part) -> bytes:
-    """Return all record batches within `message`, joined."""
+def held_bytes(message: Part) -> bytes:
+    """Return all that is declared as bytes within `message`, joined."""
     found = b""
     for row in rows(type(message)):
         value = getattr(message, row.name)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, Part):
-                found += held_records(each)
-            elif row.name == "records" and each is not None:
+                found += held_bytes(each)
+            elif isinstance(each, bytes | bytearray | memoryview):
                 found += bytes(each)
     return found
 

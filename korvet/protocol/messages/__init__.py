@@ -8,23 +8,25 @@ from __future__ import annotations
 from korvet.protocol.compile import compile_served
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from korvet.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from korvet.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from korvet.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
-from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.protocol.schema import Message
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -36,16 +38,16 @@ MESSAGES: tuple[type[Message], ...] = (
     ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreateTopicsRequest,
@@ -58,6 +60,10 @@ MESSAGES: tuple[type[Message], ...] = (
     InitProducerIdResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )

@@ -1,0 +1,54 @@
+"""OffsetDelete (key 47), versions 0-0, flexible from None. An administrator has a group forget offsets (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import int16, int32, string
+
+
+class OffsetDeleteRequestPartition(Part, kw_only=True):
+    """A partition whose offset is to go."""
+
+    partition_index: int32
+
+
+class OffsetDeleteRequestTopic(Part, kw_only=True):
+    """The partitions of one topic."""
+
+    name: string
+    partitions: list[OffsetDeleteRequestPartition]
+
+
+class OffsetDeleteRequest(Message, kw_only=True):
+    """Deletes committed offsets of a group."""
+
+    api = Api(key=47, versions=(0, 0))
+
+    group_id: string
+    topics: list[OffsetDeleteRequestTopic]
+
+
+class OffsetDeleteResponsePartition(Part, kw_only=True):
+    """What became of one partition's offset."""
+
+    partition_index: int32
+    error_code: int16
+
+
+class OffsetDeleteResponseTopic(Part, kw_only=True):
+    """The partitions of one topic."""
+
+    name: string
+    partitions: list[OffsetDeleteResponsePartition]
+
+
+class OffsetDeleteResponse(Message, kw_only=True):
+    """The result for every partition of the request, or the error of the group and no partitions."""
+
+    api = OffsetDeleteRequest.api
+
+    error_code: int16 = 0
+    throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
+    topics: list[OffsetDeleteResponseTopic] = []
