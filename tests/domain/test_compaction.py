@@ -9,6 +9,7 @@ import pytest
 from korvet.domain import compaction_plan, compaction_rows
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, BatchHeader
+from korvet.storage.clean_store import CleanStore
 from korvet.storage.trim_store import Trim, Trimmed, TrimStore
 from tests.domain.compacting import TOPIC, CompactedLog, Held
 from tests.domain.support import Domain
@@ -158,6 +159,19 @@ def test_memory_comes_back(log: CompactedLog) -> None:
     clean = log.partition.clean[log.field("clean")]
     assert log.raw.memory_usage(log.partition.stream) + log.raw.memory_usage(clean) < before / 10
     assert log.raw.exists(*log.partition.clean) == 1
+
+
+def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
+    log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(300):
+        log.append((b"one", b"%d" % n * 300))
+    with monkeypatch.context() as killed:
+        killed.setattr(CleanStore, "free", lambda _store, _partition: False)
+        log.compacted()
+    assert log.raw.xlen(log.partition.stream) == 300
+    assert log.plans(log.compactor_on(log.here.redis)) == []
+    assert log.raw.xlen(log.partition.stream) < 100
 
 
 def test_sizes_count_what_is_left(log: CompactedLog) -> None:
