@@ -15,7 +15,10 @@ from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, De
 from korvet.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -27,6 +30,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
+from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.protocol.schema import Message
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -44,6 +48,14 @@ MESSAGES: tuple[type[Message], ...] = (
     OffsetFetchResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
