@@ -5,11 +5,13 @@ Each sends numbered values to the partitions of its topic in turn until told to 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Message, Producer
 from kafka import KafkaProducer
 
@@ -22,15 +24,19 @@ _UNANSWERED_MAX = 3000
 
 
 class Load(ABC):
-    """One producer. `sent` counts records given to the client, `acknowledged` holds partition and offset of each."""
+    """One producer. `sent` counts records given to the client, `acknowledged` holds partition and offset of each.
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    It looks at the metadata again every `metadata_ms`, besides when it has to.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, metadata_ms: int = 300_000) -> None:
         self.topic = topic
         self.sent = 0
         self.acknowledged: list[tuple[int, int]] = []
         self.errors: list[object] = []
         self._bootstrap = bootstrap
         self._partitions = partitions
+        self._metadata_ms = metadata_ms
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=topic, daemon=True)
 
@@ -86,7 +92,12 @@ class ConfluentLoad(Load):
 
     def _open(self) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 1}
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "topic.metadata.refresh.interval.ms": self._metadata_ms,
+            }
         )
 
     def _send(self, partition: int, value: bytes) -> None:
@@ -109,7 +120,11 @@ class KafkaPythonLoad(Load):
     """The idempotent producer of kafka-python."""
 
     def _open(self) -> None:
-        self._producer = KafkaProducer(bootstrap_servers=self._bootstrap, enable_idempotence=True)
+        self._producer = KafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            enable_idempotence=True,
+            metadata_max_age_ms=self._metadata_ms,
+        )
 
     def _send(self, partition: int, value: bytes) -> None:
         future = self._producer.send(self.topic, value, partition=partition)
@@ -126,3 +141,37 @@ class KafkaPythonLoad(Load):
         self._producer.flush(_END_SECONDS_MAX)
         self._producer.close()
         del self._producer
+
+
+class AiokafkaLoad(Load):
+    """The idempotent producer of aiokafka, with an event loop in this thread."""
+
+    def _open(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> None:
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            enable_idempotence=True,
+            metadata_max_age_ms=self._metadata_ms,
+        )
+        await self._producer.start()
+
+    def _send(self, partition: int, value: bytes) -> None:
+        future = self._loop.run_until_complete(self._producer.send(self.topic, value, partition=partition))
+        future.add_done_callback(self._delivered)
+
+    def _delivered(self, future: asyncio.Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            self.acknowledged.append((future.result().partition, future.result().offset))
+        else:
+            self.errors.append(error)
+
+    def _turn(self, seconds: float) -> None:
+        self._loop.run_until_complete(asyncio.sleep(seconds))
+
+    def _close(self) -> None:
+        self._loop.run_until_complete(self._producer.stop())
+        self._loop.close()

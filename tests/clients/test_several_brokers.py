@@ -1,0 +1,81 @@
+"""Real clients while brokers join, stop and are killed: nothing is lost, doubled or out of order, and nothing fails."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support import ops, reading
+from tests.support.broker import Broker, korvet_broker
+from tests.support.load import AiokafkaLoad, ConfluentLoad, KafkaPythonLoad, Load
+from tests.support.processes import wait_until
+from tests.support.tail import AiokafkaTail, ConfluentTail, KafkaPythonTail, Tail
+
+PARTITIONS = 8
+METADATA_MS = 500
+LEASE_MS = 2000
+CLIENTS: dict[str, tuple[type[Load], type[Tail]]] = {
+    "confluent": (ConfluentLoad, ConfluentTail),
+    "kafka-python": (KafkaPythonLoad, KafkaPythonTail),
+    "aiokafka": (AiokafkaLoad, AiokafkaTail),
+}
+
+
+def serves_clients(broker: Broker) -> None:
+    """Wait until producers and consumers use the broker, not only its metadata."""
+    for api in ("Produce", "Fetch"):
+        served = f'korvet_requests_total{{api="{api}",error="NONE"}}'
+        wait_until(lambda: f"\n{served}" in ops.page(broker, "/metrics"), f"{api} comes here")  # noqa: B023
+
+
+def go_on(load: Load, tail: Tail) -> None:
+    """Wait until producer and consumer have got ahead in every partition, so through every broker that leads one."""
+    acknowledged, received = len(load.acknowledged), len(tail.received)
+
+    def everywhere() -> bool:
+        written = {partition for partition, _ in load.acknowledged[acknowledged:]}
+        read = {partition for partition, _, _ in tail.received[received:]}
+        return len(written) == len(read) == PARTITIONS
+
+    wait_until(lambda: everywhere() or load.errors or tail.errors, "producer and consumer go on")
+
+
+# kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_brokers_that_join_stop_and_are_killed_cost_a_client_no_record_and_no_error(
+    tmp_path: Path, redis_url: str, client: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("kafka", "aiokafka"):  # they log every connection that they lose
+        caplog.set_level(logging.CRITICAL, name)
+    load_of, tail_of = CLIENTS[client]
+
+    def broker(number: int, start: str) -> Broker:
+        flags = ("--redis-url", redis_url, "--broker-id", str(number), "--set", f"broker.lease.ms={LEASE_MS}")
+        return running.enter_context(korvet_broker(tmp_path / start, *flags, workers=1))
+
+    with ExitStack() as running:
+        zero = broker(0, "zero")
+        reading.create_topic(zero.bootstrap, "orders", PARTITIONS)
+        load = load_of(zero.bootstrap, "orders", PARTITIONS, METADATA_MS)
+        tail = tail_of(zero.bootstrap, "orders", PARTITIONS, METADATA_MS)
+        for each in (load, tail):
+            each.start()
+        go_on(load, tail)
+        one = broker(1, "one")
+        serves_clients(one)
+        assert zero.stop() == 0
+        go_on(load, tail)
+        zero = broker(0, "zero again")
+        serves_clients(zero)
+        one.kill()
+        go_on(load, tail)
+        load.end()
+        tail.end(load.sent)
+        load.check(reading.read_all(zero.bootstrap, "orders", range(PARTITIONS), load.sent))
+        tail.check(load.sent)
+    gc.collect()
