@@ -20,6 +20,7 @@ class Keys:
     __slots__ = (
         "brokers",
         "cluster_id",
+        "groups",
         "keeper_fence",
         "keeper_lease",
         "namespace",
@@ -45,6 +46,7 @@ class Keys:
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.brokers = f"{namespace}:brokers"
+        self.groups = f"{namespace}:groups"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
         # Named as a log and its side keys are: what a user may do with these he may do with those.
@@ -78,3 +80,36 @@ class Keys:
     def append_channel(self, topic: str, partition: int) -> str:
         """Return the channel on which every append to the partition is announced: named as its stream."""
         return f"{self.namespace}:{topic}:{partition}"
+
+    def group_offsets(self, group: str) -> str:
+        """Return the hash with the group's committed offsets; its side keys are named after it."""
+        return f"{self.namespace}:group:{group_encoded(group)}:offsets"
+
+    def group_state(self, group: str) -> str:
+        """Return the hash with the group's state, generation and protocol."""
+        return f"{{{self.group_offsets(group)}}}:group"
+
+    def group_members(self, group: str) -> str:
+        """Return the hash with the group's members, their metadata and assignments."""
+        return f"{{{self.group_offsets(group)}}}:members"
+
+    def group_deadlines(self, group: str) -> str:
+        """Return the sorted set of the ends (ms) of the members' sessions."""
+        return f"{{{self.group_offsets(group)}}}:deadlines"
+
+    def group_channel(self, group: str) -> str:
+        """Return the channel on which the group's transitions are told: named as its offsets.
+
+        Without `:offsets` it could be the channel of a partition of a topic `group`.
+        """
+        return self.group_offsets(group)
+
+
+def group_encoded(group: str) -> str:
+    """Return a group id as names and the list of groups have it: without braces, which would move the hash tag."""
+    return group.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+
+
+def group_decoded(encoded: str) -> str:
+    """Return the group id that `group_encoded` was given."""
+    return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")

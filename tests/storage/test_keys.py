@@ -9,12 +9,13 @@ import pytest
 from redis.crc import key_slot
 
 from korvet.errors import ConfigError
-from korvet.storage.keys import Keys
+from korvet.storage.keys import Keys, group_decoded, group_encoded
 
 README = Path(__file__).parents[2] / "lua" / "README.md"
 KEYS = Keys("korvet")
 METHODS = (Keys.stream, Keys.state, Keys.producers, Keys.index, Keys.moving)
-CHANNELS = {KEYS.append_channel("orders", 0), KEYS.topics_channel, KEYS.probe}
+GROUP_METHODS = (Keys.group_offsets, Keys.group_state, Keys.group_members, Keys.group_deadlines)
+CHANNELS = {KEYS.append_channel("orders", 0), KEYS.group_channel("billing"), KEYS.topics_channel, KEYS.probe}
 
 
 def section(title: str) -> set[str]:
@@ -27,6 +28,10 @@ def partitioned(keys: Keys = KEYS, partition: int = 0) -> set[str]:
     return {method(keys, *of) for method in METHODS} | {keys.clean(*of, which) for which in (0, 1)}
 
 
+def grouped(keys: Keys = KEYS, group: str = "billing") -> set[str]:
+    return {method(keys, group) for method in GROUP_METHODS}
+
+
 def single_keys() -> set[str]:
     names = {name for name in Keys.__slots__ if name not in {"namespace", "topics_channel"}}
     return {getattr(KEYS, name) for name in names}
@@ -34,8 +39,9 @@ def single_keys() -> set[str]:
 
 def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
-    assert methods == {method.__name__ for method in METHODS} | {"clean", "append_channel"}
-    assert section("Keys") == partitioned() | single_keys()
+    named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
+    assert methods == named | {"clean", "append_channel", "group_channel"}
+    assert section("Keys") == partitioned() | grouped() | single_keys()
 
 
 def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
@@ -48,6 +54,25 @@ def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
         assert len(slots) == 1
 
 
+GROUPS = ["billing", "", "a:b", "{x}", "}{", "%7B", "{%7B%25}", "größe", "a b\n\0", "%%25"]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_keys_of_a_group_of_any_name_share_one_cluster_slot(group: str) -> None:
+    assert len({key_slot(key.encode()) for key in grouped(group=group)}) == 1
+    assert group_decoded(group_encoded(group)) == group
+
+
+def test_no_two_groups_share_a_name() -> None:
+    keys = [key for group in GROUPS for key in grouped(group=group)]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_group_takes_no_name_of_a_topic() -> None:
+    of_topics = {KEYS.stream("group", 0), KEYS.append_channel("group", 0)}
+    assert not of_topics & (grouped(group="0") | {KEYS.group_channel("0")})
+
+
 def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
     assert key_slot(KEYS.topics.encode()) == key_slot(KEYS.topic_changes.encode())
     assert key_slot(KEYS.keeper_lease.encode()) == key_slot(KEYS.keeper_fence.encode())
@@ -56,8 +81,8 @@ def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
 
 def test_two_namespaces_share_no_name() -> None:
     other = Keys("other")
-    ours = partitioned() | single_keys() | CHANNELS
-    theirs = partitioned(other) | {getattr(other, name) for name in Keys.__slots__}
+    ours = partitioned() | grouped() | single_keys() | CHANNELS
+    theirs = partitioned(other) | grouped(other) | {getattr(other, name) for name in Keys.__slots__}
     assert not ours & theirs
 
 
