@@ -52,7 +52,10 @@ def embedded_server(*options: str) -> Iterator[str]:
 
 
 class DurableServer:
-    """A server that writes every command to a file before it answers, and can be killed; a context manager."""
+    """A server that has everything on disk when it answers, and can be killed; a context manager.
+
+    Not `everysec`: while the disk is busy that puts writes off, and a kill loses them.
+    """
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
@@ -66,6 +69,8 @@ class DurableServer:
             "",
             "--appendonly",
             "yes",
+            "--appendfsync",
+            "always",
             "--maxmemory-policy",
             "noeviction",
         ]
