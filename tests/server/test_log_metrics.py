@@ -60,7 +60,7 @@ def test_of_two_brokers_the_one_whose_keeper_acts_tells(tmp_path: Path, redis_ur
     bench.append(b"a")
     with (
         echo_broker(tmp_path / "one", *values(redis_url), workers=1) as one,
-        echo_broker(tmp_path / "two", *values(redis_url), workers=1) as two,
+        echo_broker(tmp_path / "two", *values(redis_url), "broker.id=1", workers=1) as two,
     ):
         processes.wait_until(lambda: figures(one, "records") or figures(two, "records"), "one of them tells")
         acting, other = (one, two) if figures(one, "records") else (two, one)
