@@ -30,7 +30,8 @@ if held[1] ~= topic_id then
 end
 local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
 local bytes, start_records = tonumber(held[5]), tonumber(held[7] or '0')
-if not (next_offset and start and bytes and start_records) then
+local clean_end = tonumber(held[8] or '0') -- where there was no compaction: 0
+if not (next_offset and start and bytes and start_records and clean_end) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if wished > next_offset then
@@ -60,7 +61,7 @@ if moves then
   elseif below then
     records, start_bytes = below.records, below.bytes
   end
-  if bits < 0 and start >= (tonumber(held[8] or '0') or 0) then
+  if bits < 0 and start >= clean_end then
     records = start -- dense: the offset is the count, but where records were compacted away
   end
   left = math.max(records - start_records, 0)
@@ -86,39 +87,48 @@ local function id_of(offset)
 end
 
 local given = 0
-local function trim(offset, most)
+local function trim(keys, offset, most)
   local id, removed = id_of(offset), 0
-  for _, key in ipairs(streams) do
+  for _, key in ipairs(keys) do
     removed = removed + redis.call('XTRIM', key, 'MINID', '~', id, 'LIMIT', most)
   end
   given = given + removed
   return removed > 0
 end
 
--- What lies below `offset`, all of it where it is known to be few bytes, else a piece; returns whether nothing is left.
-local function give_back(offset, size)
+local function trim_piece(keys, offset)
+  return trim(keys, offset, limit) or trim(keys, offset, limit * large_nodes)
+end
+
+-- What lies from `from` to `offset`, all of it where it is known to be few bytes, else a piece; returns whether nothing
+-- is left.
+local function give_back(from, offset, size)
+  -- Of a compacted part the rows tell what was kept. In the log itself all may be there still, until compaction/free.
+  if from < clean_end and trim_piece({stream}, offset) then
+    return false
+  end
   if size and size <= bytes_left then
-    while trim(offset, limit * large_nodes) do
+    while trim(streams, offset, limit * large_nodes) do
     end
     bytes_left = bytes_left - size
     return true
   end
-  return not (trim(offset, limit) or trim(offset, limit * large_nodes))
+  return not trim_piece(streams, offset)
 end
 
-local finished, known, is_done = 0, nil, start == 0
+local finished, from, known, is_done = 0, 0, nil, start == 0
 for _, row in ipairs(start > 0 and lowest or {}) do
   if row.offset > start then
     break
   end
-  if not give_back(row.offset, known and math.max(row.bytes - known, 0)) then
+  if not give_back(from, row.offset, known and math.max(row.bytes - known, 0)) then
     break
   end
-  finished, known = finished + 1, row.bytes
+  finished, from, known = finished + 1, row.offset, row.bytes
 end
 if start > 0 and (finished == #lowest or lowest[finished + 1].offset > start) and finished < rows_max then
   -- The last piece, from the last row to the start itself, is no larger than its interval.
-  is_done = give_back(start, known and (above and above.bytes or bytes) - known)
+  is_done = give_back(from, start, known and (above and above.bytes or bytes) - known)
 end
 if finished > 1 then
   redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)

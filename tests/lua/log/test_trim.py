@@ -222,6 +222,25 @@ def test_compacted_records_below_the_start_go_too(raw_redis: Any, log_of: LogOf)
         assert len(kept) < len(wanted) + 100
 
 
+def test_what_was_compacted_and_is_not_given_back_yet_goes_by_the_limit_of_entries(raw_redis: Any) -> None:
+    """Between two rows there is little, for they speak of what compaction has kept; in the log itself all is left."""
+    log = Log(raw_redis)
+    with nodes_of(raw_redis, 10):
+        offsets = filled(log, 1000)
+    for entry_id, _ in raw_redis.xrange(STREAM)[::100]:
+        raw_redis.xadd(CLEAN[0], {"value": "v"}, id=entry_id)
+    state = {"clean": "0", "clean_end": offsets[-1], "records": 1000, "bytes": 100_000}
+    raw_redis.hset(STATE, mapping=state)
+    set_rows(log, (offsets[10], 990, 99_000), (offsets[900], 1000, 100_000))
+    # The first step ends at the first row, the second begins behind it.
+    assert trim(log, offsets[950], entries=50)[2:] == [10, 1]
+    assert trim(log, entries=50)[2:] == [50, 1]
+    while trim(log, entries=50)[3]:
+        assert raw_redis.xlen(STREAM) > 0
+    assert raw_redis.xlen(STREAM) == 50
+    assert raw_redis.xlen(CLEAN[0]) == 0
+
+
 def test_entries_of_others_behind_the_end_stay(raw_redis: Any) -> None:
     """They have no offset yet, or none at all, and are taken in later."""
     log = Log(raw_redis)
