@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as Place
+from kafka.admin import OffsetSpec as Special
 
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
@@ -127,3 +128,23 @@ def test_what_was_deleted_is_not_found_any_more(broker: Broker, topic: str) -> N
         assert by_spec(broker, topic, OffsetSpec.max_timestamp()) == (end - 1, stamp(RECORDS - 1))
         assert by_spec(broker, topic, OffsetSpec.earliest())[0] == other.beginning_offsets([place])[place]
         assert by_spec(broker, topic, OffsetSpec.latest())[0] == end
+
+
+def test_kafka_python_asks_by_every_special_timestamp(broker: Broker, topic: str) -> None:
+    with librdkafka(broker) as consumer:
+        low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS_MAX)
+        far = by_time(consumer, topic, FAR_MS)
+    place = Place(topic, 0)
+    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+
+        def ask(special: Special) -> tuple[int, int, int | None]:
+            found = admin.list_partition_offsets({place: special})[place]
+            return found.offset, found.timestamp, found.leader_epoch
+
+        for start, largest in ((low, (far, FAR_MS, 0)), (end, (-1, -1, None))):
+            assert admin.delete_records({place: start})[place]["error_code"] == 0
+            assert ask(Special.EARLIEST) == ask(Special.EARLIEST_LOCAL) == (start, -1, 0)
+            assert ask(Special.LATEST) == (end, -1, 0)
+            assert ask(Special.MAX_TIMESTAMP) == largest
+            # There is no cold tier that anything could be in.
+            assert ask(Special.LATEST_TIERED) == (-1, -1, None)
