@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as Place
 from kafka.admin import OffsetSpec as Special
 
+from tests.support import reading
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
@@ -22,6 +24,9 @@ FIRST_MS = 1_700_000_000_000
 STEP_MS = 10
 FAR_MS = 4_000_000_000_000
 """In the year 2096: the timestamp of the third record."""
+
+SPECS: Any = OffsetSpec
+"""Its methods carry no types."""
 
 
 @pytest.fixture(params=["record", "batch"])
@@ -33,8 +38,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
         "retention.ms": "-1",
         "message.timestamp.after.max.ms": str(2**62),
     }
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(WAIT_SECONDS_MAX)
+    reading.create_topic(broker.bootstrap, name, config=config)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.num.messages": 500})
     for n in range(RECORDS):
         producer.produce(
@@ -105,7 +109,7 @@ def test_every_client_finds_the_first_record_that_is_not_older(broker: Broker, t
             assert other.offsets_for_times({place: timestamp})[place].offset == offset
         assert by_time(consumer, topic, FAR_MS + 1) == -1
         assert other.offsets_for_times({place: FAR_MS + 1}) == {place: None}
-        largest, at = by_spec(broker, topic, OffsetSpec.max_timestamp())
+        largest, at = by_spec(broker, topic, SPECS.max_timestamp())
         assert (value_at(consumer, topic, largest)[0], at) == (2, FAR_MS)
 
 
@@ -125,9 +129,9 @@ def test_what_was_deleted_is_not_found_any_more(broker: Broker, topic: str) -> N
             assert (found.offset, found.timestamp) == (offset, stamp(number))
         assert value_at(consumer, topic, by_time(consumer, topic, 0))[0] == 3
         assert by_time(consumer, topic, stamp(RECORDS)) == -1
-        assert by_spec(broker, topic, OffsetSpec.max_timestamp()) == (end - 1, stamp(RECORDS - 1))
-        assert by_spec(broker, topic, OffsetSpec.earliest())[0] == other.beginning_offsets([place])[place]
-        assert by_spec(broker, topic, OffsetSpec.latest())[0] == end
+        assert by_spec(broker, topic, SPECS.max_timestamp()) == (end - 1, stamp(RECORDS - 1))
+        assert by_spec(broker, topic, SPECS.earliest())[0] == other.beginning_offsets([place])[place]
+        assert by_spec(broker, topic, SPECS.latest())[0] == end
 
 
 def test_kafka_python_asks_by_every_special_timestamp(broker: Broker, topic: str) -> None:
