@@ -144,7 +144,9 @@ class IndexStore:
                 break
             totals, rows = self.page(partition, rows[-1].offset)
         if first < totals.end:
-            bound = TIMESTAMP_MAX if totals.misses_rows(newest) else totals.interval
+            bound = totals.largest if newest is None else totals.interval
+            if totals.misses_rows(newest):
+                bound = TIMESTAMP_MAX
             pieces.append(Piece(first, totals.end, bound))
         return pieces
 

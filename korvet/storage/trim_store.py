@@ -146,7 +146,7 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> E
         bytes=totals.bytes,
         start_bytes=start_bytes,
         # What it says of is what came since the last row that was written, wherever that is now.
-        interval=-1 if lost_rows else totals.interval,
+        interval=-1 if lost_rows else totals.interval if known else totals.largest,
         rows=[row for row in known if row.offset > totals.start],
         more_rows=more_rows,
         archived=archived,

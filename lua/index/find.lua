@@ -19,7 +19,7 @@ local from, rows_left, intervals_left = tonumber(ARGV[4]), tonumber(ARGV[5]), to
 -- @include shared/index_rows
 local chunk = 100 -- rows copied into Lua at once
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'bytes', 'records', 'interval')
+local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'bytes', 'records', 'interval', 'max_timestamp')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
 end
@@ -35,6 +35,10 @@ end
 
 from = math.max(from, start)
 local count = redis.call('ZCARD', index)
+if count == 0 then
+  -- Of a row that was there and is lost `interval` says nothing.
+  interval = math.max(interval, tonumber(held[7] or '-1'))
+end
 local newest = count > 0 and rows_of(redis.call('ZRANGE', index, count - 1, count - 1, 'WITHSCORES'))
 local malformed = newest == nil
 

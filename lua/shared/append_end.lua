@@ -15,10 +15,12 @@ local next_text, bytes_text = string.format('%d', offset), string.format('%d', b
 local row_bytes = '0'
 if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
     or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
-  if (records_before >= records_per_row or bytes_before >= bytes_per_row) and redis.call('EXISTS', index) == 0 then
-    -- Somebody deleted it: this row stands for all before it too, until the keeper has made them anew.
+  if redis.call('EXISTS', index) == 0 then
+    -- The first row stands for all before it; where it is no first one, somebody deleted the others.
     interval = largest
-    redis.call('HSET', state, 'reindex', '1')
+    if records_before >= records_per_row or bytes_before >= bytes_per_row then
+      redis.call('HSET', state, 'reindex', '1')
+    end
   end
   -- The batch is written: where the index takes no row, being a key of another type, the keeper makes it anew.
   local row = string.format('%d:%s:%s:%s', records, bytes_text, largest, interval)

@@ -200,9 +200,7 @@ class LogLife:
             self._was_compacted = True
 
     def lose_index(self) -> None:
-        """Delete the index, as somebody might who cleans up; of a compacted log no counter tells that rows are gone."""
-        if self._was_compacted:
-            return
+        """Delete the index, as somebody might who cleans up."""
         self._raw.delete(self.bench.partition.index_key)
         self._lost_index = True
 

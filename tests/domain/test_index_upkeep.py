@@ -170,6 +170,14 @@ def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_ane
     assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
 
 
+def test_a_row_of_a_short_log_hides_nothing_when_it_is_deleted(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(1)
+    # As compaction leaves it, which writes a row at its end however short the log is.
+    upkeep.raw.hset(upkeep.partition.state, "interval", "-1")
+    upkeep.raw.delete(upkeep.partition.index_key)
+    assert upkeep.find(RECORDS // 2).offset == offsets[RECORDS // 2]
+
+
 def test_what_is_appended_meanwhile_keeps_its_rows(upkeep: Upkeep) -> None:
     offsets = upkeep.fill(20)
     upkeep.raw.delete(upkeep.partition.index_key)
