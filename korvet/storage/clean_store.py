@@ -28,7 +28,10 @@ _GIVE_UP = scripts.get("compaction/give_up")
 _FREE = scripts.get("compaction/free")
 
 _FREE_ENTRIES_MAX = 100
-"""Entries that one XTRIM takes: as many as a node of a stream has by default, a megabyte each at the worst."""
+"""Entries that one XTRIM takes where they are small: as many as a node of a stream has by default."""
+
+_FREE_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes that it takes where they are large: a few milliseconds of Redis."""
 
 _LOOK_ANSWERS = 14
 _ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,19}):(-?\d{1,19})")
@@ -239,7 +242,7 @@ class CleanStore:
     def free(self, partition: Partition) -> bool:
         """Give back some of what was compacted and still lies in the log itself; returns whether there may be more."""
         bits = -1 if partition.format == "batch" else partition.bits
-        args = (partition.topic_id, bits, _FREE_ENTRIES_MAX)
+        args = (partition.topic_id, bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
         reply = self._run(_FREE, (partition.stream, partition.state), args)
         match reply:
             case [int(), int() as more]:

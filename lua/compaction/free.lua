@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Gives back the memory of entries that were compacted: they are in the clean stream, or nowhere. One bounded step.
 -- KEYS     stream, state
--- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes
+-- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes, most bytes of them where
+--          all are like the first
 -- Returns  {entries given back, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
@@ -10,15 +11,17 @@
 -- allow-oom: what gives memory back must work where there is none left.
 
 local stream, state = KEYS[1], KEYS[2]
-local topic_id, bits, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local topic_id, bits, limit, bytes_max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
+
+-- @include shared/whole_number
 
 local held = redis.call('HMGET', state, 'topic', 'clean_end')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
-local clean_end = tonumber(held[2] or '0')
+local clean_end = whole(held[2] or '0')
 if not clean_end then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
@@ -35,6 +38,15 @@ else
   local ms = math.floor((clean_end - 1) / width)
   id = string.format('%d-%d', ms, clean_end - ms * width)
 end
+local first = redis.call('XRANGE', stream, '-', '(' .. id, 'COUNT', 1)[1]
+if not first then
+  return {0, 0}
+end
+local size = 0
+for _, field in ipairs(first[2]) do
+  size = size + #field
+end
+limit = math.max(1, math.min(limit, math.floor(bytes_max / math.max(size, 1))))
 for _, most in ipairs({limit, limit * large_nodes}) do
   local removed = redis.call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', most)
   if removed > 0 then

@@ -71,8 +71,11 @@ class DirtyLog:
         answer: int = run(self.client, "compaction/give_up", (STATE, *CLEAN), [topic_id, token])
         return answer
 
-    def free(self, bits: int = 10, limit: int = 100, topic_id: str = TOPIC_ID) -> list[int]:
-        answer: list[int] = run(self.client, "compaction/free", (STREAM, STATE), [topic_id, bits, limit])
+    def free(
+        self, bits: int = 10, limit: int = 100, bytes_max: int = 1 << 20, topic_id: str = TOPIC_ID
+    ) -> list[int]:
+        args = [topic_id, bits, limit, bytes_max]
+        answer: list[int] = run(self.client, "compaction/free", (STREAM, STATE), args)
         return answer
 
     def state(self) -> dict[str, str]:

@@ -191,6 +191,16 @@ def test_nodes_of_more_entries_than_a_step_takes_are_given_back_too(log: DirtyLo
         log.client.config_set("stream-node-max-entries", 100)
 
 
+def test_of_large_entries_a_step_takes_fewer(log: DirtyLog) -> None:
+    log.client.delete(STREAM)
+    for end in range(1, 9):
+        log.client.execute_command("XADD", STREAM, f"{end}-0", "batch", "b" * 100_000)
+    log.client.hset(STATE, "clean_end", "7")
+    assert [log.free(bits=-1, bytes_max=250_000) for _ in range(4)] == [[2, 1], [2, 1], [2, 1], [1, 1]]
+    assert log.free(bits=-1, bytes_max=250_000) == [0, 0]
+    assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"8-0"]
+
+
 def test_a_batch_that_ends_where_the_compacted_part_does_is_given_back(log: DirtyLog) -> None:
     log.client.config_set("stream-node-max-entries", 1)
     try:
