@@ -38,13 +38,21 @@ _KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hell
 
 
 def ready(
-    *, listen: Address, advertised: Address, workers: int, data: str, facts: ServerFacts, ops: Address | None
+    *,
+    broker: str,
+    listen: Address,
+    advertised: Address,
+    workers: int,
+    data: str,
+    facts: ServerFacts,
+    ops: Address | None,
 ) -> str:
-    """Return the announcement, ending in a newline; `data` says where the records are."""
+    """Return the announcement, ending in a newline; `broker` says which one it is, `data` where the records are."""
     address = str(advertised)
     where = "" if listen == advertised else f", listening on {listen}"
     rows = [
         ("bootstrap", f"{address} ({workers} worker{'s' if workers != 1 else ''}{where})"),
+        ("broker", broker),
         ("data", f"{data}, {facts.name} {facts.version}"),
         ("durability", durability(facts)),
         ("ops", f"http://{ops} (/healthz /readyz /metrics)" if ops else "off"),

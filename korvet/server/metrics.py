@@ -86,6 +86,11 @@ THROTTLE_SECONDS = Counter(
 KEEPER_LEADER = Gauge(
     "korvet_keeper_leader", "1 where this broker's keeper is the acting one.", multiprocess_mode="livesum"
 )
+BROKER_REGISTERED = Gauge(
+    "korvet_broker_registered",
+    "1 where clients of other brokers are told of this one: its id is registered in Redis.",
+    multiprocess_mode="livesum",
+)
 KEEPER_TURNS = Counter(
     "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
 )

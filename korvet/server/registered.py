@@ -13,6 +13,7 @@ from gevent.event import Event
 from korvet import logs
 from korvet.config import Address, Settings
 from korvet.errors import KafkaError
+from korvet.server import metrics
 from korvet.storage.broker_store import BrokerStore, Registration
 from korvet.storage.keys import Keys
 from korvet.storage.resp import Redis
@@ -20,6 +21,8 @@ from korvet.storage.resp import Redis
 _log = logs.Log(__name__)
 
 _RENEWALS_PER_LEASE = 3
+_RETRIES_PER_LEASE = 12
+"""More often, for when Redis was away the leases of all brokers may have run out meanwhile."""
 
 
 class Registered:
@@ -56,7 +59,9 @@ class Registered:
                 if not failing:
                     _log.warning("cannot register this broker", reason=error)
                 failing = True
-            stop.wait(self._lease_ms / 1000 / _RENEWALS_PER_LEASE)
+            metrics.BROKER_REGISTERED.set(int(not failing))
+            turns_per_lease = _RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE
+            stop.wait(self._lease_ms / 1000 / turns_per_lease)
         if leaving():
             try:
                 self._store.unregister(self._registration)

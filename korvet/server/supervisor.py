@@ -226,6 +226,7 @@ class Supervisor:
     def _announce(self) -> None:
         foundation = self._foundation
         text = announce.ready(
+            broker=f"{self._settings.broker_id} of cluster {self._settings.cluster_id}",
             listen=foundation.listen,
             advertised=ports.advertised(self._settings.advertised, foundation.listen),
             workers=startup.worker_count(self._configured),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from korvet.protocol.messages.metadata import MetadataRequest
-from tests.support import processes
+from tests.support import ops, processes
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
 from tests.support.topic_client import Client
 
@@ -59,6 +59,7 @@ def test_a_free_id_is_taken_and_the_same_one_at_the_same_address_again(
     with echo_broker(tmp_path / "one", *values, workers=1):
         with echo_broker(tmp_path / "two", *values, listen, workers=1) as two:
             assert sorted(rows(raw_redis)) == [0, 1]
+            assert "  broker      1 of cluster " in two.output()
             assert f"{rows(raw_redis)[1]['host']}:{rows(raw_redis)[1]['port']}" == two.bootstrap
             two.kill()
         started = rows(raw_redis)[1]["started"]
@@ -126,9 +127,11 @@ def test_a_broker_that_lost_its_id_says_so_once_and_serves_on(
         complaint = "keeper cannot register this broker"
         processes.wait_until(lambda: complaint in broker.log(), "it says so")
         assert told(broker)[0] == [0]
+        assert ops.total(broker, "korvet_broker_registered") == 0
         raw_redis.hset(BROKERS, 0, json.dumps(other | {"until": 1}))
         processes.wait_until(lambda: rows(raw_redis)[0]["incarnation"] != "other", "it has its id again")
         assert broker.log().count(complaint) == 1
+        processes.wait_until(lambda: ops.total(broker, "korvet_broker_registered") == 1, "it tells that")
 
 
 def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path) -> None:
