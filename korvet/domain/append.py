@@ -304,8 +304,9 @@ class Appender:
         Raises KafkaError as `record_checks.check` and `ProducedBatch.decode` do. What was decoded is right in the
         header too then: a largest timestamp that no record has would mislead those who look for it.
         """
-        if not record_checks.needed(batch.header.max_timestamp, config, now_ms):
+        header = batch.header
+        if not record_checks.needed(header.base_timestamp, header.max_timestamp, config, now_ms):
             return batch
         records = batch.records(self._settings.record_decompressed_max_bytes)
         largest = record_checks.check(records, config, now_ms)
-        return batch if largest == batch.header.max_timestamp else batch.timed(largest)
+        return batch if largest == header.max_timestamp else batch.timed(largest)

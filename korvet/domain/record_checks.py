@@ -20,15 +20,18 @@ NAMED_MAX = 1000
 """Records that an answer names at the most: a batch may hold millions of them."""
 
 
-def needed(max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+def needed(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
     """Return whether a batch that is kept as it came must be decoded for `check`.
 
-    `max_timestamp` is what the batch's header says, which is enough to see that nothing lies too far in the future.
+    The timestamps are what the batch's header says, which is enough to see that nothing lies too far in the future.
+    One whose largest is below its first does not tell its largest, as Sarama's did not until 2025 (IBM/sarama 3108).
     """
     if config.compact:
         return True
     if config.log_append_time:
         return False
+    if max_timestamp < base_timestamp:
+        return True
     return config.timestamp_before_max_ms < LONG_MAX or max_timestamp > now_ms + config.timestamp_after_max_ms
 
 

@@ -77,4 +77,19 @@ def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
     needed: bool,  # noqa: FBT001
 ) -> None:
     config = topic_config.effective(configs, Settings())
-    assert record_checks.needed(max_timestamp, config, NOW) == needed
+    assert record_checks.needed(NOW, max_timestamp, config, NOW) == needed
+
+
+@pytest.mark.parametrize(
+    ("base_timestamp", "max_timestamp", "needed"),
+    [(NOW, -1, True), (NOW, NOW - 1, True), (0, -1, True), (NOW, NOW, False), (-1, -1, False)],
+)
+def test_a_header_without_the_largest_time_does_not_do(
+    base_timestamp: int,
+    max_timestamp: int,
+    needed: bool,  # noqa: FBT001
+) -> None:
+    of_producer = topic_config.effective({}, Settings())
+    assert record_checks.needed(base_timestamp, max_timestamp, of_producer, NOW) == needed
+    of_broker = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
+    assert not record_checks.needed(base_timestamp, max_timestamp, of_broker, NOW)

@@ -195,6 +195,33 @@ def test_an_untrue_largest_time_in_the_header_refuses_no_batch_and_misleads_no_l
     assert [each.timestamp for each in read(client.fetch(topic).records)] == [true]
 
 
+@pytest.mark.parametrize("codec", [0, LZ4])
+def test_a_header_that_leaves_out_its_largest_time_is_given_it(
+    client: Client, topic: str, codec: int
+) -> None:
+    """Sarama's batches said -1 until 2025; Kafka's broker looks at the records of every batch."""
+    client.create(topic)
+    stamps = [1000, 3000, 2000]
+    sent = batch(*[Record(b"v" * 2000, timestamp=at) for at in stamps], codec=codec)
+    response = client.produce(topic, forged(sent, max_timestamp=-1))
+    assert response.error_code == ErrorCode.NONE
+    records = client.fetch(topic).records
+    assert [header.max_timestamp for header in headers_of(records)] == [3000]
+    assert [each.timestamp for each in read(records)] == stamps
+    assert offset_by_time(client, topic, 1001) == (response.base_offset + 1, 3000)
+    assert offset_by_time(client, topic, -3) == (response.base_offset + 1, 3000)
+
+
+@pytest.mark.parametrize("codec", [0, LZ4])
+def test_a_time_out_of_range_is_found_where_the_header_leaves_it_out(
+    client: Client, topic: str, codec: int
+) -> None:
+    client.create(topic)
+    sent = batch(*[Record(timestamp=at) for at in (now_ms(), now_ms() + 2 * HOUR_MS)], codec=codec)
+    refused = client.produce(topic, forged(sent, max_timestamp=-1))
+    assert (refused.error_code, named(refused)) == (ErrorCode.INVALID_TIMESTAMP, [1])
+
+
 @ONLY_BATCH
 def test_what_is_refused_may_be_damaged_too_and_is_refused_for_that(client: Client, topic: str) -> None:
     client.create(topic)
