@@ -12,15 +12,16 @@ local state, index, stream, cleans = KEYS[1], KEYS[2], KEYS[3], {['0'] = KEYS[4]
 local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- @include shared/index_rows
+-- @include shared/whole_number
 local chunk = 100 -- entries copied into Lua at once
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
 end
-local next_offset, start, records = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '0')
-local clean_end = held[5] and tonumber(held[6] or '0') or 0
-if not (next_offset and start and records and clean_end) then
+local next_offset, start, records = whole(held[2]), whole(held[3]), whole(held[4] or '0')
+local clean_end = whole(held[5] and held[6] or '0')
+if not (next_offset and start and records and clean_end and (not held[5] or cleans[held[5]])) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 from = math.max(from, start)

@@ -18,12 +18,15 @@ local behind, last_offset, is_last = ARGV[5], ARGV[6], ARGV[7] == 'last'
 local start_records, start_bytes, more_records, more_bytes = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local first_row = 12
 
-local held = redis.call('HMGET', state, 'topic', 'start', 'clean', 'clean_end', 'max_timestamp', 'interval')
+-- @include shared/whole_number
+
+local held = redis.call('HMGET', state, 'topic', 'start', 'clean', 'clean_end', 'max_timestamp', 'interval', 'bytes',
+  'records')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
 end
-local start = tonumber(held[2])
-if not (start and tonumber(held[5])) then
+local start = whole(held[2])
+if not (start and tonumber(held[5]) and whole(held[7]) and whole(held[8] or '0')) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if (held[3] or '') ~= clean or (held[4] or '') ~= clean_end then

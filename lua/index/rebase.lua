@@ -15,12 +15,13 @@ local state, index = KEYS[1], KEYS[2]
 local topic_id, limit, first_row, first_interval = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- @include shared/index_rows
+-- @include shared/whole_number
 
 local held = redis.call('HMGET', state, 'topic', 'start', 'interval', 'rebase')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. state .. ' does not belong to topic id ' .. topic_id)
 end
-local start, interval, reached = tonumber(held[2]), held[3] or '-1', tonumber(held[4] or '-1')
+local start, interval, reached = whole(held[2]), held[3] or '-1', whole(held[4] or '0')
 if not (start and tonumber(interval) and reached) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end

@@ -12,13 +12,14 @@ local stream, state = KEYS[1], KEYS[2]
 local topic_id, limit = ARGV[1], tonumber(ARGV[2])
 
 -- @include shared/expel_entries
+-- @include shared/whole_number
 
 local held = redis.call('HMGET', state, 'topic', 'next')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
-local next_offset = tonumber(held[2])
-if not (next_offset and next_offset >= 0) then
+local next_offset = whole(held[2])
+if not next_offset then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if redis.call('EXISTS', stream) == 0 then

@@ -23,15 +23,17 @@ local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local rows_max = 64 -- index rows of one step
 local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
 
+-- @include shared/whole_number
+
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records',
   'clean_end')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
-local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber(held[4] or '')
-local bytes, start_records = tonumber(held[5]), tonumber(held[7] or '0')
-local clean_end = tonumber(held[8] or '0') -- where there was no compaction: 0
-if not (next_offset and start and bytes and start_records and clean_end) then
+local next_offset, start, first = whole(held[2]), whole(held[3]), tonumber(held[4] or '')
+local bytes, start_records, records = whole(held[5]), whole(held[7] or '0'), whole(held[6] or held[7] or '0')
+local clean_end = whole(held[8] or '0') -- where there was no compaction: 0
+if not (next_offset and start and bytes and start_records and records and clean_end) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 if wished > next_offset then
@@ -53,18 +55,22 @@ if not (lowest and below and above) then
 end
 below, above = below[1], above[1]
 
+for _, key in ipairs(streams) do
+  redis.call('XLEN', key) -- refuses a key of another type before anything is written
+end
+
 local left = 0
 if moves then
-  local records, start_bytes = start_records, nil
+  local gone, start_bytes = start_records, nil
   if start == next_offset then
-    records, start_bytes = tonumber(held[6] or start_records), bytes
+    gone, start_bytes = records, bytes
   elseif below then
-    records, start_bytes = below.records, below.bytes
+    gone, start_bytes = below.records, below.bytes
   end
   if bits < 0 and start >= clean_end then
-    records = start -- dense: the offset is the count, but where records were compacted away
+    gone = start -- dense: the offset is the count, but where records were compacted away
   end
-  left = math.max(records - start_records, 0)
+  left = math.max(gone - start_records, 0)
   redis.call('HSET', state, 'start', score, 'start_records', string.format('%d', start_records + left))
   if start_bytes then
     redis.call('HSET', state, 'start_bytes', string.format('%d', start_bytes))

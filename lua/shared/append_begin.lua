@@ -18,7 +18,7 @@ local next_offset, start, first = tonumber(held[2]), tonumber(held[3]), tonumber
 local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
 local records = dense and next_offset or tonumber(held[8] or '0')
 if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and start and bytes and records
-    and tonumber(largest) and tonumber(interval)) then
+    and (first or not held[4]) and tonumber(largest) and tonumber(interval)) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 local records_before, bytes_before = records, bytes

@@ -1,0 +1,130 @@
+"""Scripts on keys that somebody has damaged: each does its work, or names what is wrong and has written nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.storage import scripts
+from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, Log, run
+
+COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")
+FIELDS = (
+    *(*COUNTERS, "max_timestamp", "interval", "archived", "rebase", "reindex", "moving"),
+    *("clean", "clean_end", "clean_history", "clean_token"),
+)
+CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
+KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
+ERRORS = ("KAFKA_STORAGE_ERROR ", "UNKNOWN_TOPIC_OR_PARTITION ", "OFFSET_OUT_OF_RANGE ", "WRONGTYPE ")
+APPENDS = {"log/append", "log/append_batch"}
+FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
+
+LogOf = Callable[[Any], Log]
+Call = tuple[tuple[str, ...], list[Any]]
+
+
+def two_records(client: Any, log_of: LogOf) -> Log:
+    """Return a log in the middle of a pass of compaction, with a row of the index at its end."""
+    client.flushall()
+    log = log_of(client)
+    log.appended("a")
+    log.appended("b")
+    client.zadd(INDEX, {"2:200:5:5": log.next()})
+    client.hset(STATE, "clean_token", "mine")
+    return log
+
+
+def calls(log: Log) -> dict[str, Call]:
+    """Return for each script of a log, but those that append, keys and arguments with which it does something."""
+    end, is_dense = log.next(), isinstance(log, BatchLog)
+    bits = -1 if is_dense else log.bits
+    settle: dict[str, Call] = {
+        "log/renumber": ((STREAM, STATE, MOVING, INDEX), [TOPIC_ID, bits, 10, 1 << 20, STREAM])
+    }
+    if is_dense:
+        settle = {"log/expel": ((STREAM, STATE), [TOPIC_ID, 10])}
+    return settle | {
+        "log/trim": ((STREAM, STATE, INDEX, *CLEAN), [TOPIC_ID, bits, end, -1, 100, 1 << 20]),
+        "compaction/look": ((STATE, INDEX), [TOPIC_ID]),
+        "compaction/begin": (
+            (STATE, INDEX, *CLEAN),
+            [TOPIC_ID, "other", 0, end, "dense" if is_dense else ""],
+        ),
+        "compaction/write": ((STATE, CLEAN[0]), [TOPIC_ID, "mine", "behind", "1-1", 2, "value", "v"]),
+        "compaction/switch": (
+            (STATE, INDEX, *CLEAN),
+            [TOPIC_ID, "mine", 0, end, 1, 10, 5, "", "tombstones"],
+        ),
+        "compaction/give_up": ((STATE, *CLEAN), [TOPIC_ID, "mine"]),
+        "compaction/free": ((STREAM, STATE), [TOPIC_ID, bits, 100, 1 << 20]),
+        "index/find": ((STATE, INDEX), [TOPIC_ID, int(is_dense), 1, -1, 100, 10]),
+        "index/count": ((STATE, INDEX, STREAM, *CLEAN), [TOPIC_ID, bits, -1, 100]),
+        "index/fill": (
+            (STATE, INDEX),
+            [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"],
+        ),
+        "index/rebase": ((STATE, INDEX), [TOPIC_ID, 100, -1, -1]),
+    }
+
+
+def wrongs(client: Any, log_of: LogOf, damage: Callable[[], object]) -> list[str]:
+    """Run every script on a log with the damage; return what fails in another way than it should."""
+    wrong: list[str] = []
+    log = two_records(client, log_of)
+    works: dict[str, Callable[[], object]] = {
+        name: partial(run, client, name, *call) for name, call in calls(log).items()
+    }
+    works["append"] = partial(log.append, "c", producer=5)
+    for name, work in works.items():
+        two_records(client, log_of)
+        damage()
+        before = [client.dump(key) for key in KEYS]
+        try:
+            work()
+        except redis.ResponseError as error:
+            # redis-py takes some first words for a class of its own, and drops them.
+            if not (str(error).startswith(ERRORS) or "wrong kind of value" in str(error)):
+                wrong.append(f"{name}: {error}")
+            if [client.dump(key) for key in KEYS] != before:
+                wrong.append(f"{name} has written: {error}")
+    return wrong
+
+
+@FORMATS
+def test_every_script_of_a_log_does_its_work_on_one_that_is_whole(raw_redis: Any, log_of: LogOf) -> None:
+    names = set(calls(two_records(raw_redis, log_of)))
+    for name in names:
+        keys, args = calls(two_records(raw_redis, log_of))[name]
+        run(raw_redis, name, keys, args)
+    folders = ("log/", "compaction/", "index/")
+    every = {script.name for script in scripts.every() if script.name.startswith(folders)}
+    assert names == every - APPENDS - {"log/renumber" if log_of is BatchLog else "log/expel"}
+
+
+@FORMATS
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_of_the_state_that_is_no_number(raw_redis: Any, log_of: LogOf, field: str) -> None:
+    others = {"clean_end": "1"} if field == "clean" else {}
+    for content in CONTENTS:
+        state = others | {field: content}
+        wrong = wrongs(raw_redis, log_of, partial(raw_redis.hset, STATE, mapping=state))
+        assert wrong == [], content
+
+
+@FORMATS
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_of_another_type(raw_redis: Any, log_of: LogOf, key: str) -> None:
+    def damage() -> None:
+        raw_redis.delete(key)
+        raw_redis.rpush(key, "of somebody else")
+
+    assert wrongs(raw_redis, log_of, damage) == []
+
+
+@FORMATS
+def test_a_row_of_the_index_that_is_none(raw_redis: Any, log_of: LogOf) -> None:
+    assert wrongs(raw_redis, log_of, partial(raw_redis.zadd, INDEX, {"garbage": 1})) == []
