@@ -33,8 +33,16 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4096
 # A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps
 # only seven of a size at hand. More spare an append of a hundred records a seventh of its CPU, for some 18 MiB of
-# memory. Another malloc than glibc's does not look at this.
-_MALLOC = "GLIBC_TUNABLES=glibc.malloc.tcache_count=2000"
+# memory. What lies free at the end of the heap glibc returns to the system in one piece: a log of a gigabyte, emptied,
+# stopped the server for 80 ms. So it returns nothing there, and takes batches of all sizes from the heap, where the
+# next ones find what the last ones left; what it holds is the most that was ever in use. Another malloc than glibc's
+# does not look at this.
+_TUNABLES = (
+    "glibc.malloc.tcache_count=2000",
+    f"glibc.malloc.trim_threshold={1 << 40}",
+    f"glibc.malloc.mmap_threshold={32 << 20}",  # the largest that glibc takes
+)
+_MALLOC = f"GLIBC_TUNABLES={':'.join(_TUNABLES)}"
 
 Pause = Callable[[float], None]
 Progress = Callable[[str], None]

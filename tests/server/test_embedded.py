@@ -33,7 +33,7 @@ def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
         assert Path(f"/proc/{parent}").resolve() == Path("/proc/self").resolve()
 
 
-def test_its_malloc_keeps_more_at_hand_and_the_rest_of_the_environment_is_ours(
+def test_its_malloc_keeps_what_is_freed_at_hand_and_the_rest_of_the_environment_is_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KORVET_TEST_MARK", "kept")
@@ -43,5 +43,6 @@ def test_its_malloc_keeps_more_at_hand_and_the_rest_of_the_environment_is_ours(
     before.chmod(0o700)
     with started(tmp_path, before):
         environment = seen.read_text().splitlines()
-    assert "GLIBC_TUNABLES=glibc.malloc.tcache_count=2000" in environment
+    tunables = "tcache_count=2000", "trim_threshold=1099511627776", "mmap_threshold=33554432"
+    assert f"GLIBC_TUNABLES={':'.join(f'glibc.malloc.{each}' for each in tunables)}" in environment
     assert "KORVET_TEST_MARK=kept" in environment
