@@ -1,0 +1,54 @@
+-- Does what time has brought to a group: sessions that ended, rebalances and syncs that took too long.
+-- KEYS     group, members, deadlines, groups
+-- ARGV     channel of the group, its name in `groups`
+-- Returns  the ms until something is due again, -1 where nothing is
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- Whoever finds that something is due may call this, several at once too: what was done is not done again.
+
+local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, name = ARGV[1], ARGV[2]
+-- @include shared/group_state
+-- @include shared/group_steps
+
+if state == 'Dead' then
+  redis.call('ZREM', groups, name)
+  return -1
+end
+
+local gone = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now_ms)
+for _, member in ipairs(gone) do
+  remove(member, decoded(member, redis.call('HGET', members, 'm:' .. member)))
+end
+if #gone > 0 then
+  after_removal()
+end
+
+if deadline > 0 and deadline <= now_ms then
+  if state == 'PreparingRebalance' then
+    if added and now_ms < extend_until then
+      deadline, added = math.min(now_ms + delay, extend_until), false
+    else
+      complete()
+    end
+  else
+    -- Those who were told of the generation and never asked for their part in it are gone.
+    deadline = 0
+    local silent = {}
+    for _, member in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
+      if redis.call('HGET', members, 's:' .. member) ~= whole(generation) then
+        silent[#silent + 1] = member
+      end
+    end
+    local removed = false
+    each_row(silent, function(member, row)
+      remove(member, row)
+      removed = true
+    end)
+    if removed then
+      after_removal()
+    end
+  end
+end
+finish()
+return due_in()

@@ -1,0 +1,38 @@
+-- Renews the session of a member, and says whether it has to join again.
+-- KEYS     group, members, deadlines
+-- ARGV     member id, instance id ("" where it is not static), generation
+-- Returns  1
+-- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (the session is renewed),
+--          KAFKA_STORAGE_ERROR (a row that cannot be read)
+--
+-- The group's size makes no difference. A member whose request is parked has no deadline, and gets none here (GT).
+
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local member, instance = ARGV[1], ARGV[2]
+
+local fields = redis.call('HMGET', members, 'm:' .. member, 'i:' .. instance)
+if instance ~= '' then
+  if not fields[2] then
+    return redis.error_reply('UNKNOWN_MEMBER_ID no member has this instance id')
+  elseif fields[2] ~= member then
+    return redis.error_reply('FENCED_INSTANCE_ID another member has this instance id now')
+  end
+end
+if not fields[1] then
+  return redis.error_reply('UNKNOWN_MEMBER_ID the group has no such member')
+end
+local session_ms = string.match(fields[1], '"session_ms":(%d+)[,}]')
+if not session_ms then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. members .. ': the row of member ' .. member .. ' is malformed')
+end
+local stored = redis.call('HMGET', group, 'state', 'generation')
+if stored[2] ~= ARGV[3] then
+  return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. tostring(stored[2]))
+end
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+redis.call('ZADD', deadlines, 'XX', 'GT', string.format('%d', now_ms + tonumber(session_ms)), member)
+if stored[1] == 'PreparingRebalance' then
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+end
+return 1

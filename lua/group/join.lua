@@ -1,0 +1,170 @@
+-- Lets a member join a group: a new one, one whose id was told, or one that was there before.
+-- KEYS     group, members, deadlines, groups
+-- ARGV     channel of the group, its name in `groups`, member id ("" for a new one), the id that a new one gets, "told"
+--          where a new one is to be told its id before it may join (else "now"), 1 where a leader may be told to skip
+--          assigning (else 0), most members of a group, initial delay in ms, protocol type, the member's row, its
+--          protocols as they came
+-- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} where others are waited for, or
+--          {"JOINED", member id, generation, protocol type, protocol, leader, 1 where the leader is to assign nothing else
+--          0, and for the leader of each member: its id, its instance id or "", its protocols}
+-- Errors   MEMBER_ID_REQUIRED (the id is kept for a session time-out), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+--          INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+
+local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, name = ARGV[1], ARGV[2]
+local asked, fresh, told, skips = ARGV[3], ARGV[4], ARGV[5] == 'told', ARGV[6] == '1'
+local size_max, initial_delay, type_wanted = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local row_text, protocols = ARGV[10], ARGV[11]
+-- @include shared/group_state
+-- @include shared/group_steps
+-- @include shared/group_reply
+
+local row = decoded(asked, row_text)
+local instance = row.instance
+local member = asked == '' and fresh or asked
+local waiting = 'inf'
+
+if state == 'Dead' then
+  if asked ~= '' then
+    return redis.error_reply('UNKNOWN_MEMBER_ID the group has no members')
+  end
+  state = 'Empty'
+end
+
+local before_text = asked ~= '' and redis.call('HGET', members, 'm:' .. asked)
+local pending = asked ~= '' and redis.call('HEXISTS', members, 'w:' .. asked) == 1
+local replaced = asked == '' and instance ~= '' and redis.call('HGET', members, 'i:' .. instance)
+
+-- While members join, those that came first have the places; a member that is told its id has one.
+local function has_room()
+  if replaced then
+    return true
+  elseif state == 'PreparingRebalance' then
+    if before_text and redis.call('ZSCORE', deadlines, asked) == waiting then
+      return true
+    end
+    local taken = redis.call('ZCOUNT', deadlines, '+inf', '+inf')
+    if not (before_text or pending) then
+      taken = taken + redis.call('ZCARD', deadlines) - size
+    end
+    return taken < size_max
+  end
+  return before_text or pending or redis.call('ZCARD', deadlines) < size_max
+end
+
+local function supported()
+  if type_wanted == '' or #row.protocols == 0 then
+    return false
+  elseif size == 0 then
+    return true
+  elseif type_wanted ~= protocol_type then
+    return false
+  end
+  for _, each in ipairs(row.protocols) do
+    if tonumber(redis.call('HGET', group, 's:' .. each) or '0') == size then
+      return true
+    end
+  end
+  return false
+end
+
+if not has_room() then
+  if before_text then
+    remove(asked, decoded(asked, before_text))
+    after_removal()
+    finish()
+  end
+  return redis.error_reply('GROUP_MAX_SIZE_REACHED the group has ' .. whole(size_max) .. ' members already')
+elseif not supported() then
+  return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type
+    .. ', or no protocol is one that all its members support')
+end
+
+if asked == '' and instance == '' and told then
+  redis.call('HSET', members, 'w:' .. member, whole(row.session_ms))
+  redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
+  finish()
+  return redis.error_reply('MEMBER_ID_REQUIRED ' .. member)
+end
+
+local function write(known)
+  redis.call('HSET', members, 'm:' .. member, row_text, 'p:' .. member, protocols)
+  if known then
+    count_protocols(known.protocols, -1)
+  else
+    size = size + 1
+  end
+  count_protocols(row.protocols, 1)
+  protocol_type = type_wanted
+  if instance ~= '' then
+    redis.call('HSET', members, 'i:' .. instance, member)
+  end
+end
+
+-- Waits for the others, or not where all are here.
+local function join_again()
+  if state ~= 'PreparingRebalance' then
+    prepare(initial_delay)
+  end
+  redis.call('ZADD', deadlines, '+inf', member)
+  local generation_left = generation
+  complete_if_all_joined()
+  finish()
+  if generation ~= generation_left then
+    return joined(member, false)
+  end
+  return {'WAIT', member, whole(generation), due_in()}
+end
+
+local function answer_now(skip, told_leader)
+  redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
+  finish()
+  return joined(member, skip, told_leader)
+end
+
+if replaced then
+  -- The instance has begun anew: it goes on as what it was, under a new id, and what still asks under the old one is
+  -- fenced off.
+  local known = decoded(replaced, redis.call('HGET', members, 'm:' .. replaced))
+  local assignment = redis.call('HGET', members, 'a:' .. replaced)
+  local leader_before, chosen_before = leader, protocol
+  remove(replaced, known)
+  if leader_before == replaced then
+    leader = member
+  end
+  write()
+  redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
+  if assignment then
+    redis.call('HSET', members, 'a:' .. member, assignment)
+  end
+  if state == 'Stable' and chosen_protocol() == chosen_before then
+    redis.call('HSET', members, 's:' .. member, whole(generation))
+    return answer_now(skips and leader == member, not skips and leader_before or nil)
+  end
+  return join_again()
+end
+
+if asked == '' or pending then
+  redis.call('HDEL', members, 'w:' .. member)
+  if state == 'PreparingRebalance' and extend_until > 0 then
+    added = true
+  end
+  write()
+  -- A row of its own in `deadlines` before the others are asked how long they may take.
+  redis.call('ZADD', deadlines, '+inf', member)
+  if leader == '' then
+    leader = member
+  end
+  return join_again()
+end
+
+local refused = refusal(asked, instance)
+if refused then
+  return redis.error_reply(refused .. ' the group has no such member')
+end
+local same = redis.call('HGET', members, 'p:' .. member) == protocols
+write(decoded(asked, before_text))
+if same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member) then
+  return answer_now(false)
+end
+return join_again()

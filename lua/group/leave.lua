@@ -1,0 +1,40 @@
+-- Takes members out of a group.
+-- KEYS     group, members, deadlines, groups
+-- ARGV     channel of the group, its name in `groups`, and for each member its id ("": whoever has the instance id) and
+--          its instance id ("" where none is named)
+-- Returns  for each member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+
+local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, name = ARGV[1], ARGV[2]
+-- @include shared/group_state
+-- @include shared/group_steps
+
+local function leave(member, instance)
+  if instance ~= '' and member == '' then
+    member = redis.call('HGET', members, 'i:' .. instance) or ''
+  end
+  if instance == '' and redis.call('HEXISTS', members, 'w:' .. member) == 1 then
+    remove(member)
+    return 'NONE'
+  end
+  local refused = refusal(member, instance)
+  if not refused then
+    remove(member, decoded(member, redis.call('HGET', members, 'm:' .. member)))
+  end
+  return refused or 'NONE'
+end
+
+local outcomes, removed = {}, size
+for at = 3, #ARGV, 2 do
+  outcomes[#outcomes + 1] = leave(ARGV[at], ARGV[at + 1])
+end
+if announced then
+  if size < removed then
+    after_removal()
+  else
+    complete_if_all_joined()
+  end
+  finish()
+end
+return outcomes

@@ -1,0 +1,33 @@
+-- Says what a member that waits is to be told now. Reads only.
+-- KEYS     group, members, deadlines
+-- ARGV     "join" or "sync", member id, instance id ("" where it is not static), generation: for a join the one before
+--          it, for a sync its own
+-- Returns  {"WAIT", ms until something is due (-1: nothing is)},
+--          {"JOINED", member id, generation, protocol type, protocol, leader, 0, and for the leader of each member: its
+--          id, its instance id or "", its protocols} or {"SYNCED", protocol type, protocol, assignment}
+-- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR
+
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local what, member, instance, asked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+-- @include shared/group_state
+-- @include shared/group_reply
+
+local refused = refusal(member, instance)
+if refused then
+  return redis.error_reply(refused .. ' the member is no longer in the group')
+end
+if what == 'join' then
+  if state == 'PreparingRebalance' and redis.call('ZSCORE', deadlines, member) == 'inf' then
+    return {'WAIT', due_in()}
+  end
+  if generation == asked then
+    return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+  end
+  return joined(member, false)
+end
+if generation ~= asked or state == 'PreparingRebalance' then
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+elseif state == 'Stable' then
+  return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}
+end
+return {'WAIT', due_in()}

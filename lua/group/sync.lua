@@ -1,0 +1,53 @@
+-- Takes the leader's assignments, or tells a member its own.
+-- KEYS     group, members, deadlines, groups
+-- ARGV     channel of the group, its name in `groups`, member id, instance id ("" where it is not static), generation,
+--          protocol type and protocol ("": not to be compared), and for each assignment the member's id and the bytes
+-- Returns  {"SYNCED", protocol type, protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)}
+--          where the leader has not brought assignments yet
+-- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+--          REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+
+local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, name = ARGV[1], ARGV[2]
+local member, instance = ARGV[3], ARGV[4]
+-- @include shared/group_state
+-- @include shared/group_steps
+
+local refused = refusal(member, instance)
+if refused then
+  return redis.error_reply(refused .. ' the group has no such member')
+elseif whole(generation) ~= ARGV[5] then
+  return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. whole(generation))
+elseif (ARGV[6] ~= '' and ARGV[6] ~= protocol_type) or (ARGV[7] ~= '' and ARGV[7] ~= protocol) then
+  return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type .. ' with protocol '
+    .. protocol)
+elseif state == 'PreparingRebalance' then
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+end
+
+redis.call('HSET', members, 's:' .. member, whole(generation))
+if state == 'CompletingRebalance' then
+  redis.call('ZADD', deadlines, '+inf', member)
+  if member ~= leader then
+    return {'WAIT', due_in()}
+  end
+  local known, fields = {}, {}
+  for _, each in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
+    known[each] = true
+  end
+  for at = 8, #ARGV, 2 do
+    -- Whoever has left meanwhile needs none.
+    if known[ARGV[at]] then
+      fields[#fields + 1] = 'a:' .. ARGV[at]
+      fields[#fields + 1] = ARGV[at + 1]
+    end
+  end
+  in_thousands(fields, function(...) redis.call('HSET', members, ...) end)
+  state = 'Stable'
+  unpark()
+  finish()
+else
+  local row = decoded(member, redis.call('HGET', members, 'm:' .. member))
+  redis.call('ZADD', deadlines, 'XX', 'GT', whole(now_ms + row.session_ms), member)
+end
+return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}

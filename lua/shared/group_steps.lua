@@ -1,0 +1,208 @@
+-- The transitions of a group; behind shared/group_state. Wants also the locals `groups`, the key, and `channel` and
+-- `name`, the group's. Whoever changed anything ends with `finish()`.
+--
+-- A member whose request is parked has the deadline +inf: it waits for others, and its session cannot end. So a
+-- rebalance is complete when every row of `deadlines`, pending members' too, is +inf.
+
+local announced = false
+local state_before, generation_before = state, generation
+
+-- Calls `act(member, row)` for all of a list of members that have joined; rows are read a thousand at a time.
+local function each_row(names, act)
+  for start = 1, #names, 1000 do
+    local fields = {}
+    for at = start, math.min(start + 999, #names) do
+      fields[#fields + 1] = 'm:' .. names[at]
+    end
+    for at, text in ipairs(redis.call('HMGET', members, unpack(fields))) do
+      local member = names[start + at - 1]
+      local row = decoded(member, text)
+      if row then
+        act(member, row)
+      end
+    end
+  end
+end
+
+local function in_thousands(list, act)
+  for start = 1, #list, 1000 do
+    act(unpack(list, start, math.min(start + 999, #list)))
+  end
+end
+
+-- Begins the sessions of all whose requests are answered now.
+local function unpark()
+  local scores = {}
+  each_row(redis.call('ZRANGEBYSCORE', deadlines, '+inf', '+inf'), function(member, row)
+    scores[#scores + 1] = whole(now_ms + row.session_ms)
+    scores[#scores + 1] = member
+  end)
+  in_thousands(scores, function(...) redis.call('ZADD', deadlines, ...) end)
+end
+
+local function forget_assignments()
+  local fields = {}
+  for _, member in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
+    fields[#fields + 1] = 'a:' .. member
+  end
+  in_thousands(fields, function(...) redis.call('HDEL', members, ...) end)
+end
+
+-- How many members support a protocol is counted, so that a member that joins need not look at all others.
+local function count_protocols(names, by)
+  local seen = {}
+  for _, each in ipairs(names) do
+    if not seen[each] and redis.call('HINCRBY', group, 's:' .. each, by) <= 0 then
+      redis.call('HDEL', group, 's:' .. each)
+    end
+    seen[each] = true
+  end
+end
+
+local function remove(member, row)
+  redis.call('HDEL', members, 'm:' .. member, 'p:' .. member, 'a:' .. member, 's:' .. member, 'w:' .. member)
+  redis.call('ZREM', deadlines, member)
+  announced = true
+  if row then
+    count_protocols(row.protocols, -1)
+    size = size - 1
+    if row.instance ~= '' and redis.call('HGET', members, 'i:' .. row.instance) == member then
+      redis.call('HDEL', members, 'i:' .. row.instance)
+    end
+    if leader == member then
+      leader = ''
+    end
+  end
+end
+
+-- The longest time any member has to join again, in ms.
+local function rebalance_ms()
+  local longest = 0
+  each_row(redis.call('ZRANGE', deadlines, 0, -1), function(_, row)
+    longest = math.max(longest, row.rebalance_ms)
+  end)
+  return longest
+end
+
+-- Every member votes for the first of its protocols that all support; the earliest one named wins where votes are even.
+local function chosen_protocol()
+  local supported, order, rows = {}, {}, {}
+  each_row(redis.call('ZRANGE', deadlines, 0, -1), function(_, row)
+    rows[#rows + 1] = row
+    local seen = {}
+    for _, each in ipairs(row.protocols) do
+      if not seen[each] then
+        seen[each] = true
+        supported[each] = (supported[each] or 0) + 1
+      end
+    end
+  end)
+  local votes, best = {}, nil
+  for _, row in ipairs(rows) do
+    for _, each in ipairs(row.protocols) do
+      if supported[each] == #rows then
+        if not votes[each] then
+          order[#order + 1] = each
+        end
+        votes[each] = (votes[each] or 0) + 1
+        break
+      end
+    end
+  end
+  for _, each in ipairs(order) do
+    if not best or votes[each] > votes[best] then
+      best = each
+    end
+  end
+  return best or ''
+end
+
+-- Asks all members to join again.
+local function prepare(initial_delay)
+  local longest = rebalance_ms()
+  if state == 'CompletingRebalance' then
+    unpark()
+    forget_assignments()
+  end
+  if state == 'Empty' or state == 'Dead' then
+    delay, added = initial_delay, false
+    deadline, extend_until = now_ms + delay, now_ms + math.max(longest, delay)
+  else
+    deadline, extend_until = now_ms + longest, 0
+  end
+  state = 'PreparingRebalance'
+end
+
+-- Begins the next generation with those who have joined; others that are not static are members no more.
+local function complete()
+  local all = redis.call('ZRANGE', deadlines, 0, -1, 'WITHSCORES')
+  local parked, absent = {}, {}
+  for at = 1, #all, 2 do
+    local list = all[at + 1] == 'inf' and parked or absent
+    list[#list + 1] = all[at]
+  end
+  each_row(absent, function(member, row)
+    if row.instance == '' then
+      remove(member, row)
+    end
+  end)
+  if size > 0 and #parked == 0 then
+    deadline, extend_until = now_ms + rebalance_ms(), 0
+    return
+  end
+  generation = generation % 2147483647 + 1
+  extend_until, delay, added = 0, 0, false
+  forget_assignments()
+  if size == 0 then
+    state, protocol, leader, deadline = 'Empty', '', '', 0
+    return
+  end
+  if leader == '' or redis.call('ZSCORE', deadlines, leader) ~= 'inf' then
+    leader = parked[1]
+  end
+  protocol = chosen_protocol()
+  deadline = now_ms + rebalance_ms()
+  unpark()
+  state = 'CompletingRebalance'
+end
+
+-- Ends a rebalance for which nobody is waited any more.
+local function complete_if_all_joined()
+  if state ~= 'PreparingRebalance' then
+    return
+  end
+  if extend_until > 0 then
+    if deadline <= now_ms and not added then
+      complete()
+    end
+  elseif redis.call('ZCOUNT', deadlines, '+inf', '+inf') == redis.call('ZCARD', deadlines) then
+    complete()
+  end
+end
+
+-- To be called once some members have gone.
+local function after_removal()
+  if state == 'Stable' or state == 'CompletingRebalance' then
+    prepare(0)
+  end
+  complete_if_all_joined()
+end
+
+-- Writes what has changed, and tells who waits. The score in `groups` never lies behind what is due next.
+local function finish()
+  local fields = {
+    'state', state, 'generation', whole(generation), 'protocol_type', protocol_type, 'protocol', protocol,
+    'leader', leader, 'size', whole(size), 'deadline', whole(deadline), 'extend_until', whole(extend_until),
+    'delay', whole(delay), 'added', added and '1' or '0',
+  }
+  if state ~= state_before then
+    fields[#fields + 1] = 'since'
+    fields[#fields + 1] = whole(now_ms)
+  end
+  redis.call('HSET', group, unpack(fields))
+  local due = next_deadline()
+  redis.call('ZADD', groups, due == math.huge and '+inf' or whole(due), name)
+  if announced or state ~= state_before or generation ~= generation_before then
+    redis.call('PUBLISH', channel, whole(generation) .. ' ' .. state)
+  end
+end
