@@ -294,6 +294,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_retention_minutes: Annotated[
         int, About("How long an empty group's committed offsets are kept.", least=1)
     ] = 10_080
+    offsets_retention_check_interval_ms: Annotated[
+        int, About("Pause between two looks of the keeper for offsets that are no longer kept.", 1, INT64_MAX)
+    ] = 600_000
+    offset_metadata_max_bytes: Annotated[
+        int, About("Bytes of the note that a consumer may add to a committed offset.")
+    ] = 4_096
+    group_mirror: Annotated[
+        bool, About("Show committed offsets to users of Redis, as consumer groups of the streams.")
+    ] = True
     log_figures_interval_ms: Annotated[
         int,
         About(

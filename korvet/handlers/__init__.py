@@ -21,6 +21,8 @@ from korvet.handlers import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
 )
@@ -35,6 +37,8 @@ HANDLERS: dict[int, Handler] = {
         fetch,
         list_offsets,
         metadata,
+        offset_commit,
+        offset_fetch,
         find_coordinator,
         api_versions,
         create_topics,

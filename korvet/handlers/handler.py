@@ -16,6 +16,7 @@ from korvet.domain.cluster import Cluster
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
+from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
@@ -51,6 +52,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     offsets: Offsets
     deletion: RecordDeletion
     producer_ids: ProducerIds
+    committed: CommittedOffsets
     replicas: Replicas
     pressure: Pressure
     failures: Failures

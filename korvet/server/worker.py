@@ -25,6 +25,7 @@ from korvet.domain.cluster import BrokerAddress, Cluster
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
+from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.growth import Growth
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
@@ -46,6 +47,7 @@ from korvet.storage.disk import Disk
 from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
+from korvet.storage.offset_store import OffsetStore
 from korvet.storage.producer_store import ProducerStore
 from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
@@ -159,6 +161,9 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         offsets=Offsets(log, IndexStore(storage.redis), settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+        committed=CommittedOffsets(
+            OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
+        ),
         replicas=Replicas(replication),
         pressure=Pressure(
             UsageStore(storage.redis, with_file=slot.data is not None),

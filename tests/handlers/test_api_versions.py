@@ -19,13 +19,23 @@ APACHE_KAFKA_4_2 = {
     1: (4, 18),
     2: (1, 11),
     3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
     10: (0, 6),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 6),
+    16: (0, 5),
     18: (0, 4),
     19: (2, 7),
     20: (1, 6),
     21: (0, 2),
     22: (0, 5),
     23: (2, 4),
+    42: (0, 2),
+    47: (0, 0),
     60: (0, 2),
 }
 
@@ -37,8 +47,7 @@ def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served
     answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
     assert answer.error_code == ErrorCode.NONE
     listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert listed == APACHE_KAFKA_4_2
-    assert set(listed) == set(HANDLERS)
+    assert listed == {key: APACHE_KAFKA_4_2[key] for key in HANDLERS}
 
 
 def test_no_feature_is_finalized_at_an_epoch_that_clients_believe(client: Client) -> None:

@@ -1,0 +1,1 @@
+"""Consumer groups: who their members are, and how far they have come."""

@@ -1,0 +1,80 @@
+"""OffsetCommit (key 8), versions 2-10: a consumer says how far it has come.
+
+All that can be committed is, by one script. The error of a group stands at every partition. Retention times that old
+clients may ask for are not honoured: offsets.retention.minutes holds for all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from korvet.domain.groups.committed import Wish
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from korvet.storage.offset_store import Committer
+
+REQUEST = OffsetCommitRequest
+GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
+TOPIC_ID_VERSION_FIRST = 10
+
+
+def handle(request: OffsetCommitRequest, caller: Caller, broker: Broker) -> OffsetCommitResponse:
+    """Commit for each partition."""
+    by = Committer(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id or "",
+    )
+    wishes = [wish for topic in request.topics for wish in _wishes(topic, caller, broker)]
+    try:
+        outcomes = broker.committed.commit(by, wishes)
+    except KafkaError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+        raise
+    answers = iter(outcomes)
+    topics = [_topic(topic, [next(answers) for _ in topic.partitions]) for topic in request.topics]
+    return OffsetCommitResponse(topics=topics)
+
+
+def refuse(request: OffsetCommitRequest, _caller: Caller, error: KafkaError) -> OffsetCommitResponse:
+    """Answer every partition with the error."""
+    return OffsetCommitResponse(
+        topics=[_topic(topic, [error for _ in topic.partitions]) for topic in request.topics]
+    )
+
+
+def _wishes(topic: OffsetCommitRequestTopic, caller: Caller, broker: Broker) -> list[Wish]:
+    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+    topics = broker.topics
+    find = partial(topics.find_by_id, topic.topic_id) if by_id else partial(topics.find, topic.name)
+    return [
+        Wish(
+            find,
+            each.partition_index,
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.committed_metadata or "",
+        )
+        for each in topic.partitions
+    ]
+
+
+def _topic(topic: OffsetCommitRequestTopic, errors: list[KafkaError | None]) -> OffsetCommitResponseTopic:
+    partitions = [
+        OffsetCommitResponsePartition(
+            partition_index=each.partition_index,
+            error_code=ErrorCode.NONE if error is None else code_of(error),
+        )
+        for each, error in zip(topic.partitions, errors, strict=True)
+    ]
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

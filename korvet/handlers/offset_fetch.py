@@ -1,0 +1,162 @@
+"""OffsetFetch (key 9), versions 1-10: where groups have come to.
+
+A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only who calls himself a member
+of a group that is not there gets GROUP_ID_NOT_FOUND. There are no transactions, so every committed offset is stable.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from korvet.protocol.wire import ZERO_UUID
+from korvet.storage.offset_store import Committed, Place
+
+REQUEST = OffsetFetchRequest
+TOP_LEVEL_ERROR_VERSION_FIRST = 2
+GROUPS_VERSION_FIRST = 8
+TOPIC_ID_VERSION_FIRST = 10
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+
+def handle(request: OffsetFetchRequest, caller: Caller, broker: Broker) -> OffsetFetchResponse:
+    """Answer for each group; one that cannot be read does not keep the others from their answers."""
+    groups = []
+    for asked in _groups(request, caller):
+        try:
+            groups.append(_group(asked, caller, broker))
+        except KafkaError as error:
+            groups.append(_refused(asked, error))
+    return _response(groups, caller)
+
+
+def refuse(request: OffsetFetchRequest, caller: Caller, error: KafkaError) -> OffsetFetchResponse:
+    """Answer every group with the error."""
+    return _response([_refused(asked, error) for asked in _groups(request, caller)], caller)
+
+
+def _groups(request: OffsetFetchRequest, caller: Caller) -> list[OffsetFetchRequestGroup]:
+    """Return what is asked for in the form of version 8."""
+    if caller.version >= GROUPS_VERSION_FIRST:
+        return request.groups
+    topics = request.topics
+    if topics is not None:
+        named = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in topics
+        ]
+        return [OffsetFetchRequestGroup(group_id=request.group_id, topics=named)]
+    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
+
+
+def _group(asked: OffsetFetchRequestGroup, caller: Caller, broker: Broker) -> OffsetFetchResponseGroup:
+    if asked.member_epoch >= 0 and not broker.committed.exists(asked.group_id):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
+    if asked.topics is None:
+        found = broker.committed.fetch_all(asked.group_id)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
+    names = [_name(topic, caller, broker) for topic in asked.topics]
+    places = [
+        Place(name, index)
+        for name, topic in zip(names, asked.topics, strict=True)
+        if isinstance(name, str)
+        for index in topic.partition_indexes
+    ]
+    answers = iter(broker.committed.fetch(asked.group_id, places))
+    topics = []
+    for name, topic in zip(names, asked.topics, strict=True):
+        if isinstance(name, KafkaError):
+            partitions = [_partition(index, None, code_of(name)) for index in topic.partition_indexes]
+        else:
+            partitions = [_partition(index, next(answers)) for index in topic.partition_indexes]
+        topics.append(
+            OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _name(topic: OffsetFetchRequestTopics, caller: Caller, broker: Broker) -> str | KafkaError:
+    if caller.version < TOPIC_ID_VERSION_FIRST:
+        return topic.name
+    try:
+        return broker.topics.find_by_id(topic.topic_id).name
+    except KafkaError as error:
+        return error
+
+
+def _every(found: Mapping[Place, Committed]) -> list[OffsetFetchResponseTopics]:
+    by_topic: dict[str, OffsetFetchResponseTopics] = {}
+    for place in sorted(found):
+        row = found[place]
+        topic = by_topic.get(place.topic)
+        if topic is None:
+            topic_id = base64.urlsafe_b64decode(row.topic_id + "==")
+            topic = OffsetFetchResponseTopics(name=place.topic, topic_id=topic_id, partitions=[])
+            by_topic[place.topic] = topic
+        topic.partitions.append(_partition(place.partition, row))
+    return list(by_topic.values())
+
+
+def _partition(
+    index: int, row: Committed | None, code: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=NO_OFFSET if row is None else row.offset,
+        committed_leader_epoch=NO_EPOCH if row is None else row.epoch,
+        metadata="" if row is None else row.metadata,
+        error_code=code,
+    )
+
+
+def _refused(asked: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
+    """Answer a group with an error; its partitions tell it to those that know no error of the whole."""
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=ZERO_UUID,
+            partitions=[_partition(index, None, code_of(error)) for index in topic.partition_indexes],
+        )
+        for topic in asked.topics or ()
+    ]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=code_of(error))
+
+
+def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> OffsetFetchResponse:
+    if caller.version >= GROUPS_VERSION_FIRST:
+        for each in groups:
+            if each.error_code:
+                each.topics = []
+        return OffsetFetchResponse(groups=list(groups))
+    [group] = groups
+    code = group.error_code
+    # The first version has nowhere else to tell an error than at the partitions.
+    told = [] if code and caller.version >= TOP_LEVEL_ERROR_VERSION_FIRST else group.topics
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(**msgspec.structs.asdict(each)) for each in topic.partitions
+            ],
+        )
+        for topic in told
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=code)
