@@ -2,9 +2,9 @@
 
 Run as `python loadtest/micro/trim.py` from the repository. Redis serves nobody else while a script runs, so the longest
 step is what trimming costs others in latency. Starts a private embedded server without persistence; the time is the
-server's own (INFO commandstats, EVALSHA). Of each log the older half goes, and then the rest of it. An allocator may give
-what is free at the end of its heap back to the system in one piece, which shows in the longest step: glibc's does, unless
-GLIBC_TUNABLES is set in the environment to what the embedded server sets itself.
+server's own (INFO commandstats, EVALSHA). Of each log the older half goes, and then the rest of it. An allocator may
+give what is free at the end of its heap back to the system in one piece, which shows in the longest step: glibc's does,
+unless GLIBC_TUNABLES is set in the environment to what korvet/server/embedded.py sets.
 """
 
 from __future__ import annotations
