@@ -16,12 +16,12 @@ from korvet.protocol.messages.delete_records import (
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
 from tests.support import processes
-from tests.support.batches import values
+from tests.support.batches import Record, values
 from tests.support.topic_client import Client
 
 pytestmark = BOTH_FORMATS
 
-EARLIEST, LATEST = -2, -1
+EARLIEST, LATEST, LARGEST = -2, -1, -3
 END = -1
 
 
@@ -106,6 +106,22 @@ def test_the_high_watermark_empties_the_log_and_gives_its_memory_back(
     offset = client.append(topic, b"next")
     assert values(client.fetch(topic, end).records) == [b"next"]
     assert bound(client, topic, EARLIEST) == offset
+
+
+def test_times_are_those_of_what_is_left(client: Client, topic: str) -> None:
+    """Though the batch that the log starts within still says the largest of its times."""
+    client.create(topic)
+    first = client.append(topic, *[Record(timestamp=at) for at in (10, 900, 5, 7)])
+    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (first, first + 1)
+    delete(client, (topic, 0, first + 2))
+    assert (bound(client, topic, 0), bound(client, topic, 6)) == (first + 2, first + 3)
+    assert (bound(client, topic, 8), bound(client, topic, 900)) == (-1, -1)
+    assert bound(client, topic, LARGEST) == first + 3
+    delete(client, (topic, 0, END))
+    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (-1, -1)
+    later = client.append(topic, Record(timestamp=6))
+    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (later, later)
+    assert bound(client, topic, 7) == -1
 
 
 def test_an_empty_log_has_nothing_to_lose(client: Client, topic: str) -> None:
