@@ -123,7 +123,7 @@ class IndexUpkeep:
         return [weight for weight in found if weight is not None]
 
     def fill(self, partition: Partition, look: IndexLook, fill: Fill) -> bool:
-        """Replace rows; returns False where the log was compacted since `look`, and nothing was done.
+        """Replace rows; returns False where the log was compacted or rows were lost since `look`, and none was written.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """

@@ -5,9 +5,12 @@
 --          the log's start then, offset behind which rows are replaced, offset up to which, "last" where no step follows
 --          else "", records and bytes that lie below the log's start, records and bytes by which the state counts too few;
 --          then for each row its offset and the member
--- Returns  1; 0 where the log was compacted meanwhile: nothing is done
+-- Returns  1; 0 where the log was compacted meanwhile, or the rows of the step before are gone: no row is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
+-- Each step but the first follows one that ended with a row at its offset. Where Redis has lost that one, as a replica
+-- may have that was promoted, all is to be done again: a gap between rows would show nowhere, and what lies in it be
+-- found by no timestamp.
 -- Rows behind those that are filled in were written by appends meanwhile, and stay. Only where the state counted too few
 -- do they go as well, being wrong: then the keeper makes all of them anew in its next turn.
 -- allow-oom: a log must be trimmed where memory is full, and that goes by the index.
@@ -35,6 +38,10 @@ end
 
 if redis.call('TYPE', index).ok ~= 'zset' then
   redis.call('UNLINK', index)
+end
+if tonumber(behind) > start and redis.call('ZCOUNT', index, behind, behind) == 0 then
+  redis.call('HSET', state, 'reindex', '1')
+  return 0
 end
 redis.call('ZREMRANGEBYSCORE', index, '(' .. behind, last_offset)
 local largest = held[5]

@@ -98,6 +98,16 @@ def test_old_timestamps_are_forgotten_in_steps_that_may_end_at_any_row(log: Log)
     assert rebase(log) == [0, 0]
 
 
+def test_a_step_does_not_follow_one_that_was_lost(log: Log) -> None:
+    """As on a replica that was promoted: what lies between would be found by no timestamp, and no look tells it."""
+    head = ("", "", "0", "10", "30", "last", "0", "0", "0", "0")
+    assert fill(log, 15, "7:7:7:7", 30, "8:8:8:8", head=head) == 0
+    assert not log.client.exists(INDEX)
+    assert log.state()["reindex"] == "1"
+    log.client.hset(STATE, "start", "10")
+    assert fill(log, 15, "7:7:7:7", 30, "8:8:8:8", head=head) == 1
+
+
 def test_an_index_is_mended_where_memory_is_full(log: Log) -> None:
     log.client.config_set("maxmemory", 1)
     try:
