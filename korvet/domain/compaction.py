@@ -164,6 +164,8 @@ class Compactor:
         under_way = self._store.begin(plan.partition, uuid.uuid4().hex, plan.look, plan.clean_end)
         if under_way is None:
             return None
+        incarnation = (plan.partition.stream, plan.partition.topic_id)
+        self._tidied.discard(incarnation)
         passing = _Passing(self._store, plan, under_way, check, self._decompressed_bytes_max)
         try:
             done = passing.run(self._buffer_bytes)
@@ -171,6 +173,7 @@ class Compactor:
             self._give_up(plan.partition, passing.token)
             raise
         self._free(plan.partition, check)
+        self._tidied.add(incarnation)
         return done
 
     def _give_up(self, partition: Partition, token: str) -> None:

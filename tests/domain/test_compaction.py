@@ -174,6 +174,21 @@ def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
     assert log.raw.xlen(log.partition.stream) < 100
 
 
+def test_what_a_pass_did_not_come_to_give_back_comes_back_with_the_next_turn(log: CompactedLog) -> None:
+    for n in range(300):
+        log.append((b"one", b"%d" % n * 300))
+
+    def check() -> None:
+        if log.field("clean_end"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        log.compact(check=check)
+    assert log.raw.xlen(log.partition.stream) == 300
+    assert log.plans() == []
+    assert log.raw.xlen(log.partition.stream) < 100
+
+
 def test_sizes_count_what_is_left(log: CompactedLog) -> None:
     log.fill(10)
     done = log.compacted()
