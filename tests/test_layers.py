@@ -23,7 +23,8 @@ BELOW = {
     "domain": {"errors", "logs", "protocol", "config", "storage"},
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
     "server": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers"},
-    "cli": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server"},
+    "admin": {"errors", "protocol"},
+    "cli": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"},
     "__main__": {"cli"},
 }
 

@@ -1,0 +1,41 @@
+"""A typed admin client that speaks Kafka's wire protocol: to Korvet, and to any other Kafka broker.
+
+    >>> from korvet.admin import AdminClient, TopicPartition
+    >>> with AdminClient("127.0.0.1:9092", timeout=10) as admin:
+    ...     admin.offsets.alter("billing", {TopicPartition("orders", 0): 0})
+    {TopicPartition(topic='orders', partition=0): None}
+
+Questions about many groups or partitions are answered for each: with the value, or with the AdminError that kept it
+from being told; `settled` makes an exception of the first of these. Its modules:
+
+    errors      one class for each error that a caller may tell apart
+    deadline    until when a question may take, and the pauses between its tries
+    connection  one connection: frames, versions, limits
+    topology    brokers, partitions, leaders
+    client      which broker to ask, and when to ask again
+    groups      list, describe and delete consumer groups
+    assignment  the bytes in which consumers tell each other what they read
+    offsets     committed offsets, and offsets of the logs
+"""
+
+from korvet.admin.client import AdminClient, settled
+from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.groups import Group, GroupDescription, Member
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
+from korvet.admin.topology import TopicPartition, Topology
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AdminClient",
+    "AdminError",
+    "BrokerError",
+    "CommittedOffset",
+    "Group",
+    "GroupDescription",
+    "LogOffset",
+    "Member",
+    "TopicPartition",
+    "Topology",
+    "settled",
+]

@@ -1,0 +1,249 @@
+"""The admin client: asks the broker that can answer, and asks again where another try may help, within a deadline.
+
+Knows how brokers are found: from the bootstrap addresses, by Metadata and FindCoordinator. What is asked of groups and
+of offsets stands in `groups` and `offsets`, which are reached through the client:
+
+    >>> from korvet.admin import AdminClient
+    >>> with AdminClient("127.0.0.1:9092") as admin:
+    ...     for group in admin.groups.list():
+    ...         print(group.group_id, group.state)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from korvet.admin.connection import Address, Connection
+from korvet.admin.deadline import Deadline
+from korvet.admin.errors import AdminError, BrokerError, ConnectionFailedError
+from korvet.admin.groups import Groups
+from korvet.admin.offsets import Offsets
+from korvet.admin.topology import Topology, topology_of
+from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from korvet.protocol.schema import Message
+
+_PORT_DEFAULT = 9092
+_PORT_MAX = 65535
+_COORDINATORS_BATCHED_FIRST = 4
+_COORDINATOR_OF_GROUP = 0
+
+K = TypeVar("K")
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+
+class AdminClient:
+    """A client of one cluster, for one thread; a context manager. It connects when it is first asked something.
+
+    `bootstrap_servers` is HOST:PORT, or several of them, as a list or with commas between. `timeout` is how many
+    seconds each question may take, all its tries together. Everything raised by a question is an AdminError.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        client_id: str = "korvet-admin",
+    ) -> None:
+        """Raise ValueError for an address that is none, and for a timeout that is not above 0."""
+        named = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
+        self._bootstrap = [address_of(each.strip()) for each in named if each.strip()]
+        if not self._bootstrap:
+            raise ValueError("no bootstrap server is given")
+        if not timeout > 0:
+            raise ValueError(f"a timeout of {timeout} seconds leaves no time")
+        self._timeout = timeout
+        self._client_id = client_id
+        self._known: list[Address] = []
+        self._connections: dict[Address, Connection] = {}
+        self.groups = Groups(self)
+        self.offsets = Offsets(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; a later question opens them again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def deadline(self) -> Deadline:
+        """Return until when a question that begins now may take."""
+        return Deadline(self._timeout)
+
+    def topology(self, topics: Iterable[str] = (), *, every_topic: bool = False) -> Topology:
+        """Return the brokers, and the named topics or every one; a topic that is not there is not created."""
+        deadline = self.deadline()
+        error: AdminError | None = None
+        for _ in deadline.tries():
+            try:
+                return self.topology_now(None if every_topic else topics, deadline)
+            except AdminError as failed:
+                if not failed.retriable:
+                    raise
+                error = failed
+        assert error is not None  # noqa: S101 - tries at least once
+        raise error
+
+    def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
+        """Return the same by one try; None is every topic."""
+        named = (
+            None if topics is None else [MetadataRequestTopic(name=each) for each in dict.fromkeys(topics)]
+        )
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        response = self._ask_any(
+            lambda connection: connection.call(request, MetadataResponse, deadline), deadline
+        )
+        topology = topology_of(response)
+        self._known = list(topology.brokers.values())
+        return topology
+
+    def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
+        """Return by one try where each group is kept, or why that cannot be told now."""
+        return self._ask_any(lambda connection: _find_coordinators(connection, groups, deadline), deadline)
+
+    def ask(
+        self,
+        address: Address,
+        request: Message,
+        answer: type[M],
+        deadline: Deadline,
+        within: tuple[int, int] | None = None,
+    ) -> M:
+        """Ask one broker by one try; see Connection.call."""
+        return self._on(
+            address, lambda connection: connection.call(request, answer, deadline, within), deadline
+        )
+
+    def settle(
+        self,
+        keys: Iterable[K],
+        route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
+        ask: Callable[[Address, list[K], Deadline], Mapping[K, T | AdminError]],
+    ) -> dict[K, T | AdminError]:
+        """Ask about many keys, each at the broker that `route` finds for it, until all is settled or time is up.
+
+        `ask` answers for the keys that one broker is asked about. Only what failed with a retriable error is asked
+        again, by a new route. The outcomes have the order of the keys. Raises nothing: what failed for all of them is
+        the outcome of each.
+        """
+        deadline = self.deadline()
+        asked = left = list(dict.fromkeys(keys))
+        outcomes: dict[K, T | AdminError] = {}
+        for _ in deadline.tries() if asked else ():
+            outcomes |= self._settle_once(left, route, ask, deadline)
+            left = [each for each in left if _worth_another_try(outcomes[each])]
+            if not left:
+                break
+        return {key: outcomes[key] for key in asked}
+
+    def _settle_once(
+        self,
+        keys: list[K],
+        route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
+        ask: Callable[[Address, list[K], Deadline], Mapping[K, T | AdminError]],
+        deadline: Deadline,
+    ) -> dict[K, T | AdminError]:
+        try:
+            places = route(keys, deadline)
+        except AdminError as error:
+            return dict.fromkeys(keys, error)
+        outcomes: dict[K, T | AdminError] = {}
+        at: dict[Address, list[K]] = {}
+        for key in keys:
+            place = places[key]
+            if isinstance(place, AdminError):
+                outcomes[key] = place
+            else:
+                at.setdefault(place, []).append(key)
+        for address, some in at.items():
+            try:
+                outcomes |= ask(address, some, deadline)
+            except AdminError as error:
+                outcomes |= dict.fromkeys(some, error)
+        return outcomes
+
+    def _ask_any(self, ask: Callable[[Connection], T], deadline: Deadline) -> T:
+        """Ask one broker after the other until one answers; raises the last one's error."""
+        failed: AdminError = ConnectionFailedError("no broker is known")
+        for address in dict.fromkeys([*self._known, *self._bootstrap]):
+            try:
+                return self._on(address, ask, deadline)
+            except ConnectionFailedError as error:
+                failed = error
+        raise failed
+
+    def _on(self, address: Address, ask: Callable[[Connection], T], deadline: Deadline) -> T:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(address, self._client_id, deadline)
+        try:
+            return ask(connection)
+        except AdminError as error:
+            if error.ends_connection:
+                self._connections.pop(address, connection).close()
+            raise
+        except BaseException:
+            # Interrupted half-way: the answer that is still to come belongs to nobody.
+            self._connections.pop(address, connection).close()
+            raise
+
+
+def address_of(text: str) -> Address:
+    """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = text, str(_PORT_DEFAULT)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
+        raise ValueError(f"{text!r} is no address: HOST:PORT, or [HOST]:PORT for IPv6")
+    if not 0 < int(port) <= _PORT_MAX:
+        raise ValueError(f"{text!r} has no port from 1 to {_PORT_MAX}")
+    return Address(bare, int(port))
+
+
+def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
+    """Return the outcomes where none is an error; raises the first one that is."""
+    values: dict[K, T] = {}
+    for key, outcome in outcomes.items():
+        if isinstance(outcome, AdminError):
+            raise outcome
+        values[key] = outcome
+    return values
+
+
+def _worth_another_try(outcome: object) -> bool:
+    return isinstance(outcome, AdminError) and outcome.retriable
+
+
+def _find_coordinators(
+    connection: Connection, groups: Sequence[str], deadline: Deadline
+) -> dict[str, Address | AdminError]:
+    """Ask for all at once, or before version 4 for one after the other."""
+    if connection.version(FindCoordinatorRequest) >= _COORDINATORS_BATCHED_FIRST:
+        request = FindCoordinatorRequest(key_type=_COORDINATOR_OF_GROUP, coordinator_keys=list(groups))
+        response = connection.call(request, FindCoordinatorResponse, deadline)
+        found: dict[str, Address | AdminError] = {
+            each.key: BrokerError.of(each.error_code, each.error_message) or Address(each.host, each.port)
+            for each in response.coordinators
+        }
+    else:
+        found = {}
+        for group in groups:
+            request = FindCoordinatorRequest(key=group, key_type=_COORDINATOR_OF_GROUP)
+            each = connection.call(request, FindCoordinatorResponse, deadline)
+            found[group] = BrokerError.of(each.error_code, each.error_message) or Address(
+                each.host, each.port
+            )
+    untold = ConnectionFailedError(f"{connection.address} does not tell where the group is kept")
+    return {group: found.get(group, untold) for group in groups}

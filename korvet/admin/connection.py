@@ -1,0 +1,180 @@
+"""One blocking connection to a Kafka broker: a request goes out, its answer comes back, in a version both know.
+
+Knows frames, correlation ids and which versions the broker serves; nothing of who is to be asked. Nothing that a peer
+says is believed: a size above the limit, another correlation id, or bytes that are not the answer end the connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple, TypeVar
+
+from korvet import __version__
+from korvet.admin.deadline import Deadline
+from korvet.admin.errors import BadAnswerError, BrokerError, ConnectionFailedError, UnsupportedError
+from korvet.errors import ErrorCode, ProtocolError
+from korvet.protocol.compile import decode, encode
+from korvet.protocol.decoding import Buffer
+from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.protocol.schema import Api, Message
+from korvet.protocol.wire import skip_tagged_fields
+
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+"""Largest answer that is read."""
+
+_CONNECT_SECONDS_MAX = 5.0
+"""An address that swallows packets is to leave time for the others."""
+
+_ANSWER_SECONDS_MAX = 15.0
+"""And so is a broker that hangs."""
+
+_PIECE_BYTES = 65536
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+_FIRST_VERSIONS_ASKED = 3
+_CORRELATION_IDS = 2**31
+
+M = TypeVar("M", bound=Message)
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection:
+    """A connection to one broker; after any error but BrokerError and UnsupportedError it is of no more use."""
+
+    def __init__(self, address: Address, client_id: str, deadline: Deadline) -> None:
+        """Connect and ask for the versions served. Raises AdminError."""
+        self.address = address
+        self._client_id = client_id.encode()
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(
+                address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
+            )
+        except (OSError, UnicodeError) as error:
+            raise ConnectionFailedError(f"no connection to {address}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._served = self._ask_for_versions(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def version(self, request: type[Message], within: tuple[int, int] | None = None) -> int:
+        """Return the newest version of a request that both sides know; `within` bounds it, both ends included.
+
+        Raises UnsupportedError where there is none.
+        """
+        name = request.__name__.removesuffix("Request")
+        first, last = within or request.api.versions
+        served = self._served.get(request.api.key)
+        if served is None:
+            raise UnsupportedError(f"{self.address} does not serve {name}")
+        version = min(last, served[1])
+        if version < max(first, served[0]):
+            raise UnsupportedError(
+                f"{self.address} serves {name} in versions {served[0]} to {served[1]}, wanted are {first} to {last}"
+            )
+        return version
+
+    def call(
+        self, request: Message, answer: type[M], deadline: Deadline, within: tuple[int, int] | None = None
+    ) -> M:
+        """Send a request and return the answer to it.
+
+        Raises UnsupportedError before anything is sent where the version cannot carry what the request holds;
+        ConnectionFailedError where the broker is silent too long or gone; BadAnswerError.
+        """
+        version = self.version(type(request), within)
+        try:
+            body = encode(request, version)
+        except (ValueError, struct.error) as error:
+            raise UnsupportedError(
+                f"{self.address} cannot be sent this {type(request).__name__}: {error}"
+            ) from error
+        frame = self._exchange(request.api, version, body, deadline)
+        # KIP-511: the answer to ApiVersions has the plain header in every version.
+        return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
+
+    def _ask_for_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
+        """Return the versions served by API key; a broker that is too old for the question says so in version 0."""
+        api = ApiVersionsRequest.api
+        request = ApiVersionsRequest(
+            client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
+        )
+        version = _FIRST_VERSIONS_ASKED
+        frame = self._exchange(api, version, encode(request, version), deadline)
+        if frame[_SIZE.size : _SIZE.size + 2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION):
+            version = 0
+            frame = self._exchange(api, version, encode(request, version), deadline)
+        response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
+        error = BrokerError.of(response.error_code)
+        if error is not None:
+            raise error
+        return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+
+    def _exchange(self, api: Api, version: int, body: list[Buffer], deadline: Deadline) -> bytearray:
+        """Send a request and return the frame that answers it, without its size."""
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        header = _HEADER.pack(api.key, version, self._correlation_id, len(self._client_id)) + self._client_id
+        if api.is_flexible(version):
+            header += b"\0"
+        payload = b"".join([header, *body])
+        silent = f"{self.address} does not answer"
+        answered_by = Deadline(_seconds(deadline, _ANSWER_SECONDS_MAX, silent))
+        try:
+            self._socket.settimeout(_seconds(answered_by, _ANSWER_SECONDS_MAX, silent))
+            self._socket.sendall(_SIZE.pack(len(payload)) + payload)
+            (size,) = _SIZE.unpack(self._receive(_SIZE.size, answered_by))
+            if not _SIZE.size <= size <= ANSWER_BYTES_MAX:
+                raise BadAnswerError(
+                    f"{self.address} announces an answer of {size} bytes: not a Kafka broker?"
+                )
+            frame = self._receive(size, answered_by)
+        except TimeoutError as error:
+            raise ConnectionFailedError(silent) from error
+        except OSError as error:
+            raise ConnectionFailedError(f"lost the connection to {self.address}: {error}") from error
+        (answered,) = _SIZE.unpack_from(frame)
+        if answered != self._correlation_id:
+            raise BadAnswerError(f"{self.address} answers a request that was not sent")
+        return frame
+
+    def _receive(self, size: int, deadline: Deadline) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            left = _seconds(deadline, _ANSWER_SECONDS_MAX, f"{self.address} does not answer")
+            self._socket.settimeout(left)
+            piece = self._socket.recv(min(size - len(data), _PIECE_BYTES))
+            if not piece:
+                raise ConnectionFailedError(f"{self.address} closed the connection")
+            data += piece
+        return data
+
+    def _decode(self, answer: type[M], version: int, frame: bytearray, *, flexible_header: bool) -> M:
+        try:
+            position = skip_tagged_fields(frame, _SIZE.size) if flexible_header else _SIZE.size
+            return decode(answer, version, frame, position)
+        except (ProtocolError, IndexError) as error:
+            raise BadAnswerError(f"{self.address} gives an answer that cannot be read: {error}") from error
+
+
+def _seconds(deadline: Deadline, most: float, message: str) -> float:
+    """Return how long a socket may wait; raises ConnectionFailedError where the time is over."""
+    left = deadline.left()
+    if left <= 0:
+        raise ConnectionFailedError(f"{message} in time")
+    return min(left, most)

@@ -1,0 +1,118 @@
+"""What can go wrong with a question to a Kafka broker: one class for each error that a caller may want to tell apart.
+
+Knows Kafka's codes and which of them are worth another try; nothing of sockets or messages. Everything raised is an
+AdminError. What a broker refused is a `BrokerError`, of a class of its own where one is declared here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from korvet.errors import ErrorCode
+
+# What may be gone a moment later: Kafka's retriable errors, as far as administration meets them.
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+class AdminError(Exception):
+    """A question was not answered as it should be.
+
+    `retriable`: the same question may be answered later. `ends_connection`: what comes next on the connection cannot
+    be told.
+    """
+
+    retriable: bool = False
+    ends_connection: bool = False
+
+
+class ConnectionFailedError(AdminError):
+    """No broker was reached, or the connection was lost or silent: what was asked may have been done or not."""
+
+    retriable = True
+    ends_connection = True
+
+
+class BadAnswerError(AdminError):
+    """What answered does not speak Kafka's protocol, or broke it."""
+
+    ends_connection = True
+
+
+class UnsupportedError(AdminError):
+    """The broker does not serve the API, or none of its versions can carry what was asked."""
+
+
+class BrokerError(AdminError):
+    """A broker said no: `code` is why, `message` its own words where it had any."""
+
+    _classes: ClassVar[dict[ErrorCode, type[BrokerError]]] = {}
+
+    def __init_subclass__(cls, *, code: ErrorCode) -> None:
+        super().__init_subclass__()
+        cls._classes[code] = cls
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(f"{code.name}: {message}" if message else code.name)
+        self.code = code
+        self.message = message
+        self.retriable = code in _RETRIABLE
+
+    @classmethod
+    def of(cls, code: int, message: str | None = None) -> BrokerError | None:
+        """Return the error of a code as it came over the wire; None for NONE.
+
+        A code that is not known here becomes UNKNOWN_SERVER_ERROR with the number in its message.
+        """
+        if code == ErrorCode.NONE:
+            return None
+        try:
+            known = ErrorCode(code)
+        except ValueError:
+            return cls(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code} {message or ''}".rstrip())
+        return cls._classes.get(known, BrokerError)(known, message or "")
+
+
+class GroupIdNotFoundError(BrokerError, code=ErrorCode.GROUP_ID_NOT_FOUND):
+    """There is no such group."""
+
+
+class NonEmptyGroupError(BrokerError, code=ErrorCode.NON_EMPTY_GROUP):
+    """The group has members."""
+
+
+class InvalidGroupIdError(BrokerError, code=ErrorCode.INVALID_GROUP_ID):
+    """No group can be named so."""
+
+
+class UnknownMemberIdError(BrokerError, code=ErrorCode.UNKNOWN_MEMBER_ID):
+    """Offsets were given for a group that has members: only they may commit."""
+
+
+class UnknownTopicOrPartitionError(BrokerError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+    """There is no such topic, or it has no such partition."""
+
+
+class InvalidTopicError(BrokerError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
+    """No topic can be named so."""
+
+
+class OffsetMetadataTooLargeError(BrokerError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
+    """The note beside a committed offset is longer than the broker takes."""

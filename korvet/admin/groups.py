@@ -1,0 +1,183 @@
+"""Questions about consumer groups: which there are, who is in them, and their deletion.
+
+Reached as `AdminClient.groups`. Knows ListGroups, DescribeGroups and DeleteGroups; not where groups are kept, which
+the client finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from korvet.admin.assignment import partitions_of
+from korvet.admin.errors import AdminError, BadAnswerError, BrokerError
+from korvet.admin.topology import TopicPartition
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from korvet.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from korvet.admin.client import AdminClient
+    from korvet.admin.connection import Address
+    from korvet.admin.deadline import Deadline
+
+T = TypeVar("T")
+
+EMPTY = "Empty"
+"""The state of a group without members that has committed offsets."""
+
+_DEAD = "Dead"
+_CONSUMER = "consumer"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group as it is listed. State and type are empty where the broker is too old to tell."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member of a group; `instance_id` only of a static one.
+
+    `partitions` is what it reads: None where the group is no consumers', or the bytes are not theirs.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: bytes
+    partitions: list[TopicPartition] | None
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group that is there. `protocol` is the assignor that its members have chosen; empty until they have."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[Member]
+
+
+class Groups:
+    """The questions about groups."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Group]:
+        """Return the groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.
+
+        Raises AdminError: UnsupportedError where brokers are too old for what is asked (states since Kafka 2.6).
+
+            >>> empty = admin.groups.list(states=["Empty"])
+        """
+        request = ListGroupsRequest(states_filter=[*states], types_filter=[*types])
+        deadline = self._client.deadline()
+        failed: AdminError | None = None
+        for _ in deadline.tries():
+            try:
+                found = self._list(request, deadline)
+            except AdminError as error:
+                if not error.retriable:
+                    raise
+                failed = error
+            else:
+                return [found[name] for name in sorted(found)]
+        assert failed is not None  # noqa: S101 - tries at least once
+        raise failed
+
+    def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | AdminError]:
+        """Return each group, or why it is not described: GroupIdNotFoundError where there is none.
+
+        >>> described = admin.groups.describe(["billing", "shipping"])
+        """
+        return self._client.settle(group_ids, self._client.coordinators, self._describe)
+
+    def delete(self, group_ids: Iterable[str]) -> dict[str, AdminError | None]:
+        """Delete groups with all that they have committed; returns for each what kept it from being deleted.
+
+        These are GroupIdNotFoundError, and NonEmptyGroupError where members are left.
+
+            >>> admin.groups.delete(["billing"])
+            {'billing': None}
+        """
+        return self._client.settle(group_ids, self._client.coordinators, self._delete)
+
+    def _list(self, request: ListGroupsRequest, deadline: Deadline) -> dict[str, Group]:
+        """Ask every broker: each of Kafka's lists the groups that it keeps, each of Korvet's all of them."""
+        found: dict[str, Group] = {}
+        for address in self._client.topology_now((), deadline).brokers.values():
+            response = self._client.ask(address, request, ListGroupsResponse, deadline)
+            error = BrokerError.of(response.error_code)
+            if error is not None:
+                raise error
+            for each in response.groups:
+                found[each.group_id] = Group(
+                    each.group_id, each.protocol_type, each.group_state, each.group_type
+                )
+        return found
+
+    def _describe(
+        self, address: Address, group_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, GroupDescription | AdminError]:
+        request = DescribeGroupsRequest(groups=[*group_ids])
+        response = self._client.ask(address, request, DescribeGroupsResponse, deadline)
+        return _for_each(address, group_ids, {each.group_id: _description(each) for each in response.groups})
+
+    def _delete(
+        self, address: Address, group_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, AdminError | None]:
+        request = DeleteGroupsRequest(groups_names=[*group_ids])
+        response = self._client.ask(address, request, DeleteGroupsResponse, deadline)
+        results: dict[str, AdminError | None] = {
+            each.group_id: BrokerError.of(each.error_code) for each in response.results
+        }
+        return _for_each(address, group_ids, results)
+
+
+def _description(group: DescribedGroup) -> GroupDescription | AdminError:
+    """Read one group; before version 6 one that is not there is called dead."""
+    code = group.error_code
+    if code == ErrorCode.NONE and group.group_state == _DEAD:
+        code = ErrorCode.GROUP_ID_NOT_FOUND
+    error = BrokerError.of(code, group.error_message)
+    if error is not None:
+        return error
+    members = [_member(each, group.protocol_type) for each in group.members]
+    members.sort(key=lambda member: (member.client_id, member.member_id))
+    return GroupDescription(
+        group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
+    )
+
+
+def _member(member: DescribedGroupMember, protocol_type: str) -> Member:
+    assignment = bytes(member.member_assignment)
+    return Member(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        assignment,
+        partitions_of(assignment) if protocol_type == _CONSUMER else None,
+    )
+
+
+def _for_each(
+    address: Address, group_ids: Sequence[str], found: Mapping[str, T | AdminError]
+) -> dict[str, T | AdminError]:
+    """Return an outcome for every group that was asked about, and for no other."""
+    unanswered = BadAnswerError(f"{address} leaves out a group that it was asked about")
+    return {group_id: found.get(group_id, unanswered) for group_id in group_ids}

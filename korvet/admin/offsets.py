@@ -1,0 +1,233 @@
+"""Questions about offsets: what a group has committed, and what the logs hold. Reached as `AdminClient.offsets`.
+
+Knows OffsetFetch, OffsetCommit and ListOffsets; not where groups and partitions are kept, which the client finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from korvet.admin.errors import AdminError, BadAnswerError, BrokerError
+from korvet.admin.topology import TopicPartition
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from korvet.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from korvet.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from korvet.admin.client import AdminClient
+    from korvet.admin.connection import Address
+    from korvet.admin.deadline import Deadline
+
+EARLIEST = -2
+"""In place of a timestamp: the first offset of a log."""
+
+LATEST = -1
+"""In place of a timestamp: the end of a log, where the next record will be."""
+
+NO_OFFSET = -1
+
+# Later versions name topics by id, or ask for many groups.
+_COMMIT_VERSIONS = (2, 9)
+_FETCH_VERSIONS = (2, 7)
+_A_CONSUMER = -1
+
+
+class CommittedOffset(msgspec.Struct, frozen=True):
+    """What a group has committed: the offset of the next record to read; `leader_epoch` is -1 where it is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+_Committed = dict[TopicPartition, CommittedOffset]
+
+
+class LogOffset(msgspec.Struct, frozen=True):
+    """An offset of a log; offset and timestamp are -1 where no record is at or behind the timestamp asked for."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Offsets:
+    """The questions about offsets."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a group has committed, of these partitions or of all; those without a commit are left out.
+
+        A group that is not there has committed nothing. Raises AdminError.
+
+            >>> committed = admin.offsets.committed("billing")
+        """
+        wanted = None if partitions is None else sorted(set(partitions))
+
+        def ask(
+            address: Address, groups: list[str], deadline: Deadline
+        ) -> dict[str, _Committed | AdminError]:
+            return {group: self._committed(address, group, wanted, deadline) for group in groups}
+
+        outcome = self._client.settle([group_id], self._client.coordinators, ask)[group_id]
+        if isinstance(outcome, AdminError):
+            raise outcome
+        return outcome
+
+    def alter(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> dict[TopicPartition, AdminError | None]:
+        """Commit offsets for a group that has no members; returns for each what kept it from being committed.
+
+        Members of a group commit themselves: with any there, each is an UnknownMemberIdError. A group that is not
+        there is made.
+
+            >>> admin.offsets.alter("billing", {TopicPartition("orders", 0): 42})
+        """
+        given = {
+            place: CommittedOffset(offset) if isinstance(offset, int) else offset
+            for place, offset in offsets.items()
+        }
+
+        def route(
+            keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, Address | AdminError]:
+            return dict.fromkeys(keys, self._client.coordinators([group_id], deadline)[group_id])
+
+        def ask(
+            address: Address, keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, AdminError | None]:
+            return self._commit(address, group_id, {key: given[key] for key in keys}, deadline)
+
+        return self._client.settle(given, route, ask)
+
+    def at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogOffset | AdminError]:
+        """Return for each partition the first offset at or behind a timestamp (ms), or EARLIEST or LATEST.
+
+        >>> ends = admin.offsets.at({TopicPartition("orders", 0): LATEST})
+        """
+
+        def route(
+            keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, Address | AdminError]:
+            topology = self._client.topology_now([key.topic for key in keys], deadline)
+            return {key: topology.leader(key) for key in keys}
+
+        def ask(
+            address: Address, keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, LogOffset | AdminError]:
+            return self._at(address, {key: timestamps[key] for key in keys}, deadline)
+
+        return self._client.settle(timestamps, route, ask)
+
+    def _committed(
+        self, address: Address, group_id: str, wanted: list[TopicPartition] | None, deadline: Deadline
+    ) -> _Committed | AdminError:
+        topics = None
+        if wanted is not None:
+            topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=[each.partition for each in some])
+                for name, some in _by_topic(wanted)
+            ]
+        request = OffsetFetchRequest(group_id=group_id, topics=topics)
+        response = self._client.ask(address, request, OffsetFetchResponse, deadline, _FETCH_VERSIONS)
+        failed: AdminError | None = BrokerError.of(response.error_code)
+        found: _Committed = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                failed = failed or BrokerError.of(
+                    each.error_code, f"partition {topic.name}:{each.partition_index}"
+                )
+                if each.committed_offset != NO_OFFSET:
+                    found[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
+                        each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+                    )
+        return failed or found
+
+    def _commit(
+        self,
+        address: Address,
+        group_id: str,
+        offsets: dict[TopicPartition, CommittedOffset],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, AdminError | None]:
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=each.partition,
+                        committed_offset=offsets[each].offset,
+                        committed_leader_epoch=offsets[each].leader_epoch,
+                        committed_metadata=offsets[each].metadata,
+                    )
+                    for each in some
+                ],
+            )
+            for name, some in _by_topic(offsets)
+        ]
+        request = OffsetCommitRequest(group_id=group_id, topics=topics)
+        response = self._client.ask(address, request, OffsetCommitResponse, deadline, _COMMIT_VERSIONS)
+        outcomes: dict[TopicPartition, AdminError | None] = dict.fromkeys(offsets, _unanswered(address))
+        for topic in response.topics:
+            for each in topic.partitions:
+                outcomes[TopicPartition(topic.name, each.partition_index)] = BrokerError.of(each.error_code)
+        return {place: outcomes[place] for place in offsets}
+
+    def _at(
+        self, address: Address, timestamps: dict[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, LogOffset | AdminError]:
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=each.partition, timestamp=timestamps[each])
+                    for each in some
+                ],
+            )
+            for name, some in _by_topic(timestamps)
+        ]
+        timeout_ms = int(deadline.left() * 1000)
+        request = ListOffsetsRequest(replica_id=_A_CONSUMER, topics=topics, timeout_ms=timeout_ms)
+        response = self._client.ask(address, request, ListOffsetsResponse, deadline)
+        outcomes: dict[TopicPartition, LogOffset | AdminError] = dict.fromkeys(
+            timestamps, _unanswered(address)
+        )
+        for topic in response.topics:
+            for each in topic.partitions:
+                place = TopicPartition(topic.name, each.partition_index)
+                outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or LogOffset(
+                    each.offset, each.timestamp, each.leader_epoch
+                )
+        return {place: outcomes[place] for place in timestamps}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
+    for topic, some in groupby(sorted(partitions), key=lambda each: each.topic):
+        yield topic, list(some)
+
+
+def _unanswered(address: Address) -> BadAnswerError:
+    return BadAnswerError(f"{address} leaves out what it was asked about")

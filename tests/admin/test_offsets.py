@@ -1,0 +1,98 @@
+"""Offsets through the admin client: committed ones, and those of the logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.admin import EARLIEST, LATEST, AdminClient, CommittedOffset, TopicPartition, settled
+from korvet.admin.errors import (
+    BrokerError,
+    OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from tests.support.batches import Record
+from tests.support.topic_client import Client
+
+
+def test_committed_offsets_come_back_with_epoch_and_metadata(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=3)
+    zero, two = TopicPartition(name, 0), TopicPartition(name, 2)
+    noted = CommittedOffset(7, leader_epoch=0, metadata="by hand")
+    assert admin.offsets.alter(name, {zero: 5, two: noted}) == {zero: None, two: None}
+    assert admin.offsets.committed(name) == {zero: CommittedOffset(5), two: noted}
+
+
+def test_only_the_partitions_asked_for_are_told(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=3)
+    places = [TopicPartition(name, index) for index in range(3)]
+    settled(admin.offsets.alter(name, {places[0]: 1, places[1]: 2}))
+    assert admin.offsets.committed(name, places[1:]) == {places[1]: CommittedOffset(2)}
+
+
+def test_a_group_that_is_not_there_has_committed_nothing(admin: AdminClient, name: str) -> None:
+    assert admin.offsets.committed(name) == {}
+
+
+def test_what_cannot_be_committed_keeps_nothing_else_from_being(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    zero, one, two = (TopicPartition(name, index) for index in range(3))
+    outcomes = admin.offsets.alter(name, {zero: 4, one: CommittedOffset(1, metadata="x" * 5000), two: 4})
+    assert outcomes[zero] is None
+    assert isinstance(outcomes[one], OffsetMetadataTooLargeError)
+    assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
+    assert admin.offsets.committed(name) == {zero: CommittedOffset(4)}
+
+
+@pytest.mark.parametrize("group", ["grüße", "{a}%b:c", " ", "x" * 5000])
+def test_group_names_may_hold_anything(admin: AdminClient, client: Client, name: str, group: str) -> None:
+    client.create(name)
+    place = TopicPartition(name, 0)
+    settled(admin.offsets.alter(group, {place: 3}))
+    assert admin.offsets.committed(group, [place]) == {place: CommittedOffset(3)}
+
+
+def test_offsets_of_the_log_are_told_by_timestamp(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    for timestamp in (1000, 2000, 3000):
+        client.append(name, Record(timestamp=timestamp), partition=1)
+    empty, full = TopicPartition(name, 0), TopicPartition(name, 1)
+
+    def offset(place: TopicPartition, timestamp: int) -> tuple[int, int]:
+        found = settled(admin.offsets.at({place: timestamp}))[place]
+        return found.offset, found.timestamp
+
+    assert offset(full, EARLIEST)[0] == 0
+    assert offset(full, LATEST)[0] == 3
+    assert offset(full, 1500) == (1, 2000)
+    assert offset(full, 3001) == (-1, -1)
+    assert offset(empty, LATEST)[0] == 0
+
+
+def test_partitions_that_are_not_there_are_told_apart_from_those_that_are(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    places = [TopicPartition(name, 0), TopicPartition(name, 9), TopicPartition(f"{name}-not", 0)]
+    there, *others = admin.offsets.at(dict.fromkeys(places, LATEST)).values()
+    assert not isinstance(there, Exception)
+    for outcome in others:
+        assert isinstance(outcome, UnknownTopicOrPartitionError)
+        assert not outcome.retriable
+
+
+def test_asking_for_a_topic_does_not_make_it(admin: AdminClient, name: str) -> None:
+    for _ in range(2):
+        topology = admin.topology([name])
+        assert topology.partitions == {}
+        assert isinstance(topology.failed[name], BrokerError)
+
+
+def test_settled_raises_the_first_error(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name)
+    outcomes = admin.offsets.alter(name, {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1})
+    with pytest.raises(UnknownTopicOrPartitionError):
+        settled(outcomes)
