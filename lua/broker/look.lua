@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Returns what there is to know of the brokers, as of one moment.
+-- Tells what there is to know of the brokers, as of one moment.
 -- KEYS     brokers, lease of the acting keeper
 -- ARGV     none
 -- Returns  {the time in ms, the lease's holder or "", broker id, its row (JSON), broker id, its row, ...}
