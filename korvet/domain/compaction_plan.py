@@ -110,15 +110,22 @@ def due(look: CleanLook, config: TopicConfig, ages: Ages, rows: Sequence[Row]) -
         young = _first_young(look, rows, look.now_ms - config.min_compaction_lag_ms)
         if young is not None and young.offset < end:
             end, end_bytes = young.offset, young.bytes
-    overdue = (
-        ages.oldest_dirty is not None and look.now_ms - ages.oldest_dirty >= config.max_compaction_lag_ms
-    )
     ratio = _ratio(look, end_bytes)
-    if end > begin and (overdue or ratio > config.min_cleanable_dirty_ratio):
+    if end > begin and (_is_overdue(look, config, ages) or ratio > config.min_cleanable_dirty_ratio):
         return Due(end, ratio)
     if tombstones_due(look, config):
         return Due(max(end, look.clean_end), ratio)
     return None
+
+
+def _is_overdue(look: CleanLook, config: TopicConfig, ages: Ages) -> bool:
+    """Return whether the first record that is not compacted has waited too long.
+
+    One without a time tells nothing (Kafka's LogCleanerManager.maxCompactionDelay); were it as old as can be, whatever
+    comes would have the whole log compacted again.
+    """
+    oldest = ages.oldest_dirty
+    return oldest is not None and oldest > 0 and look.now_ms - oldest >= config.max_compaction_lag_ms
 
 
 def _first_young(look: CleanLook, rows: Sequence[Row], limit_ms: int) -> Row | None:

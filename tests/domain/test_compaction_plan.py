@@ -88,6 +88,12 @@ def test_a_record_that_waited_too_long_makes_a_log_due_whatever_the_ratio() -> N
     assert end(LOOK, Ages(NOW - 500), **values) == 90
 
 
+@pytest.mark.parametrize("timestamp", [-1, 0])
+def test_a_record_without_a_time_makes_no_log_due(timestamp: int) -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}
+    assert end(LOOK, Ages(timestamp), **values) is None
+
+
 def test_records_that_are_too_young_stay_and_all_behind_them() -> None:
     values: Any = {"min_cleanable_dirty_ratio": 0.0}
     assert end(LOOK, min_compaction_lag_ms=50, **values) == 90
