@@ -223,7 +223,8 @@ def test_malformed_counters_are_named_and_nothing_is_taken_in(raw_redis: Any, fi
     log.foreign("5-0", "x")
     raw_redis.hset(STATE, field, "x")
     before = log.snapshot()
-    for attempt in (log.renumber, lambda: log.append("a")):
+    attempts: list[Callable[[], object]] = [log.renumber, lambda: log.append("a")]
+    for attempt in attempts:
         with pytest.raises(Exception, match=r"KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"):
             attempt()
     assert log.snapshot() == before
