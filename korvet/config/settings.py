@@ -291,6 +291,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     group_max_session_timeout_ms: Annotated[int, About("Longest session time-out of a group member.", 1)] = (
         1_800_000
     )
+    group_max_size: Annotated[int, About("Most members of a group.", least=1)] = INT32_MAX
     offsets_retention_minutes: Annotated[
         int, About("How long an empty group's committed offsets are kept.", least=1)
     ] = 10_080

@@ -17,6 +17,7 @@ from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
+from korvet.domain.groups.listing import GroupListing
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
@@ -53,6 +54,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     deletion: RecordDeletion
     producer_ids: ProducerIds
     committed: CommittedOffsets
+    group_listing: GroupListing
     replicas: Replicas
     pressure: Pressure
     failures: Failures

@@ -26,6 +26,7 @@ from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
+from korvet.domain.groups.listing import GroupListing
 from korvet.domain.growth import Growth
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
@@ -44,6 +45,9 @@ from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage.broker_store import BrokerStore
 from korvet.storage.disk import Disk
+from korvet.storage.group_list import GroupList
+from korvet.storage.group_removal import GroupRemoval
+from korvet.storage.group_store import GroupStore
 from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
@@ -150,6 +154,12 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
     growth = Growth(topics, Retention(log, trim_store, trimmer), background)
+    group_store = GroupStore(
+        storage.redis,
+        keys,
+        size_max=settings.group_max_size,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
+    )
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
         settings=settings,
@@ -163,6 +173,12 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         committed=CommittedOffsets(
             OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
+        ),
+        group_listing=GroupListing(
+            group_store,
+            GroupList(storage.redis, keys),
+            GroupRemoval(storage.redis, keys, mirror=settings.group_mirror),
+            topics,
         ),
         replicas=Replicas(replication),
         pressure=Pressure(

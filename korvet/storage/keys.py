@@ -57,6 +57,15 @@ class Keys:
         """Return the stream that is the log of one partition."""
         return f"{self.namespace}:{topic}:{partition}"
 
+    def place(self, stream: bytes) -> tuple[str, int] | None:
+        """Return topic and partition of a stream; None where the name is not that of a log."""
+        topic, _, partition = (
+            stream.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
+        )
+        if not partition.isdecimal() or self.stream(topic, int(partition)).encode() != stream:
+            return None
+        return topic, int(partition)
+
     def state(self, topic: str, partition: int) -> str:
         """Return the hash with the partition's topic id, next offset, log start and counters."""
         return f"{{{self.namespace}:{topic}:{partition}}}:state"

@@ -126,8 +126,8 @@ class OffsetStore:
         [reply] = self._redis.pipeline([("HGETALL", key)])
         flat = cast("list[bytes]", log_replies.listed(key, reply))
         found: Mapping[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
-        rows = ((self._place(field), self._row(key, text)) for field, text in found.items())
-        return {place: row for place, row in rows if place is not None and row is not None}
+        rows = ((self._keys.place(field), self._row(key, text)) for field, text in found.items())
+        return {Place(*place): row for place, row in rows if place is not None and row is not None}
 
     def group_exists(self, group: str) -> bool:
         """Tell whether there is such a group."""
@@ -144,14 +144,6 @@ class OffsetStore:
 
     def _topic_of(self, place: Place) -> tuple[str, ...]:
         return ("HGET", self._keys.state(*place), "topic")
-
-    def _place(self, field: bytes) -> Place | None:
-        """Return whose row a field is; None where nobody of Korvet can have written it."""
-        try:
-            topic, _, index = field.decode().removeprefix(f"{self._keys.namespace}:").rpartition(":")
-            return Place(topic, int(index)) if topic else None
-        except ValueError:
-            return None
 
     def _counted(self, place: Place, row: Committed | None, topic: Reply) -> Committed | None:
         """Return the row, if the partition is still of the topic that it speaks of."""

@@ -40,7 +40,7 @@ def single_keys() -> set[str]:
 def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
-    assert methods == named | {"clean", "append_channel", "group_channel"}
+    assert methods == named | {"clean", "append_channel", "group_channel", "place"}
     assert section("Keys") == partitioned() | grouped() | single_keys()
 
 
@@ -71,6 +71,19 @@ def test_no_two_groups_share_a_name() -> None:
 def test_a_group_takes_no_name_of_a_topic() -> None:
     of_topics = {KEYS.stream("group", 0), KEYS.append_channel("group", 0)}
     assert not of_topics & (grouped(group="0") | {KEYS.group_channel("0")})
+
+
+def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
+    assert KEYS.place(KEYS.stream("a.b-c", 12).encode()) == ("a.b-c", 12)
+    for other in (
+        "korvet:topics",
+        "orders:0",
+        "korvet:orders:",
+        "korvet:orders:01",
+        "other:orders:0",
+        "\xff",
+    ):
+        assert KEYS.place(other.encode("latin-1")) is None
 
 
 def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:

@@ -1,0 +1,82 @@
+"""DescribeGroups (key 15), versions 0-6: the state of groups, and who their members are.
+
+A group that is not there is Dead, and an error from version 6 on. What members told and were told is shown of a stable
+group only, as in Kafka. Every client may do everything.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.groups.listing import DEAD, STABLE
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.describe_groups import (
+    OPERATIONS_NOT_ASKED_FOR,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from korvet.storage.group_types import Described, DescribedMember
+
+REQUEST = DescribeGroupsRequest
+NOT_FOUND_VERSION_FIRST = 6
+
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
+ALL_OPERATIONS = sum(1 << each for each in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+"""What there is to be done with a group, by the numbers of Kafka's AclOperation."""
+
+
+def handle(request: DescribeGroupsRequest, caller: Caller, broker: Broker) -> DescribeGroupsResponse:
+    """Describe each group."""
+    operations = ALL_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+    outcomes = broker.group_listing.describe(request.groups)
+    groups = []
+    for group, outcome in zip(request.groups, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            groups.append(_refused(group, caller, outcome))
+        elif outcome.state == DEAD and caller.version >= NOT_FOUND_VERSION_FIRST:
+            error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
+            groups.append(_refused(group, caller, error))
+        else:
+            groups.append(_described(group, outcome, operations))
+    return DescribeGroupsResponse(groups=groups)
+
+
+def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) -> DescribeGroupsResponse:
+    """Answer every group with the error."""
+    return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
+
+
+def _described(group: str, found: Described, operations: int) -> DescribedGroup:
+    is_stable = found.state == STABLE
+    return DescribedGroup(
+        group_id=group,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol if is_stable else "",
+        members=[_member(each, is_stable=is_stable) for each in found.members],
+        authorized_operations=operations,
+    )
+
+
+def _member(member: DescribedMember, *, is_stable: bool) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata if is_stable else b"",
+        member_assignment=member.assignment if is_stable else b"",
+    )
+
+
+def _refused(group: str, caller: Caller, error: KafkaError) -> DescribedGroup:
+    told = caller.version >= NOT_FOUND_VERSION_FIRST
+    not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+    return DescribedGroup(
+        group_id=group,
+        group_state=DEAD if not_found else "",
+        error_code=code_of(error),
+        error_message=(error.message or None) if told else None,
+    )

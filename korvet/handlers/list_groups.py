@@ -1,0 +1,31 @@
+"""ListGroups (key 16), versions 0-5: which groups there are. Any broker lists all of them."""
+
+from __future__ import annotations
+
+from korvet.domain.groups.listing import CLASSIC
+from korvet.errors import KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+REQUEST = ListGroupsRequest
+
+
+def handle(request: ListGroupsRequest, _caller: Caller, broker: Broker) -> ListGroupsResponse:
+    """List the groups in the states and of the types that are asked for."""
+    found = broker.group_listing.listed(request.states_filter, request.types_filter)
+    groups = [
+        ListedGroup(
+            group_id=each.group,
+            protocol_type=each.protocol_type,
+            group_state=each.state,
+            group_type=CLASSIC,
+        )
+        for each in found
+    ]
+    return ListGroupsResponse(groups=groups)
+
+
+def refuse(_request: ListGroupsRequest, _caller: Caller, error: KafkaError) -> ListGroupsResponse:
+    """Answer with the error."""
+    return ListGroupsResponse(error_code=code_of(error))

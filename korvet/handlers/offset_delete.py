@@ -1,0 +1,44 @@
+"""OffsetDelete (key 47), version 0: has a group forget offsets of topics that none of its members is subscribed to."""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from korvet.storage.offset_store import Place
+
+REQUEST = OffsetDeleteRequest
+
+
+def handle(request: OffsetDeleteRequest, _caller: Caller, broker: Broker) -> OffsetDeleteResponse:
+    """Forget each partition's offset."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group has no name")
+    places = [
+        Place(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    ]
+    answers = iter(broker.group_listing.forget(request.group_id, places))
+    topics = [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[_partition(each.partition_index, next(answers)) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return OffsetDeleteResponse(topics=topics)
+
+
+def refuse(_request: OffsetDeleteRequest, _caller: Caller, error: KafkaError) -> OffsetDeleteResponse:
+    """Answer with the error, and no partitions."""
+    return OffsetDeleteResponse(error_code=code_of(error))
+
+
+def _partition(index: int, error: KafkaError | None) -> OffsetDeleteResponsePartition:
+    code = ErrorCode.NONE if error is None else code_of(error)
+    return OffsetDeleteResponsePartition(partition_index=index, error_code=code)

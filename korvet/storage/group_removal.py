@@ -1,0 +1,144 @@
+"""What becomes of groups and offsets that are to go: deleted groups, and offsets that are forgotten.
+
+Knows lua/group/delete.lua and lua/group/forget.lua; nothing of when something is to go. Both scripts are told what the
+caller has seen, and do nothing where that has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage import log_replies, scripts
+from korvet.storage.keys import Keys, group_encoded
+from korvet.storage.offset_store import Place
+from korvet.storage.replies import Reply, RespError
+from korvet.storage.resp import Arg, Redis, ScriptCall
+
+_DELETE = scripts.get("group/delete")
+_FORGET = scripts.get("group/forget")
+
+_DELETE_ROUNDS_MAX = 5
+"""Tries of a deletion while offsets are committed under it."""
+
+ANY_ROW = b""
+"""Stands for whatever a row says."""
+
+
+class Seen(NamedTuple):
+    """A group as it was seen: its state, generation and the time (ms) of its last change, empty where it has none."""
+
+    state: bytes = b""
+    generation: bytes = b""
+    since: bytes = b""
+    protocol_type: bytes = b""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it had no members."""
+        return self.state in (b"", b"Empty")
+
+
+class Forgotten(NamedTuple):
+    """What was done: whether the group was still as it was seen, how many offsets went, and whether it went itself."""
+
+    done: bool
+    offsets: int
+    dropped: bool
+
+
+class GroupRemoval:
+    """Every method raises StorageUnavailableError where Redis is away."""
+
+    def __init__(self, redis: Redis, keys: Keys, *, mirror: bool) -> None:
+        """`mirror` is group.mirror: whether Redis groups are Korvet's to remove."""
+        self._redis = redis
+        self._keys = keys
+        self._mirror = "mirror" if mirror else "hide"
+
+    def delete(self, group: str) -> None:
+        """Delete a group without members, offsets and all.
+
+        Raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, KAFKA_STORAGE_ERROR.
+        """
+        key = self._keys.group_offsets(group)
+        for _ in range(_DELETE_ROUNDS_MAX):
+            [fields] = self._redis.pipeline([("HKEYS", key)])
+            named = cast("list[bytes]", log_replies.listed(key, fields))
+            streams = [field for field in named if self._is_stream(field)]
+            args: list[Arg] = [group, group_encoded(group), self._mirror, len(named)]
+            [reply] = self._redis.scripts([(_DELETE, [*self._group_keys(group), *streams], args)])
+            if self._number(key, reply):
+                return
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"offsets of {group} are committed all the time")
+
+    def look(self, groups: Sequence[str]) -> list[Seen | KafkaError]:
+        """Return groups as they are now, in one round trip; in the answers KafkaError KAFKA_STORAGE_ERROR."""
+        keys = [self._keys.group_state(group) for group in groups]
+        commands = [("HMGET", key, "state", "generation", "since", "protocol_type") for key in keys]
+        return [_seen(key, reply) for key, reply in zip(keys, self._redis.pipeline(commands), strict=True)]
+
+    def rows(self, group: str) -> dict[Place, bytes]:
+        """Return the rows of a group's offsets as they lie in Redis. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        key = self._keys.group_offsets(group)
+        [reply] = self._redis.pipeline([("HGETALL", key)])
+        flat = cast("list[bytes]", log_replies.listed(key, reply))
+        named = ((self._keys.place(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True))
+        return {Place(*place): row for place, row in named if place is not None}
+
+    def forget(self, group: str, seen: Seen, rows: Mapping[Place, bytes], *, drop: bool) -> Forgotten:
+        """Forget offsets whose rows are still these (ANY_ROW: whatever they are), if the group is as it was seen.
+
+        `drop`: let the group go too, where it has neither members nor offsets then. Raises KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
+        keys = [*self._group_keys(group), *(self._keys.stream(*place) for place in rows)]
+        args: list[Arg] = [
+            group,
+            group_encoded(group),
+            self._mirror,
+            "drop" if drop else "keep",
+            seen.state,
+            seen.generation,
+            seen.since,
+            *rows.values(),
+        ]
+        call: ScriptCall = (_FORGET, keys, args)
+        [reply] = self._redis.scripts([call])
+        key = self._keys.group_offsets(group)
+        match log_replies.listed(key, reply):
+            case [int() as done, int() as offsets, int() as dropped]:
+                return Forgotten(done == 1, offsets, dropped == 1)
+        raise log_replies.malformed(key, "the answer of lua/group/forget.lua")
+
+    def _group_keys(self, group: str) -> list[str | bytes]:
+        names = self._keys
+        return [
+            names.group_state(group),
+            names.group_members(group),
+            names.group_deadlines(group),
+            names.groups,
+            names.group_offsets(group),
+        ]
+
+    def _is_stream(self, field: bytes) -> bool:
+        return self._keys.place(field) is not None
+
+    @staticmethod
+    def _number(key: str, reply: Reply) -> int:
+        if isinstance(reply, KafkaError):
+            raise reply
+        if isinstance(reply, RespError):
+            raise log_replies.refused(key, reply)
+        if not isinstance(reply, int):
+            raise log_replies.malformed(key, "the answer of lua/group/delete.lua")
+        return reply
+
+
+def _seen(key: str, reply: Reply) -> Seen | KafkaError:
+    try:
+        fields = cast("list[bytes | None]", log_replies.listed(key, reply))
+        return Seen(*(field or b"" for field in fields))
+    except KafkaError as error:
+        return error
