@@ -41,9 +41,9 @@ _RENUMBER = scripts.get("log/renumber")
 _EXPEL = scripts.get("log/expel")
 
 _STEP_ENTRIES_MAX = 1000
-"""What one step of lua/log/renumber.lua looks at or moves: some 10 ms in which Redis serves nobody else."""
+"""What one step of lua/log/renumber.lua looks at or moves: some 5 ms in which Redis serves nobody else."""
 
-_STEP_BYTES_MAX = 8 * 1024 * 1024
+_STEP_BYTES_MAX = 2 * 1024 * 1024
 """The same bound for entries that are large."""
 
 _STEPS_MAX = 100_000

@@ -90,13 +90,20 @@ local function count_in(offset, fields, from)
   end
 end
 
+-- How many to copy into Lua next, where `done` of this step took what is gone of `room`: one at first, then as many as
+-- there is room for, of entries like those before.
+local function fitting(done, room)
+  if done == 0 then
+    return 1
+  end
+  return math.max(1, math.min(chunk, math.ceil(bytes_left * done / math.max(room - bytes_left, 1))))
+end
+
 -- Advances `next` over entries with offsets; returns what is left: nothing, more, unreadable.
 local function take_in()
   local taken, room = 0, bytes_left
   while true do
-    -- The first comes alone, the others as many at once as there is room for, of entries like those before.
-    local average = math.max(1, (room - bytes_left) / math.max(taken, 1))
-    local entries = behind_next(taken == 0 and 1 or math.max(1, math.min(chunk, math.ceil(bytes_left / average))))
+    local entries = behind_next(fitting(taken, room))
     if #entries == 0 then
       return 'nothing'
     end
@@ -145,9 +152,9 @@ local failure
 -- Step 1; returns true when nothing is left behind `next`.
 local function evacuate()
   local last_id, added, deleted = stream_ids()
-  local moved, emptied = 0, false
+  local moved, room, emptied = 0, bytes_left, false
   while moved < limit and bytes_left > 0 and not failure do
-    local entries, ids = behind_next(math.min(chunk, limit - moved)), {}
+    local entries, ids = behind_next(math.min(fitting(moved, room), limit - moved)), {}
     for _, entry in ipairs(entries) do
       if #entry[2] > arguments_max then
         failure = string.format('%s: entry %s has %d fields, too many to renumber it; remove it with XDEL', stream,
@@ -180,9 +187,9 @@ end
 local function bring_back()
   local time = redis.call('TIME')
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  local changed = 0
+  local changed, brought, room = 0, 0, bytes_left
   while limit > 0 and bytes_left > 0 and not failure do
-    local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(chunk, limit)), {}
+    local entries, ids = redis.call('XRANGE', moving, '-', '+', 'COUNT', math.min(fitting(brought, room), limit)), {}
     for _, entry in ipairs(entries) do
       local fields = entry[2]
       local old, ms = offset_of(fields[2])
@@ -200,7 +207,7 @@ local function bring_back()
     if #ids > 0 then
       redis.call('XDEL', moving, unpack(ids))
     end
-    limit = limit - #ids
+    limit, brought = limit - #ids, brought + #ids
     if #entries == 0 then
       break
     end

@@ -267,3 +267,16 @@ def test_a_malformed_state_is_named(log: Log, garbage: str) -> None:
     log.client.hset(STATE, "next", garbage)
     with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
         log.renumber()
+
+
+def test_a_step_moves_no_more_bytes_than_it_may(raw_redis: Any) -> None:
+    """But for the last entry, which it knows only when it has it."""
+    log = Log(raw_redis)
+    values = [str(n) * 600_000 for n in range(5)]
+    for n, value in enumerate(values):
+        log.foreign(f"5-{5000 + n}", value)
+    moved = []
+    while log.renumber()[1]:
+        moved.append(raw_redis.xlen(MOVING))
+    assert moved == [2, 4, 4, 2]
+    assert log.values() == values
