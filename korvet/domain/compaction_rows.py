@@ -11,7 +11,7 @@ from korvet.storage.clean_store import KeptRow
 
 _RECORDS_PER_ROW, _BYTES_PER_ROW = 4096, 1024 * 1024
 
-ROWS_MAX = 4096
+ROWS_MAX = 2048
 """Rows that one script puts in the place of the former ones, in a few milliseconds; were they more, they get farther
 apart."""
 
