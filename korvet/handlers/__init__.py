@@ -20,7 +20,10 @@ from korvet.handlers import (
     describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
     list_groups,
     list_offsets,
     metadata,
@@ -29,6 +32,7 @@ from korvet.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from korvet.handlers.handler import Handler
 
@@ -46,6 +50,10 @@ HANDLERS: dict[int, Handler] = {
         find_coordinator,
         describe_groups,
         list_groups,
+        join_group,
+        heartbeat,
+        leave_group,
+        sync_group,
         api_versions,
         create_topics,
         delete_topics,

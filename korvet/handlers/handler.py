@@ -18,6 +18,7 @@ from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
+from korvet.domain.groups.membership import Groups
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ProducerIds
@@ -53,6 +54,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     offsets: Offsets
     deletion: RecordDeletion
     producer_ids: ProducerIds
+    groups: Groups
     committed: CommittedOffsets
     group_listing: GroupListing
     replicas: Replicas

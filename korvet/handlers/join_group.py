@@ -1,0 +1,64 @@
+"""JoinGroup (key 11), versions 0-9: a member asks to be part of a group's next generation, and waits for it.
+
+Versions below 4 cannot be told an id first, and join at once. A version below 9 cannot tell a leader to assign nothing:
+such a one is told that it does not lead.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.groups.membership import Asking, MemberIdRequiredError
+from korvet.errors import KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+REQUEST = JoinGroupRequest
+REBALANCE_TIMEOUT_VERSION_FIRST = 1
+TOLD_VERSION_FIRST = 4
+NULL_PROTOCOL_VERSION_FIRST = 7
+SKIP_VERSION_FIRST = 9
+
+
+def handle(request: JoinGroupRequest, caller: Caller, broker: Broker) -> JoinGroupResponse:
+    """Join, waiting for the other members."""
+    # Version 0 has one time-out for both.
+    own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
+    joined = broker.groups.join(
+        Asking(
+            group=request.group_id,
+            member_id=request.member_id,
+            instance=request.group_instance_id or "",
+            client_id=caller.client_id or "",
+            client_host=f"/{caller.peer.rpartition(':')[0]}",
+            session_ms=request.session_timeout_ms,
+            rebalance_ms=request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((each.name, each.metadata) for each in request.protocols),
+            told=caller.version >= TOLD_VERSION_FIRST,
+            skips=caller.version >= SKIP_VERSION_FIRST,
+        )
+    )
+    return JoinGroupResponse(
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=each.member_id, group_instance_id=each.instance or None, metadata=each.metadata
+            )
+            for each in joined.members
+        ],
+    )
+
+
+def refuse(request: JoinGroupRequest, caller: Caller, error: KafkaError) -> JoinGroupResponse:
+    """Answer with the error, and with the id that a new member is told."""
+    told = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
+    return JoinGroupResponse(
+        error_code=code_of(error),
+        protocol_name=None if caller.version >= NULL_PROTOCOL_VERSION_FIRST else "",
+        member_id=told,
+    )

@@ -1,0 +1,33 @@
+"""LeaveGroup (key 13), versions 0-5: members go. Before version 3 it is one, whose error is that of the whole."""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+REQUEST = LeaveGroupRequest
+BATCH_VERSION_FIRST = 3
+
+
+def handle(request: LeaveGroupRequest, caller: Caller, broker: Broker) -> LeaveGroupResponse:
+    """Take the members out."""
+    if caller.version < BATCH_VERSION_FIRST:
+        [outcome] = broker.groups.leave(request.group_id, [(request.member_id, "")])
+        return LeaveGroupResponse(error_code=outcome)
+    names = [(each.member_id, each.group_instance_id or "") for each in request.members]
+    outcomes = broker.groups.leave(request.group_id, names)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=outcome
+            )
+            for each, outcome in zip(request.members, outcomes, strict=True)
+        ]
+    )
+
+
+def refuse(_request: LeaveGroupRequest, _caller: Caller, error: KafkaError) -> LeaveGroupResponse:
+    """Answer with the error, for all of them."""
+    return LeaveGroupResponse(error_code=code_of(error))

@@ -1,0 +1,34 @@
+"""SyncGroup (key 14), versions 0-5: a member asks for its part, waiting for the leader, who brings those of all."""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.handlers.group_errors import code_of
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from korvet.storage.group_types import Sync
+
+REQUEST = SyncGroupRequest
+
+
+def handle(request: SyncGroupRequest, _caller: Caller, broker: Broker) -> SyncGroupResponse:
+    """Take or give assignments."""
+    synced = broker.groups.sync(
+        Sync(
+            group=request.group_id,
+            member_id=request.member_id,
+            instance=request.group_instance_id or "",
+            generation=request.generation_id,
+            protocol_type=request.protocol_type or "",
+            protocol=request.protocol_name or "",
+            assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+        )
+    )
+    return SyncGroupResponse(
+        protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
+    )
+
+
+def refuse(_request: SyncGroupRequest, _caller: Caller, error: KafkaError) -> SyncGroupResponse:
+    """Answer with the error."""
+    return SyncGroupResponse(error_code=code_of(error))

@@ -1,0 +1,122 @@
+"""JoinGroup by bytes, over two workers: who is let in, what is refused, and what each member is told."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from tests.handlers.groups import Member, join_request
+from tests.support.topic_client import Client
+
+NAMES = ["gr\u00fc\u00dfe \U0001f600", "{a}b%c:d", "a:b:offsets", " ", "%7B", "\n\x00"]
+Two = tuple[Client, Client]
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_a_new_member_is_told_its_id_first(client: Client, topic: str, version: int) -> None:
+    told = client.call(join_request(topic), version)
+    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert re.fullmatch(r"wire-[0-9a-f-]{36}", told.member_id)
+    joined = client.call(join_request(topic, told.member_id), version)
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
+    assert joined.leader == joined.member_id == told.member_id
+    assert [(each.member_id, each.metadata) for each in joined.members] == [(told.member_id, b"topics")]
+    assert joined.protocol_type == ("consumer" if version >= 7 else None)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_old_versions_join_at_once(client: Client, topic: str, version: int) -> None:
+    joined = client.call(join_request(topic), version)
+    assert (joined.error_code, joined.generation_id) == (0, 1)
+    assert joined.leader == joined.member_id != ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_members_on_two_workers_meet_in_a_group_of_any_name(two_clients: Two, name: str) -> None:
+    first, second = (Member(client, name) for client in two_clients)
+    first.join()
+    assert first.sync({first.id: b"all"}).assignment == b"all"
+    second.begin_join()
+    answer = first.join()
+    assert (answer.error_code, answer.generation_id) == (0, 2)
+    assert {each.member_id for each in answer.members} == {first.id, second.id}
+    followed = second.end_join()
+    assert (followed.generation_id, followed.leader, followed.members) == (2, first.id, [])
+    second.begin_sync()
+    assert first.sync({first.id: b"1", second.id: b"2"}).assignment == b"1"
+    assert second.end_sync().assignment == b"2"
+    assert first.leave() == second.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": -1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"protocols": {"range": bytes((1 << 20) + 1)}}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": {f"p{n}": b"" for n in range(1001)}}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+@pytest.mark.parametrize("version", [0, 5, 9])
+def test_what_breaks_the_rules_is_refused_by_its_name(
+    client: Client, topic: str, version: int, fields: dict[str, Any], code: ErrorCode
+) -> None:
+    given = dict(fields)
+    answer = client.call(
+        join_request(given.pop("group_id", topic), given.pop("member_id", ""), **given), version
+    )
+    assert (answer.error_code, answer.generation_id, answer.members) == (code, -1, [])
+
+
+def test_another_type_or_no_common_protocol_is_inconsistent(two_clients: Two, topic: str) -> None:
+    Member(two_clients[0], topic).join()
+    for fields in ({"protocol_type": "connect"}, {"protocols": {"sticky": b""}}):
+        answer = two_clients[1].call(join_request(topic, **fields), 9)
+        assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert answer.protocol_name is None
+
+
+def test_a_static_member_that_begins_anew_fences_the_old_one(two_clients: Two, topic: str) -> None:
+    old, new = (Member(client, topic, group_instance_id="one") for client in two_clients)
+    old.join()
+    old.sync({old.id: b"part"})
+    answer = new.join()
+    assert (answer.error_code, answer.generation_id, answer.skip_assignment) == (0, 1, True)
+    assert re.fullmatch(r"one-[0-9a-f-]{36}", new.id)
+    assert [(each.member_id, each.group_instance_id) for each in answer.members] == [(new.id, "one")]
+    assert new.sync().assignment == b"part"
+    assert old.heartbeat(group_instance_id="one") == ErrorCode.FENCED_INSTANCE_ID
+    assert old.sync().error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert old.join().error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert new.heartbeat(group_instance_id="one") == 0
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_static_leader_that_cannot_skip_is_not_told_that_it_leads(
+    client: Client, topic: str, version: int
+) -> None:
+    old, new = (Member(client, topic, group_instance_id="one") for _ in range(2))
+    old.join()
+    old.sync({old.id: b"part"})
+    answer = new.join(version)
+    assert (answer.leader, answer.members) == (old.id, [])
+    assert new.sync().assignment == b"part"
+
+
+def test_a_member_that_waits_for_one_that_leaves_is_answered(two_clients: Two, topic: str) -> None:
+    first, second = (Member(client, topic) for client in two_clients)
+    first.join()
+    first.sync({first.id: b"all"})
+    second.begin_join()
+    assert first.heartbeat() in {0, ErrorCode.REBALANCE_IN_PROGRESS}
+    assert first.leave() == 0
+    answer = second.end_join()
+    assert (answer.error_code, answer.leader) == (0, second.id)
