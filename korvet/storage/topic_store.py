@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import scripts
-from korvet.storage.keys import Keys
+from korvet.storage.keys import Keys, group_decoded
 from korvet.storage.replies import Reply, RespError, value_of
 from korvet.storage.resp import Arg, Redis
 
@@ -23,6 +23,9 @@ _DELETE = scripts.get("topic/delete")
 
 CHANGES_MAX = 10_000
 """Topics whose last change the feed remembers; who has missed more reads the registry as a whole."""
+
+OFFSETS_MAX = 5_000
+"""Groups times partitions whose committed offsets a deletion removes: a few ms of Redis. More are the keeper's work."""
 
 _DELETE_ROUNDS_MAX = 5
 """Tries of a deletion while the number of partitions changes under it."""
@@ -103,16 +106,17 @@ class TopicStore:
         return self._int(reply)
 
     def delete(self, name: str, topic_id: str, partitions: int) -> int:
-        """Remove the row, the log and the side keys of every partition at once; returns the change's epoch.
+        """Remove the row, log, side keys and committed offsets of every partition at once; returns the change's epoch.
 
-        `partitions` is how many the caller believes there are: a wrong number costs another round trip. Raises
-        KafkaError: UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR;
-        StorageUnavailableError.
+        `partitions` is how many the caller believes there are: a wrong number costs another round trip. Offsets stay
+        where groups are very many (OFFSETS_MAX): they are no commits of any topic any more. Raises KafkaError:
+        UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
         names = self._keys
         for _ in range(_DELETE_ROUNDS_MAX):
             keys = [names.topics, names.topic_changes]
-            args: list[Arg] = [name, topic_id, names.topics_channel, CHANGES_MAX]
+            groups = self._offsets_of_groups(OFFSETS_MAX // max(partitions, 1))
+            args: list[Arg] = [name, topic_id, names.topics_channel, CHANGES_MAX, len(groups)]
             for index in range(partitions):
                 of = (name, index)
                 keys += (
@@ -125,7 +129,7 @@ class TopicStore:
                     names.clean(*of, 1),
                 )
                 args.append(names.append_channel(*of))
-            reply = self._run(_DELETE, keys, args)
+            reply = self._run(_DELETE, keys + groups, args)
             if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 - done or not, and a number
                 raise self._malformed("the answer of lua/topic/delete.lua")
             done, number = reply
@@ -133,6 +137,16 @@ class TopicStore:
                 return self._int(number)
             partitions = self._int(number)
         raise self._malformed(f"the number of partitions of {name}")
+
+    def _offsets_of_groups(self, most: int) -> list[str]:
+        """Return where the groups keep their committed offsets; none where they are more than `most`."""
+        reply = self._call("ZRANGE", self._keys.groups, 0, most)
+        if not isinstance(reply, list):
+            raise self._malformed("the list of groups")
+        names = cast("list[bytes]", reply)
+        if len(names) > most:
+            return []
+        return [self._keys.group_offsets(group_decoded(name.decode("utf-8", "replace"))) for name in names]
 
     def load(self) -> Registry:
         """Return all topics and the epoch to ask for changes from. Raises KafkaError, StorageUnavailableError."""

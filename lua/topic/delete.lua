@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
--- Deletes a topic: its registry row, the streams and side keys of all partitions; tells the change feed and who waits.
--- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving, clean:0, clean:1
--- ARGV     topic name, topic id, channel of the registry, most members of the change feed; then the channel of each
---          partition
+-- Deletes a topic: its registry row, the streams and side keys of all partitions, and what groups have committed of them;
+-- tells the change feed and who waits.
+-- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving, clean:0, clean:1; then the
+--          committed offsets of each group
+-- ARGV     topic name, topic id, channel of the registry, most members of the change feed, number of groups; then the
+--          channel of each partition
 -- Returns  {1, epoch of the change}; or {0, number of partitions} when the keys are not those of all partitions, and
 --          nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
@@ -11,7 +13,9 @@
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local first_key, keys_per_partition, first_channel = 3, 7, 5
+local group_count = tonumber(ARGV[5])
+local first_key, keys_per_partition, first_channel = 3, 7, 6
+local last_key = #KEYS - group_count
 
 local row = redis.call('HGET', registry, name)
 if not row then
@@ -24,7 +28,7 @@ end
 if topic.id ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION topic ' .. name .. ' is another one than ' .. topic_id)
 end
-local partitions = (#KEYS - first_key + 1) / keys_per_partition
+local partitions = (last_key - first_key + 1) / keys_per_partition
 if topic.partitions ~= partitions then
   return {0, string.format('%d', topic.partitions)}
 end
@@ -32,7 +36,13 @@ end
 
 local epoch = record_change(changes, name, members_max)
 redis.call('HDEL', registry, name)
-for at = first_key, #KEYS, keys_per_partition do
+for at = last_key + 1, #KEYS do
+  for stream = first_key, last_key, keys_per_partition do
+    -- A row that cannot be removed is no commit of a topic of another id, so it keeps nothing from going.
+    redis.pcall('HDEL', KEYS[at], KEYS[stream])
+  end
+end
+for at = first_key, last_key, keys_per_partition do
   redis.call('UNLINK', unpack(KEYS, at, at + keys_per_partition - 1))
 end
 redis.call('PUBLISH', channel, epoch)

@@ -58,7 +58,7 @@ def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
     raw_redis.hset(REGISTRY, "orders", f'{{"id":"{TOPIC_ID}","partitions":1}}')
     Log(raw_redis).appended("a")
     with memory_left(raw_redis, -1):
-        args = ["orders", TOPIC_ID, REGISTRY, 100, STREAM]
+        args = ["orders", TOPIC_ID, REGISTRY, 100, 0, STREAM]
         assert run(raw_redis, "topic/delete", [REGISTRY, CHANGES, *PER_PARTITION], args) == [1, b"1"]
     assert raw_redis.keys() == [CHANGES.encode()]
 

@@ -9,7 +9,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import topic_store
-from korvet.storage.keys import Keys
+from korvet.storage.keys import Keys, group_encoded
 from korvet.storage.resp import Redis
 from korvet.storage.topic_store import Changes, Registry, TopicRow, TopicStore
 
@@ -159,3 +159,34 @@ def test_a_registry_of_the_wrong_type_is_an_error_that_names_it(
     for ask in (store.load, lambda: store.changes(0), lambda: store.create(row("b"))):
         with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR korvet:topics: .*WRONGTYPE"):
             ask()
+
+
+def offsets_of(redis: Any, group: str) -> set[bytes]:
+    return set(redis.hkeys(KEYS.group_offsets(group)))
+
+
+def commit(redis: Any, group: str, *topics: str) -> None:
+    redis.zadd(KEYS.groups, {group_encoded(group): "inf"})
+    redis.hset(KEYS.group_offsets(group), mapping={KEYS.stream(topic, 0): "row" for topic in topics})
+
+
+def test_committed_offsets_of_a_deleted_topic_go_with_it(store: TopicStore, raw_redis: Any) -> None:
+    for name in ("orders", "others"):
+        store.create(row(name))
+    for group in ("a", "{b}%"):
+        commit(raw_redis, group, "orders", "others")
+    store.delete("orders", row("orders").id, row("orders").partitions)
+    assert offsets_of(raw_redis, "a") == offsets_of(raw_redis, "{b}%") == {KEYS.stream("others", 0).encode()}
+
+
+def test_with_very_many_groups_a_deletion_leaves_their_offsets(
+    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_store, "OFFSETS_MAX", 2 * row("orders").partitions)
+    cases: list[tuple[set[bytes], int]] = [(set(), 2), ({KEYS.stream("orders", 0).encode()}, 3)]
+    for left, groups in cases:
+        store.create(row("orders"))
+        for number in range(groups):
+            commit(raw_redis, f"g{number}", "orders")
+        store.delete("orders", row("orders").id, row("orders").partitions)
+        assert [offsets_of(raw_redis, f"g{number}") for number in range(groups)] == [left] * groups

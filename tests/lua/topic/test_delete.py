@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,11 +27,11 @@ def fill(client: Any, row: str = '{"id":"id-1","partitions":2}') -> None:
             client.set(of_partition(key, partition), "x")
 
 
-def delete(client: Any, topic_id: str = "id-1", partitions: int = 2) -> list[Any]:
+def delete(client: Any, topic_id: str = "id-1", partitions: int = 2, groups: Sequence[str] = ()) -> list[Any]:
     keys = [of_partition(key, partition) for partition in range(partitions) for key in PER_PARTITION]
     channels = [f"korvet:orders:{partition}" for partition in range(partitions)]
-    args = ["orders", topic_id, REGISTRY, 100, *channels]
-    reply: list[Any] = run(client, "topic/delete", [REGISTRY, CHANGES, *keys], args)
+    args = ["orders", topic_id, REGISTRY, 100, len(groups), *channels]
+    reply: list[Any] = run(client, "topic/delete", [REGISTRY, CHANGES, *keys, *groups], args)
     return reply
 
 
@@ -55,6 +56,20 @@ def test_registry_and_partitions_are_told(raw_redis: Any) -> None:
         ("korvet:orders:0", b"-1"),
         ("korvet:orders:1", b"-1"),
     ]
+
+
+def test_what_groups_have_committed_of_it_goes_with_it(raw_redis: Any) -> None:
+    fill(raw_redis)
+    groups = [f"korvet:group:{name}:offsets" for name in ("a", "b", "c")]
+    for group in groups[:2]:
+        raw_redis.hset(
+            group, mapping={STREAM: "row", of_partition(STREAM, 1): "row", "korvet:other:0": "row"}
+        )
+    # What is no hash of offsets keeps nothing from going, and stays.
+    raw_redis.set(groups[2], "x")
+    assert delete(raw_redis, groups=groups) == [1, b"6"]
+    assert [raw_redis.hgetall(group) for group in groups[:2]] == [{b"korvet:other:0": b"row"}] * 2
+    assert sorted(raw_redis.keys()) == sorted([CHANGES.encode(), *(group.encode() for group in groups)])
 
 
 def test_another_incarnation_is_left_alone(raw_redis: Any) -> None:
