@@ -17,13 +17,15 @@ from typing import Self, TypeVar
 
 from korvet.admin.connection import Address, Connection
 from korvet.admin.deadline import Deadline
-from korvet.admin.errors import AdminError, BrokerError, ConnectionFailedError
+from korvet.admin.errors import AdminError, BrokerError, ConnectionFailedError, InvalidGroupIdError
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
 from korvet.admin.topology import Topology, topology_of
+from korvet.errors import ErrorCode
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.schema import Message
+from korvet.protocol.wire import STRING_BYTES_MAX
 
 _PORT_DEFAULT = 9092
 _PORT_MAX = 65535
@@ -110,7 +112,15 @@ class AdminClient:
 
     def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
         """Return by one try where each group is kept, or why that cannot be told now."""
-        return self._ask_any(lambda connection: _find_coordinators(connection, groups, deadline), deadline)
+        # A broker would close the connection at such a name, and tell nothing of the others.
+        unsendable: dict[str, Address | AdminError] = {
+            each: _INVALID for each in groups if not _can_be_sent(each)
+        }
+        asked = [each for each in groups if each not in unsendable]
+        if not asked:
+            return unsendable
+        found = self._ask_any(lambda connection: _find_coordinators(connection, asked, deadline), deadline)
+        return found | unsendable
 
     def ask(
         self,
@@ -220,6 +230,18 @@ def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
             raise outcome
         values[key] = outcome
     return values
+
+
+_INVALID = InvalidGroupIdError(
+    ErrorCode.INVALID_GROUP_ID, f"a name is UTF-8 of {STRING_BYTES_MAX} bytes or fewer"
+)
+
+
+def _can_be_sent(name: str) -> bool:
+    try:
+        return len(name.encode()) <= STRING_BYTES_MAX
+    except UnicodeEncodeError:  # the command line had bytes that are no UTF-8
+        return False
 
 
 def _worth_another_try(outcome: object) -> bool:

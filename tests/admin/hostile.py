@@ -1,0 +1,60 @@
+"""A peer that takes connections and answers each request with the bytes that a test has made up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+from korvet.protocol.compile import encode
+from korvet.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+Answer = Callable[[int, int, int], bytes | None]
+"""Of API key, version and correlation id: the bytes to send, or None to close the connection."""
+
+
+def frame(correlation_id: int, body: bytes) -> bytes:
+    """Return an answer as it goes over the wire."""
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+def versions(served: dict[int, tuple[int, int]], version: int) -> bytes:
+    """Return the body of an answer to ApiVersions."""
+    keys = [
+        ApiVersion(api_key=key, min_version=first, max_version=last) for key, (first, last) in served.items()
+    ]
+    return b"".join(encode(ApiVersionsResponse(api_keys=keys), version))
+
+
+def is_versions(api_key: int) -> bool:
+    """Tell whether a request asks for versions."""
+    return api_key == ApiVersionsRequest.api.key
+
+
+@contextlib.contextmanager
+def peer(answer: Answer) -> Iterator[str]:
+    """Run the peer; gives its HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_accept, args=(listening, answer), daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        # Closing alone does not wake who waits in accept.
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(listening: socket.socket, answer: Answer) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=_serve, args=(connection, answer), daemon=True).start()
+
+
+def _serve(connection: socket.socket, answer: Answer) -> None:
+    with connection, contextlib.suppress(OSError), connection.makefile("rb") as incoming:
+        while size := incoming.read(4):
+            request = incoming.read(struct.unpack(">i", size)[0])
+            data = answer(*struct.unpack_from(">hhi", request))
+            if data is None:
+                return
+            connection.sendall(data)
