@@ -121,3 +121,12 @@ def test_a_key_of_the_wrong_type_is_refused(log: BatchLog) -> None:
     log.client.set(STREAM, "a string")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         log.expel()
+
+
+def test_a_step_removes_no_more_bytes_than_some_milliseconds_worth(raw_redis: Any) -> None:
+    log = BatchLog(raw_redis)
+    for n in range(10):
+        log.foreign(f"5-{n}", "v" * 600_000)
+    assert log.append("a")[::5] == [b"EXPEL", 7]
+    assert log.expel()[:2] == [3, 0]
+    assert log.appended("a") == 0
