@@ -13,7 +13,7 @@ local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]
 
 -- @include shared/index_rows
 -- @include shared/whole_number
-local chunk = 100 -- entries copied into Lua at once
+local chunk, bytes_left = 100, 4194304 -- entries copied into Lua at once, and bytes in all where all are alike
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
 if held[1] ~= topic_id then
@@ -44,21 +44,27 @@ local function id_of(offset)
   return string.format('%d-%d', ms, offset - ms * width)
 end
 
-local counted = 0
+local counted, fitting = 0, 1 -- few at first, for they tell how large the others may be
 while from < row.offset do
-  if counted >= limit then
+  if counted >= limit or bytes_left <= 0 then
     return {counted, text(from)}
   end
   local is_clean = from < clean_end
   local behind = math.min(row.offset, is_clean and clean_end or row.offset)
   local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, id_of(from), id_of(behind - 1), 'COUNT',
-    chunk)
+    fitting)
   counted = counted + #entries
-  if #entries < chunk then
+  if #entries < fitting then
     from = behind
   else
-    local ms, sequence = string.match(entries[chunk][1], '^(%d+)-(%d+)$')
+    local last, size = entries[fitting], 1
+    local ms, sequence = string.match(last[1], '^(%d+)-(%d+)$')
     from = tonumber(ms) * width + tonumber(sequence) + 1
+    for _, field in ipairs(last[2]) do
+      size = size + #field
+    end
+    bytes_left = bytes_left - size * fitting
+    fitting = math.max(1, math.min(chunk, 4 * fitting, math.floor(bytes_left / size)))
   end
 end
 return {counted + math.max(records - row.records, 0), '-1'}

@@ -98,6 +98,19 @@ def test_old_timestamps_are_forgotten_in_steps_that_may_end_at_any_row(log: Log)
     assert rebase(log) == [0, 0]
 
 
+def test_counting_large_entries_without_an_index_takes_steps(log: Log) -> None:
+    for n in range(10):
+        log.appended(str(n) * 600_000)
+    log.client.delete(INDEX)
+    steps, offset, records = 0, -1, 0
+    while steps == 0 or offset >= 0:
+        args = [TOPIC_ID, 10, offset, 1000]
+        counted, behind = run(log.client, "index/count", (STATE, INDEX, STREAM, *CLEAN), args)
+        steps, offset, records = steps + 1, int(behind), records + counted
+    assert records == 12
+    assert steps > 1
+
+
 def test_a_step_does_not_follow_one_that_was_lost(log: Log) -> None:
     """As on a replica that was promoted: what lies between would be found by no timestamp, and no look tells it."""
     head = ("", "", "0", "10", "30", "last", "0", "0", "0", "0")
