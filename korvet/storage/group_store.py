@@ -135,11 +135,14 @@ class GroupStore:
             return waiting._replace(due_ms=_due(cast("int", reply[1])))
         return _synced(reply)
 
-    def due(self, limit: int) -> list[str]:
-        """Return groups in which something may be due by Redis' clock, those that wait longest first."""
+    def due(self, limit: int, skip: int = 0) -> list[str]:
+        """Return groups in which something may be due by Redis' clock, those that wait longest first.
+
+        `skip` passes over as many of them.
+        """
         seconds, microseconds = cast("list[bytes]", self._redis.call("TIME"))
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        reply = self._redis.call("ZRANGEBYSCORE", self._keys.groups, "-inf", now_ms, "LIMIT", 0, limit)
+        reply = self._redis.call("ZRANGEBYSCORE", self._keys.groups, "-inf", now_ms, "LIMIT", skip, limit)
         return [group_decoded(name.decode(errors="replace")) for name in cast("list[bytes]", reply)]
 
     def describe(self, groups: Sequence[str]) -> list[Described | KafkaError]:
