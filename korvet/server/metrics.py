@@ -95,6 +95,7 @@ KEEPER_TURNS = Counter(
     "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
 )
 PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
+OFFSETS_EXPIRED = Counter("korvet_offsets_expired", "Committed offsets forgotten, being kept no longer.")
 LOG_TRIMMED_RECORDS = Counter(
     "korvet_log_trimmed_records",
     "Records that left their log, by reason: time, size, delete_records; exact to one row of the index.",

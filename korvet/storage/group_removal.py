@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
+import msgspec
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import log_replies, scripts
 from korvet.storage.keys import Keys, group_encoded
-from korvet.storage.offset_store import Place
+from korvet.storage.offset_store import Committed, Place
 from korvet.storage.replies import Reply, RespError
 from korvet.storage.resp import Arg, Redis, ScriptCall
 
@@ -38,6 +40,18 @@ class Seen(NamedTuple):
     def is_empty(self) -> bool:
         """Whether it had no members."""
         return self.state in (b"", b"Empty")
+
+
+class Held(NamedTuple):
+    """A committed offset: its row as it lies in Redis, when it was committed (ms), None where nobody can read it.
+
+    `counts`: it may be of the topic that is there now.
+    """
+
+    place: Place
+    row: bytes
+    ms: int | None
+    counts: bool
 
 
 class Forgotten(NamedTuple):
@@ -79,13 +93,20 @@ class GroupRemoval:
         commands = [("HMGET", key, "state", "generation", "since", "protocol_type") for key in keys]
         return [_seen(key, reply) for key, reply in zip(keys, self._redis.pipeline(commands), strict=True)]
 
-    def rows(self, group: str) -> dict[Place, bytes]:
-        """Return the rows of a group's offsets as they lie in Redis. Raises KafkaError KAFKA_STORAGE_ERROR."""
+    def look_now(self, groups: Sequence[str]) -> tuple[int, list[Seen | KafkaError]]:
+        """Return Redis' clock (ms) and what `look` does. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        seconds, microseconds = cast("list[bytes]", log_replies.listed("TIME", self._redis.call("TIME")))
+        return int(seconds) * 1000 + int(microseconds) // 1000, self.look(groups)
+
+    def held(self, group: str) -> list[Held]:
+        """Return the offsets that a group has. Raises KafkaError KAFKA_STORAGE_ERROR."""
         key = self._keys.group_offsets(group)
         [reply] = self._redis.pipeline([("HGETALL", key)])
         flat = cast("list[bytes]", log_replies.listed(key, reply))
         named = ((self._keys.place(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True))
-        return {Place(*place): row for place, row in named if place is not None}
+        rows = {Place(*place): row for place, row in named if place is not None}
+        topics = self._redis.pipeline([("HGET", self._keys.state(*place), "topic") for place in rows])
+        return [_held(place, row, topic) for (place, row), topic in zip(rows.items(), topics, strict=True)]
 
     def forget(self, group: str, seen: Seen, rows: Mapping[Place, bytes], *, drop: bool) -> Forgotten:
         """Forget offsets whose rows are still these (ANY_ROW: whatever they are), if the group is as it was seen.
@@ -134,6 +155,17 @@ class GroupRemoval:
         if not isinstance(reply, int):
             raise log_replies.malformed(key, "the answer of lua/group/delete.lua")
         return reply
+
+
+def _held(place: Place, row: bytes, topic: Reply) -> Held:
+    try:
+        committed = msgspec.json.decode(row, type=Committed)
+    except msgspec.DecodeError:
+        # Who asks for it is told; what it was is still to be seen then.
+        return Held(place, row, None, counts=True)
+    # A state that cannot be read is no sign that the topic is gone.
+    gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())
+    return Held(place, row, committed.ms, counts=not gone)
 
 
 def _seen(key: str, reply: Reply) -> Seen | KafkaError:

@@ -16,6 +16,7 @@ from korvet.server.keeper_tasks.compaction import CompactLogs
 from korvet.server.keeper_tasks.context import CheckLease, Context
 from korvet.server.keeper_tasks.expire_groups import INTERVAL_MS as EXPIRE_GROUPS_MS
 from korvet.server.keeper_tasks.expire_groups import ExpireGroups
+from korvet.server.keeper_tasks.expire_offsets import expire_offsets
 from korvet.server.keeper_tasks.expire_producers import expire_producers
 from korvet.server.keeper_tasks.figures import Figures
 from korvet.server.keeper_tasks.reindex import reindex
@@ -39,6 +40,7 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
     check_ms = settings.log_retention_check_interval_ms
     tasks: tuple[Task, ...] = (
         Task("expire_groups", ExpireGroups(), EXPIRE_GROUPS_MS),
+        Task("expire_offsets", expire_offsets, settings.offsets_retention_check_interval_ms),
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
         Task("reindex", reindex, check_ms),
