@@ -1,0 +1,130 @@
+"""Groups through the admin client: listed, described, deleted."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from korvet.admin import AdminClient, Group, GroupDescription, TopicPartition, settled
+from korvet.admin.assignment import partitions_of
+from korvet.admin.errors import (
+    GroupIdNotFoundError,
+    InvalidGroupIdError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+)
+from tests.support.broker import Broker
+from tests.support.group_consumer import joined
+from tests.support.topic_client import Client
+
+
+def committed(admin: AdminClient, client: Client, name: str) -> None:
+    """Make a topic, and a group of the same name that has committed an offset of it."""
+    client.create(name, partitions=2)
+    settled(admin.offsets.alter(name, {TopicPartition(name, 0): 0}))
+
+
+def test_a_group_without_members_is_listed_and_described_as_empty(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    committed(admin, client, name)
+    assert Group(name, "", "Empty", "classic") in [
+        Group(each.group_id, each.protocol_type, each.state, each.type.lower())
+        for each in admin.groups.list()
+    ]
+    assert admin.groups.describe([name]) == {name: GroupDescription(name, "Empty", "", "", [])}
+
+
+def test_groups_are_listed_by_state(admin: AdminClient, client: Client, name: str) -> None:
+    committed(admin, client, name)
+    assert name in [each.group_id for each in admin.groups.list(states=["Empty"])]
+    assert name not in [each.group_id for each in admin.groups.list(states=["Stable"])]
+
+
+def test_members_are_described_with_what_they_read(
+    broker: Broker, admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    with joined(broker.bootstrap, name, name, instance="desk 1"):
+        [described] = settled(admin.groups.describe([name])).values()
+        assert (described.state, described.protocol_type, described.protocol) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        [member] = described.members
+        assert member.client_id == "reader"
+        assert member.instance_id == "desk 1"
+        assert "127.0.0.1" in member.client_host
+        assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
+
+
+def test_a_group_with_members_is_not_deleted_and_takes_no_offsets(
+    broker: Broker, admin: AdminClient, client: Client, name: str
+) -> None:
+    committed(admin, client, name)
+    with joined(broker.bootstrap, name, name):
+        assert isinstance(admin.groups.delete([name])[name], NonEmptyGroupError)
+        [outcome] = admin.offsets.alter(name, {TopicPartition(name, 0): 0}).values()
+        assert isinstance(outcome, UnknownMemberIdError)
+
+
+def test_a_deleted_group_is_gone_with_what_it_committed(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    committed(admin, client, name)
+    outcomes = admin.groups.delete([name, f"{name} is not there"])
+    assert outcomes[name] is None
+    assert isinstance(outcomes[f"{name} is not there"], GroupIdNotFoundError)
+    assert isinstance(admin.groups.describe([name])[name], GroupIdNotFoundError)
+    assert admin.offsets.committed(name) == {}
+
+
+def test_a_group_that_is_not_there_keeps_none_of_the_others_from_being_described(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    committed(admin, client, name)
+    nobody, there, nameless = admin.groups.describe(["nobody", name, ""]).values()
+    assert isinstance(nobody, GroupIdNotFoundError)
+    assert isinstance(there, GroupDescription)
+    assert isinstance(nameless, InvalidGroupIdError | GroupIdNotFoundError)
+
+
+def test_about_no_groups_nobody_is_asked() -> None:
+    with AdminClient("127.0.0.1:1") as admin:
+        assert admin.groups.describe([]) == admin.groups.delete([]) == {}
+
+
+def assignment(*topics: tuple[bytes, list[int]]) -> bytes:
+    """Return an assignment as a consumer's leader writes it."""
+    parts = [struct.pack(">hi", 1, len(topics))]
+    for topic, partitions in topics:
+        parts += [struct.pack(">h", len(topic)), topic]
+        parts.append(struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
+    return b"".join(parts)
+
+
+def test_an_assignment_is_read_with_what_later_versions_add() -> None:
+    data = assignment((b"orders", [1, 0]), (b"bills", [2]))
+    wanted = [TopicPartition("bills", 2), TopicPartition("orders", 0), TopicPartition("orders", 1)]
+    assert partitions_of(data) == partitions_of(data + b"\xff\xff\xff\xffmore") == wanted
+    assert partitions_of(b"") == partitions_of(assignment()) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0",
+        struct.pack(">hi", -1, 0),
+        struct.pack(">hi", 0, -1),
+        struct.pack(">hi", 0, 2**31 - 1),
+        struct.pack(">hih", 0, 1, -1),
+        struct.pack(">hih", 0, 1, 32767) + b"short",
+        struct.pack(">hih1si", 0, 1, 1, b"a", 2**31 - 1),
+        struct.pack(">hih1si", 0, 1, 1, b"a", -1),
+        assignment((b"\xff", [0])),
+    ],
+)
+def test_what_is_no_assignment_is_known_as_none(data: bytes) -> None:
+    assert partitions_of(data) is None

@@ -1,0 +1,31 @@
+"""Lag as the protocol lets a client know it, by logs of both storage formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.admin import EARLIEST, LATEST, AdminClient, TopicPartition, settled
+from korvet.admin.lag import TIME_CODED_FROM, lag_of
+from tests.support.topic_client import Client
+
+
+@pytest.mark.parametrize(
+    ("committed", "start", "end", "lag"),
+    [(0, 0, 0, 0), (2, 0, 5, 3), (5, 0, 5, 0), (0, 4, 5, 1), (9, 0, 5, 0), (0, 0, TIME_CODED_FROM, None)],
+)
+def test_lag_is_what_is_left_to_read(committed: int, start: int, end: int, lag: int | None) -> None:
+    assert lag_of(committed, start, end) == lag
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_a_log_with_offsets_of_times_is_known_by_its_end(
+    admin: AdminClient, client: Client, name: str, bits: int
+) -> None:
+    client.create(name, storage_format="record", offset_sequence_bits=str(bits))
+    place = TopicPartition(name, 0)
+    first = client.append(name, *[b"value"] * 3)
+    start = settled(admin.offsets.at({place: EARLIEST}))[place].offset
+    end = settled(admin.offsets.at({place: LATEST}))[place].offset
+    assert (start, end) == (first, first + 3)
+    assert lag_of(0, start, end) is lag_of(first + 1, start, end) is None
+    assert lag_of(end, start, end) == 0
