@@ -61,7 +61,7 @@ def check_movable(admin: AdminClient, group_id: str) -> None:
         raise described
     if described.state != EMPTY:
         raise ResetRefusedError(
-            f"group {group_id!r} is {described.state} with {len(described.members)} members:"
+            f"group {group_id!r} is {described.state}, members: {len(described.members)};"
             " offsets are moved while all of them are stopped"
         )
 

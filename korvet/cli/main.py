@@ -14,6 +14,7 @@ import click
 from korvet import __version__
 from korvet.cli.apis import apis
 from korvet.cli.config import config
+from korvet.cli.groups import groups
 from korvet.cli.serve import serve
 from korvet.errors import ConfigError
 
@@ -27,6 +28,7 @@ def korvet() -> None:
 korvet.add_command(serve)
 korvet.add_command(config)
 korvet.add_command(apis)
+korvet.add_command(groups)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,87 @@
+"""The flags and the manners of the commands that ask a Kafka broker: where it is, how long it may take, what failed.
+
+Knows that errors become one line on stderr and exit code 1; nothing of what is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from korvet.admin import AdminClient
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+_WIDTH_MAX = 20_000
+
+
+def broker_options(command: _Command) -> _Command:
+    """Give a command the flags that `connected` takes, and --json."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+    command = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long each question to the cluster may take, with all its tries.",
+    )(command)
+    return click.option(
+        "--bootstrap-server",
+        "-b",
+        default=BOOTSTRAP_DEFAULT,
+        show_default=True,
+        metavar="HOST:PORT[,...]",
+        help="Brokers to begin with.",
+    )(command)
+
+
+@contextlib.contextmanager
+def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
+    """Give an admin client; what fails with it becomes one line and exit code 1, a wrong address exit code 2."""
+    from korvet.admin import AdminClient, AdminError  # noqa: PLC0415 - other commands start without it
+
+    try:
+        client = AdminClient(bootstrap_server, timeout=timeout)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--bootstrap-server") from error
+    try:
+        with client:
+            yield client
+    except AdminError as error:
+        raise click.ClickException(shown(str(error))) from error
+
+
+def shown(text: str) -> str:
+    """Return text of others fit for a terminal: what a terminal would act upon is escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def failures_told(kind: str, failed: Mapping[str, Exception]) -> None:
+    """Print what failed on stderr, a line each, and end the command with exit code 1; return where nothing did."""
+    for name, error in failed.items():
+        click.echo(shown(f"Error: {kind} {name}: {error}"), err=True)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
+    """Print a table on stdout; columns named in `numbers` are aligned to the right."""
+    from rich import box  # noqa: PLC0415 - with --json it is not needed
+    from rich.console import Console  # noqa: PLC0415 - the same
+    from rich.table import Table  # noqa: PLC0415 - the same
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold", justify="right" if title in numbers else "left")
+    for row in rows:
+        # Text, not markup: a name may hold brackets.
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    # A program that reads the table wants whole values; a terminal, lines that fit.
+    Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)

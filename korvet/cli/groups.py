@@ -1,0 +1,196 @@
+"""`korvet groups`: lists, describes and deletes consumer groups, and moves what they have committed.
+
+Knows flags and tables; what is asked stands in `korvet.admin`, and `reset-offsets` in a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
+from korvet.cli.reset_offsets import reset_offsets
+
+if TYPE_CHECKING:
+    from korvet.admin import AdminClient, GroupDescription, TopicPartition
+
+_UNKNOWN = "-"
+
+
+@click.group()
+def groups() -> None:
+    """List, describe and delete consumer groups, and move their offsets; of any Kafka broker."""
+
+
+@groups.command("list")
+@click.option(
+    "--state", "states", multiple=True, help="Only groups in this state, as Empty; may be repeated."
+)
+@broker_options
+def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], *, as_json: bool) -> None:
+    """List the groups with their states."""
+    with connected(bootstrap_server, timeout) as admin:
+        found = admin.groups.list(states=states)
+    if as_json:
+        rows = [
+            {
+                "group": each.group_id,
+                "state": each.state,
+                "protocol_type": each.protocol_type,
+                "type": each.type,
+            }
+            for each in found
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        cells = [(each.group_id, each.state or _UNKNOWN, each.protocol_type or _UNKNOWN) for each in found]
+        print_table(("Group", "State", "Protocol type"), cells)
+
+
+@groups.command()
+@click.argument("group_ids", metavar="GROUP...", nargs=-1)
+@click.option("--all-groups", is_flag=True, help="Every group there is.")
+@click.option("--members", is_flag=True, help="One line for each member, instead of for each partition.")
+@broker_options
+def describe(
+    bootstrap_server: str,
+    timeout: float,
+    group_ids: tuple[str, ...],
+    *,
+    all_groups: bool,
+    members: bool,
+    as_json: bool,
+) -> None:
+    """Show state, members and offsets of groups, and how far they are behind.
+
+    Lag is in records, from the committed offset to the end of the log; "-" where the protocol does not tell it: for a
+    topic in storage format `record` whose end the group has not reached.
+    """
+    if all_groups == bool(group_ids):
+        raise click.UsageError("name groups, or give --all-groups")
+    from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
+
+    with connected(bootstrap_server, timeout) as admin:
+        asked = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
+        outcomes = admin.groups.describe(asked)
+        found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
+        rows = {each.group_id: [] if members and not as_json else _rows(admin, each) for each in found}
+    if as_json:
+        objects = [_as_object(each, rows[each.group_id]) for each in found]
+        click.echo(json.dumps(objects, indent=2))
+    else:
+        for each in found:
+            _print_group(each, rows[each.group_id], members=members)
+    failures_told("group", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
+
+
+@groups.command()
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
+@broker_options
+def delete(
+    bootstrap_server: str, timeout: float, group_ids: tuple[str, ...], *, yes: bool, as_json: bool
+) -> None:
+    """Delete groups that have no members, with all that they have committed."""
+    if not yes:
+        names = ", ".join(shown(each) for each in group_ids)
+        try:
+            agreed = click.confirm(f"Delete {names} with all committed offsets?", err=True)
+        except click.Abort as error:
+            raise click.ClickException("nothing is deleted; --yes deletes without asking") from error
+        if not agreed:
+            raise click.ClickException("nothing is deleted")
+    with connected(bootstrap_server, timeout) as admin:
+        outcomes = admin.groups.delete(group_ids)
+    failed = {name: error for name, error in outcomes.items() if error is not None}
+    if as_json:
+        rows = [
+            {"group": name, "error": None if error is None else str(error)}
+            for name, error in outcomes.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        for name in outcomes.keys() - failed.keys():
+            click.echo(f"deleted {shown(name)}")
+    failures_told("group", failed)
+
+
+groups.add_command(reset_offsets)
+
+
+def _rows(admin: AdminClient, group: GroupDescription) -> list[dict[str, Any]]:
+    """Return one row for each partition that the group has committed or a member reads, values None where unknown."""
+    from korvet.admin import EARLIEST, LATEST, AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.lag import lag_of  # noqa: PLC0415 - the same
+
+    readers = {place: member for member in group.members for place in member.partitions or ()}
+    # In this order none is overtaken: what is committed lies in the log as it is told afterwards.
+    committed = admin.offsets.committed(group.group_id)
+    places: list[TopicPartition] = sorted(committed.keys() | readers.keys())
+    starts = admin.offsets.at(dict.fromkeys(places, EARLIEST))
+    ends = admin.offsets.at(dict.fromkeys(places, LATEST))
+    rows = []
+    for place in places:
+        offset, start, end, reader = committed.get(place), starts[place], ends[place], readers.get(place)
+        lag = None
+        if offset and not isinstance(start, AdminError) and not isinstance(end, AdminError):
+            lag = lag_of(offset.offset, start.offset, end.offset)
+        rows.append(
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "committed": offset.offset if offset else None,
+                "metadata": offset.metadata if offset else None,
+                "end": None if isinstance(end, AdminError) else end.offset,
+                "lag": lag,
+                "member": reader.member_id if reader else None,
+            }
+        )
+    return rows
+
+
+def _as_object(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    members = [
+        {
+            "member": each.member_id,
+            "instance": each.instance_id,
+            "client": each.client_id,
+            "host": each.client_host,
+            "partitions": None if each.partitions is None else [str(place) for place in each.partitions],
+        }
+        for each in group.members
+    ]
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "members": members,
+        "offsets": list(rows),
+    }
+
+
+def _print_group(group: GroupDescription, rows: Sequence[dict[str, Any]], *, members: bool) -> None:
+    protocol = f", {group.protocol}" if group.protocol else ""
+    count = f"{len(group.members)} member{'' if len(group.members) == 1 else 's'}"
+    click.echo(shown(f"{group.group_id}: {group.state}, {count}{protocol}"))
+    if members:
+        titles: tuple[str, ...] = ("Member", "Instance", "Client", "Host", "Partitions")
+        cells = [
+            (
+                each.member_id,
+                each.instance_id or _UNKNOWN,
+                each.client_id,
+                each.client_host,
+                _UNKNOWN if each.partitions is None else " ".join(map(str, each.partitions)),
+            )
+            for each in group.members
+        ]
+        print_table(titles, cells)
+        return
+    names = ("topic", "partition", "committed", "end", "lag", "member")
+    told = [tuple(_UNKNOWN if row[name] is None else str(row[name]) for name in names) for row in rows]
+    print_table([name.capitalize() for name in names], told, numbers=("Partition", "Committed", "End", "Lag"))

@@ -1,0 +1,160 @@
+"""`korvet groups list`, `describe` and `delete` through the real command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.asking import answered, commit, committed, failed, groups, told
+from tests.cli.test_options import korvet
+from tests.support.broker import Broker
+from tests.support.group_consumer import joined
+from tests.support.topic_client import Client
+
+
+def table(text: str) -> list[list[str]]:
+    """Return the cells of the lines of a table, without its head; no cell has a blank in it."""
+    lines = text.splitlines()
+    rule = next(number for number, line in enumerate(lines) if set(line.strip()) == {"─"})
+    return [line.split() for line in lines[rule + 1 :] if line.strip()]
+
+
+def test_groups_are_listed_with_their_states(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    result = groups(broker, "list")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [name, "Empty", "-"] in table(result.stdout)
+    [row] = [each for each in told(broker, "list", "--state", "Empty") if each["group"] == name]
+    assert (row["state"], row["protocol_type"]) == ("Empty", "")
+    assert name not in [each["group"] for each in told(broker, "list", "--state", "Stable")]
+
+
+def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=3)
+    client.append(name, *[b"value"] * 5, partition=0)
+    client.append(name, b"value", partition=1)
+    commit(broker, name, name, 2, 1)
+    result = groups(broker, "describe", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0] == f"{name}: Empty, 0 members"
+    assert table(result.stdout) == [[name, "0", "2", "5", "3", "-"], [name, "1", "1", "1", "0", "-"]]
+
+
+def test_a_lag_that_offsets_do_not_tell_is_not_made_up(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2, storage_format="record")
+    ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
+    commit(broker, name, name, ends[0] - 3, ends[1])
+    [group] = told(broker, "describe", name)
+    assert [row["lag"] for row in group["offsets"]] == [None, 0]
+    assert [row["end"] for row in group["offsets"]] == ends
+    assert [row[4] for row in table(groups(broker, "describe", name).stdout)] == ["-", "0"]
+
+
+def test_members_are_described_beside_what_they_read(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    with joined(broker.bootstrap, name, name):
+        [group] = told(broker, "describe", name)
+        assert (group["state"], group["protocol_type"], group["protocol"]) == ("Stable", "consumer", "range")
+        [member] = group["members"]
+        assert member["partitions"] == [f"{name}:0", f"{name}:1"]
+        assert [row["member"] for row in group["offsets"]] == [member["member"]] * 2
+        assert [row["committed"] for row in group["offsets"]] == [None, None]
+        result = groups(broker, "describe", name, "--members")
+        assert result.stdout.splitlines()[0] == f"{name}: Stable, 1 member, range"
+        [row] = table(result.stdout)
+        assert row[:3] == [member["member"], "-", "reader"]
+        assert row[-2:] == [f"{name}:0", f"{name}:1"]
+
+
+def test_a_group_that_is_not_there_fails_and_the_others_are_described(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    result = groups(broker, "describe", "nobody", name)
+    assert failed(result).startswith("Error: group nobody: GROUP_ID_NOT_FOUND")
+    assert f"{name}: Empty" in result.stdout
+
+
+def test_all_groups_are_described_without_naming_them(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    assert name in [group["group"] for group in told(broker, "describe", "--all-groups")]
+
+
+def test_a_topic_that_is_gone_leaves_its_group(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    client.delete(name)
+    result = groups(broker, "describe", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert table(result.stdout) == []
+
+
+def test_names_do_nothing_to_a_terminal(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    group = f"[red]{name}\x1b[31m\n"
+    commit(broker, group, name, 0)
+    text = groups(broker, "list").stdout
+    assert f"[red]{name}\\x1b[31m\\n" in text
+    assert "\x1b" not in text
+    assert group in [each["group"] for each in told(broker, "list")]
+
+
+def test_a_group_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 7)
+    for answer in ("n\n", "\n", ""):
+        result = answered(broker, answer, "delete", name)
+        assert "nothing is deleted" in failed(result)
+        assert result.stdout == ""
+    assert committed(broker, name, name) == [7]
+    result = answered(broker, "y\n", "delete", name)
+    assert (result.returncode, result.stdout) == (0, f"deleted {name}\n")
+    assert committed(broker, name, name) == []
+
+
+def test_what_cannot_be_deleted_keeps_nothing_else_from_being(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    commit(broker, f"{name}-idle", name, 1)
+    with joined(broker.bootstrap, name, name):
+        result = groups(broker, "delete", "--yes", name, "nobody", f"{name}-idle")
+    assert result.stdout == f"deleted {name}-idle\n"
+    message = failed(result)
+    assert f"Error: group {name}: NON_EMPTY_GROUP" in message
+    assert "Error: group nobody: GROUP_ID_NOT_FOUND" in message
+
+
+def test_what_became_of_each_group_is_told_in_json_too(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 1)
+    assert told(broker, "delete", "--yes", name) == [{"group": name, "error": None}]
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["describe", "a"], ["delete", "--yes", "a"]])
+def test_where_no_broker_is_one_line_says_so(arguments: list[str]) -> None:
+    result = korvet("groups", *arguments, "-b", "127.0.0.1:1", "--timeout", "0.2")
+    message = failed(result)
+    assert result.stdout == ""
+    assert "127.0.0.1:1" in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "a", "--all-groups"],
+        ["delete"],
+        ["list", "-b", "host:port"],
+        ["list", "-b", ","],
+        ["list", "--timeout", "0"],
+        ["list", "surplus"],
+    ],
+)
+def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
+    result = korvet("groups", *arguments)
+    assert result.stdout == ""
+    assert "Error: " in failed(result, 2)
