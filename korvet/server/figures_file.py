@@ -1,4 +1,4 @@
-"""The figures of the logs on their way from the acting keeper to /metrics: one file, replaced as a whole.
+"""The figures of logs and groups on their way from the acting keeper to /metrics: one file, replaced as a whole.
 
 Knows the file and how Prometheus is told; nothing of Redis or of how figures are taken. What the processes count
 themselves lies in files of prometheus_client, which never forget a label: they would go on telling of topics that were
@@ -8,7 +8,7 @@ deleted, and of logs that a keeper without the lease saw long ago.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from korvet.domain.groups.lag_figures import GroupLag
 from korvet.domain.log_figures import LogFigures
 
 # Named so that metrics_files forgets it when the keeper ends.
@@ -31,6 +32,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_at: float
     valid_until: float
     logs: list[LogFigures]
+    groups: list[GroupLag] = []
 
 
 def publish(directory: Path, snapshot: Snapshot) -> None:
@@ -122,3 +124,17 @@ def families(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
                 # An empty label is as good as none: Prometheus drops it.
                 family.add_metric([log.topic, "" if log.partition is None else str(log.partition)], value)
         yield family
+    yield _lag(snapshot.groups)
+
+
+def _lag(groups: Sequence[GroupLag]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "korvet_consumer_group_lag_records",
+        "Records of the log that the group has not committed yet; of a topic where there are more than"
+        " metrics.partitions.max partitions of groups, and beyond as many the rest together as group (other).",
+        labels=["group", "topic", "partition"],
+    )
+    for lag in groups:
+        partition = "" if lag.partition is None else str(lag.partition)
+        family.add_metric([lag.group, lag.topic, partition], lag.records)
+    return family

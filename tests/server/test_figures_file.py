@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from korvet.domain.groups.lag_figures import GroupLag
 from korvet.domain.log_figures import LogFigures
 from korvet.server import metrics_files
 from korvet.server.figures_file import LogCollector, Snapshot, publish, withdraw
@@ -91,3 +92,15 @@ def test_what_a_keeper_told_goes_with_it_and_with_no_other_process(tmp_path: Pat
     assert told(tmp_path) != []
     metrics_files.forget_live(tmp_path, "keeper")
     assert told(tmp_path) == []
+
+
+def test_the_lag_of_a_group_is_told_by_partition_or_topic(tmp_path: Path) -> None:
+    lags = [
+        GroupLag(group='a "group"', topic="orders", partition=4, records=7),
+        GroupLag(group="b", topic="orders", partition=None, records=2**53),
+    ]
+    publish(tmp_path, Snapshot(1.0, 9.0, [], lags))
+    assert told(tmp_path)[1:] == [
+        'korvet_consumer_group_lag_records{group="a \\"group\\"",partition="4",topic="orders"} 7.0',
+        'korvet_consumer_group_lag_records{group="b",partition="",topic="orders"} 9.007199254740992e+15',
+    ]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from korvet.storage.keys import Keys
+from korvet.storage.offset_store import Commit, Committer, OffsetStore
 from korvet.storage.resp import Redis
 from tests.storage.support import TOPIC_ID, Bench
 from tests.support import processes
@@ -73,3 +75,26 @@ def test_of_two_brokers_the_one_whose_keeper_acts_tells(tmp_path: Path, redis_ur
         processes.kill(keeper, signal.SIGCONT)
         processes.wait_until(lambda: "held=false" in acting.log(), "it notices")
         assert figures(acting, "records") == []
+
+
+def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, bench: Bench) -> None:
+    """In records, and exact: offsets of format record are far apart."""
+    offsets = [bench.append(b"a"), bench.append(b"b"), bench.append(b"c")]
+    store = OffsetStore(bench.redis, Keys("korvet"), mirror=True)
+    store.commit(Committer("billing"), [Commit(bench.partition, offsets[1], -1, "")])
+    name = 'korvet_consumer_group_lag_records{group="billing",partition="0",topic="orders"}'
+
+    def lag() -> list[str]:
+        lines = page(broker, "/metrics").splitlines()
+        return [
+            line.removeprefix(name + " ") for line in lines if line.startswith("korvet_consumer_group_lag")
+        ]
+
+    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
+        processes.wait_until(lambda: lag() == ["2.0"], "the lag is told")
+        store.commit(Committer("billing"), [Commit(bench.partition, offsets[2] + 1, -1, "")])
+        processes.wait_until(lambda: lag() == ["0.0"], "the lag follows a commit")
+        bench.append(b"d")
+        processes.wait_until(lambda: lag() == ["1.0"], "the lag follows an append")
+        bench.topics.delete("orders", TOPIC_ID, 3)
+        processes.wait_until(lambda: lag() == [], "the topic is forgotten")

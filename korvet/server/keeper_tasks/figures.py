@@ -1,4 +1,4 @@
-"""The keeper's task that takes the figures of all logs for /metrics."""
+"""The keeper's task that takes the figures of all logs, and the lag of all groups, for /metrics."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from korvet import logs
 from korvet.domain.figure_reader import LogFigureReader
+from korvet.domain.groups import lag_figures
 from korvet.domain.log_figures import LogFigures, condensed
 from korvet.errors import ErrorCode
 from korvet.server import figures_file
 from korvet.server.figures_file import Snapshot
 from korvet.server.keeper_tasks.context import CheckLease, Context
+from korvet.server.keeper_tasks.group_lag import group_lags
 from korvet.storage.figures_store import FiguresStore
 
 _log = logs.Log(__name__)
@@ -28,7 +30,7 @@ class Figures:
         self._reader: LogFigureReader | None = None
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Take the figures of every log and publish them; raises KafkaError, StorageUnavailableError."""
+        """Take the figures of every log and group, and publish them; raises KafkaError, StorageUnavailableError."""
         if self._reader is None:
             self._reader = LogFigureReader(FiguresStore(context.redis, context.keys), context.log_store)
         self._reader.begin_round()
@@ -41,11 +43,13 @@ class Figures:
                 # A topic that was deleted meanwhile has no figures, and that is all there is to it.
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _log.warning("no figures of a log", reason=error)
+        lags = group_lags(context, check_lease)
         now = time.time()
         valid_s = context.settings.log_figures_interval_ms / 1000 * _INTERVALS_VALID
-        logs_told = condensed(taken, context.settings.metrics_partitions_max)
+        series_max = context.settings.metrics_partitions_max
+        logs_told, groups_told = condensed(taken, series_max), lag_figures.condensed(lags, series_max)
         check_lease()
         try:
-            figures_file.publish(self._directory, Snapshot(now, now + valid_s, logs_told))
+            figures_file.publish(self._directory, Snapshot(now, now + valid_s, logs_told, groups_told))
         except OSError as error:
             _log.warning("figures of the logs not published", reason=error)

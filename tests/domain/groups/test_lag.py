@@ -1,0 +1,99 @@
+"""The lag of groups: records behind what was committed, and how figures of many become few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.config import Settings
+from korvet.domain.groups.lag_figures import GroupLag, condensed
+from korvet.domain.groups.lag_reader import LagReader
+from korvet.domain.topics import NewTopic
+from korvet.errors import ErrorCode
+from korvet.storage.index_store import IndexStore
+from korvet.storage.keys import Keys
+from korvet.storage.offset_store import Commit, Committer, OffsetStore
+from tests.domain.support import Domain, domain
+
+KEYS = Keys("korvet")
+
+
+@pytest.fixture(params=["record", "batch"])
+def worker(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Domain]:
+    with domain(redis_url, Settings(storage_format=request.param)) as made:
+        yield made
+
+
+def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(groups, lambda: None)
+    assert errors == []
+    return {(lag.group, lag.topic, lag.partition): lag.records for lag in found}
+
+
+def commit(worker: Domain, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    at = worker.topics.find(topic).partition(partition)
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    assert store.commit(Committer(group), [Commit(at, offset, -1, "")]) == [True]
+
+
+def make(worker: Domain, name: str, partitions: int = 1) -> None:
+    worker.topics.create(NewTopic(name=name, partitions=partitions))
+
+
+def test_records_are_counted_not_offsets(worker: Domain) -> None:
+    make(worker, "orders", 2)
+    offsets = [worker.append("orders", b"a", b"b") for _ in range(30)]
+    commit(worker, "g", "orders", offsets[10])
+    commit(worker, "g", "orders", 0, partition=1)
+    commit(worker, "h", "orders", offsets[29] + 2)
+    assert lags(worker, "g", "h", "nobody") == {
+        ("g", "orders", 0): 40,
+        ("g", "orders", 1): 0,
+        ("h", "orders", 0): 0,
+    }
+    commit(worker, "h", "orders", offsets[29] + 1)
+    assert lags(worker, "h") == {("h", "orders", 0): 1}
+
+
+def test_who_is_behind_the_start_or_the_end_of_the_log_has_what_there_is(worker: Domain) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a", b"b")
+    for offset, lag in ((-5, 2), (0, 2), (2**62, 0)):
+        commit(worker, "g", "orders", offset)
+        assert lags(worker, "g") == {("g", "orders", 0): lag}
+
+
+def test_a_topic_made_anew_has_no_lag(worker: Domain) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a")
+    commit(worker, "g", "orders", 0)
+    worker.topics.delete(worker.topics.find("orders"))
+    make(worker, "orders")
+    assert lags(worker, "g") == {}
+
+
+def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis: Any) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a")
+    for group in ("g", "h"):
+        commit(worker, group, "orders", 0)
+    raw_redis.hset(KEYS.group_offsets("g"), "korvet:orders:0", "no row")
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g", "h"], lambda: None)
+    assert [(lag.group, lag.records) for lag in found] == [("h", 1)]
+    assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def lag(group: str, topic: str, partition: int | None, records: int) -> GroupLag:
+    return GroupLag(group=group, topic=topic, partition=partition, records=records)
+
+
+def test_more_series_than_wanted_are_summed_and_the_largest_stay() -> None:
+    lags = [lag("a", "t", 0, 1), lag("a", "t", 1, 2), lag("a", "u", 0, 9), lag("b", "t", 0, 4)]
+    assert condensed(lags, 4) == lags
+    assert condensed(lags, 3) == [lag("a", "u", None, 9), lag("b", "t", None, 4), lag("a", "t", None, 3)]
+    assert condensed(lags, 1) == [lag("a", "u", None, 9), lag("(other)", "(other)", None, 7)]
+    assert condensed([], 0) == []
