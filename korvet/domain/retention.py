@@ -148,19 +148,17 @@ class Retention:
         partition, policy = kept
         if extent.unfinished:
             self._give_back(partition, check)
-        if due(extent, policy, now_ms) is None:
-            wished = self._expired(kept, extent, now_ms, check)
-            if wished is not None:
-                self._move(partition, wished, check)
-            return
-        while True:
+        wished = due(extent, policy, now_ms)
+        while wished is not None:
             check()
             now_ms, [looked] = self._store.look([partition], ROWS_PER_STEP)
             if isinstance(looked, KafkaError):
                 raise looked
-            wished = due(looked, policy, now_ms)
-            if wished is None:
-                return
+            extent, wished = looked, due(looked, policy, now_ms)
+            if wished is not None:
+                self._move(partition, wished, check)
+        wished = self._expired(kept, extent, now_ms, check)
+        if wished is not None:
             self._move(partition, wished, check)
 
     def _move(self, partition: Partition, wished: Due, check: Callable[[], None]) -> None:

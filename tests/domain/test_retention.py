@@ -180,8 +180,8 @@ class Log:
     def start(self) -> int:
         return self.bench.bounds().log_start
 
-    def enforce(self, policy: Policy, turns: int = 2) -> None:
-        """Enforce; what is left of an interval after whole ones went goes in the next turn."""
+    def enforce(self, policy: Policy, turns: int = 1) -> None:
+        """Enforce; all that is due goes in one turn."""
         for _ in range(turns):
             assert list(self.retention.enforce([Kept(self.bench.partition, policy)])) == []
 
@@ -256,6 +256,16 @@ def test_quiet_logs_lose_single_records(log: Log) -> None:
     log.check(offsets[2] + 1)
     assert log.bench.bounds().first_offset == offsets[3]
     assert log.counted["time"] == (3 if log.bench.format == "batch" else 0)  # to one row of the index
+
+
+def test_what_is_old_behind_whole_intervals_goes_in_the_same_turn(log: Log) -> None:
+    today = now_ms()
+    log.append(today - 20 * DAY_MS)
+    log.row()
+    old = log.append(today - 19 * DAY_MS)
+    log.append(today - DAY_MS)
+    log.enforce(WEEK)
+    log.check(old + 1)
 
 
 def test_a_record_without_a_timestamp_is_as_old_as_the_one_behind_it(log: Log) -> None:
