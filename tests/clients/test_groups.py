@@ -1,0 +1,164 @@
+"""Real consumers in groups: they share the partitions, and go on in the same generation when workers are killed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import kafka
+import pytest
+import redis
+
+from tests.support import processes, reading
+from tests.support.broker import Broker, korvet_broker
+
+PARTITIONS = 6
+SECONDS_MAX = 60.0
+KINDS = ["confluent eager", "confluent cooperative", "confluent static", "kafka-python"]
+
+
+class Confluent:
+    """A confluent-kafka consumer."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, **config: Any) -> None:
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 200,
+                **config,
+            }
+        )
+        self.consumer.subscribe([topic])
+        self.values: list[bytes] = []
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(100, 0.1):
+            assert message.error() is None, message.error()
+            self.values.append(message.value())
+
+    def partitions(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class KafkaPython:
+    """A kafka-python consumer."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=200,
+        )
+        self.values: list[bytes] = []
+
+    def poll(self) -> None:
+        for records in self.consumer.poll(timeout_ms=100).values():
+            self.values += [record.value for record in records]
+
+    def partitions(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+def member(kind: str, number: int, bootstrap: str, topic: str) -> Confluent | KafkaPython:
+    if kind == "kafka-python":
+        return KafkaPython(bootstrap, topic, topic)
+    config: dict[str, Any] = {}
+    if kind.endswith("cooperative"):
+        config["partition.assignment.strategy"] = "cooperative-sticky"
+    if kind.endswith("static"):
+        config["group.instance.id"] = f"instance-{number}"
+    return Confluent(bootstrap, topic, topic, **config)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker of two workers whose groups begin at once."""
+    flags = ("--set", "group.initial.rebalance.delay.ms=0")
+    directory: Path = tmp_path_factory.mktemp("groups")
+    with korvet_broker(directory, *flags, workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def stored(broker: Broker) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+        yield client
+
+
+def produce(broker: Broker, topic: str, values: set[bytes]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for number, value in enumerate(sorted(values)):
+        producer.produce(topic, value, partition=number % PARTITIONS)
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+def poll_until(members: list[Any], condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: {[each.partitions() for each in members]}"
+        for each in members:
+            each.poll()
+
+
+def shared(members: list[Any]) -> bool:
+    """Whether the members have all partitions, and no two have the same."""
+    parts = [each.partitions() for each in members]
+    return all(parts) and sorted(part for some in parts for part in some) == list(range(PARTITIONS))
+
+
+# kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_consumers_share_partitions_and_keep_their_generation_when_workers_are_killed(
+    broker: Broker, stored: redis.Redis, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    caplog.set_level(logging.CRITICAL, "kafka")
+    topic = kind.replace(" ", "-")
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
+    state = f"{{korvet:group:{topic}:offsets}}:group"
+    members = [member(kind, 0, broker.bootstrap, topic)]
+    try:
+        poll_until(members, lambda: shared(members), "one has all")
+        members.append(member(kind, 1, broker.bootstrap, topic))
+        poll_until(members, lambda: shared(members), "two share")
+        first = {b"first %d" % n for n in range(60)}
+        produce(broker, topic, first)
+        poll_until(members, lambda: first <= {value for each in members for value in each.values}, "first")
+        poll_until(members, lambda: stored.hget(state, "state") == b"Stable", "at rest")
+        before = stored.hmget(state, "generation", "leader")
+        pids = broker.worker_pids()
+        for pid in pids:
+            processes.kill(pid)
+        processes.wait_until(
+            lambda: len(broker.worker_pids()) == 2 and not set(pids) & set(broker.worker_pids()), "others"
+        )
+        second = {b"second %d" % n for n in range(60)}
+        produce(broker, topic, second)
+        poll_until(members, lambda: second <= {value for each in members for value in each.values}, "second")
+        assert stored.hmget(state, "generation", "leader", "state") == [*before, b"Stable"]
+        assert shared(members)
+        members.pop().close()
+        if kind != "confluent static":  # which leaves only when its session ends
+            poll_until(members, lambda: shared(members), "one has all again")
+    finally:
+        for each in members:
+            each.close()
+    members.clear()
+    gc.collect()
