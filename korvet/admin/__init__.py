@@ -16,6 +16,9 @@ from being told; `settled` makes an exception of the first of these. Its modules
     groups      list, describe and delete consumer groups
     assignment  the bytes in which consumers tell each other what they read
     offsets     committed offsets, and offsets of the logs
+    reset       what moving a group's offsets comes to
+    lag         how far a group is behind, as far as offsets tell it
+    metrics     how far it is behind, as a broker of Korvet has counted it
 """
 
 from korvet.admin.client import AdminClient, settled

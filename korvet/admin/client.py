@@ -27,7 +27,7 @@ from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import STRING_BYTES_MAX
 
-_PORT_DEFAULT = 9092
+PORT_DEFAULT = 9092
 _PORT_MAX = 65535
 _COORDINATORS_BATCHED_FIRST = 4
 _COORDINATOR_OF_GROUP = 0
@@ -209,11 +209,11 @@ class AdminClient:
             raise
 
 
-def address_of(text: str) -> Address:
+def address_of(text: str, port_default: int = PORT_DEFAULT) -> Address:
     """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
-        host, port = text, str(_PORT_DEFAULT)
+        host, port = text, str(port_default)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
         raise ValueError(f"{text!r} is no address: HOST:PORT, or [HOST]:PORT for IPv6")

@@ -6,7 +6,7 @@ Knows flags and tables; what is asked stands in `korvet.admin`, and `reset-offse
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +16,10 @@ from korvet.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
     from korvet.admin import AdminClient, GroupDescription, TopicPartition
+    from korvet.admin.metrics import GroupPartition
 
 _UNKNOWN = "-"
+_OPS_PORT = 9093
 
 
 @click.group()
@@ -54,11 +56,19 @@ def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], 
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group there is.")
 @click.option("--members", is_flag=True, help="One line for each member, instead of for each partition.")
+@click.option(
+    "--metrics",
+    "ops",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where a broker of Korvet tells its metrics: lag as last counted there; may be repeated.",
+)
 @broker_options
 def describe(
     bootstrap_server: str,
     timeout: float,
     group_ids: tuple[str, ...],
+    ops: tuple[str, ...],
     *,
     all_groups: bool,
     members: bool,
@@ -67,7 +77,8 @@ def describe(
     """Show state, members and offsets of groups, and how far they are behind.
 
     Lag is in records, from the committed offset to the end of the log; "-" where the protocol does not tell it: for a
-    topic in storage format `record` whose end the group has not reached.
+    topic in storage format `record` whose end the group has not reached. With --metrics it is what the cluster has
+    counted, at most log.figures.interval.ms ago: give all brokers, since one of them counts for all.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -77,7 +88,8 @@ def describe(
         asked = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
         outcomes = admin.groups.describe(asked)
         found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
-        rows = {each.group_id: [] if members and not as_json else _rows(admin, each) for each in found}
+        lags = _counted(ops, timeout)
+        rows = {each.group_id: [] if members and not as_json else _rows(admin, each, lags) for each in found}
     if as_json:
         objects = [_as_object(each, rows[each.group_id]) for each in found]
         click.echo(json.dumps(objects, indent=2))
@@ -121,7 +133,24 @@ def delete(
 groups.add_command(reset_offsets)
 
 
-def _rows(admin: AdminClient, group: GroupDescription) -> list[dict[str, Any]]:
+def _counted(ops: Sequence[str], timeout: float) -> dict[GroupPartition, int]:
+    """Return what the brokers at these addresses have counted; raises AdminError."""
+    from korvet.admin.client import address_of  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.metrics import group_lags  # noqa: PLC0415 - the same
+
+    try:
+        addresses = [address_of(each, _OPS_PORT) for each in ops]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--metrics") from error
+    lags: dict[GroupPartition, int] = {}
+    for address in addresses:
+        lags |= group_lags(address, timeout)
+    return lags
+
+
+def _rows(
+    admin: AdminClient, group: GroupDescription, lags: Mapping[GroupPartition, int]
+) -> list[dict[str, Any]]:
     """Return one row for each partition that the group has committed or a member reads, values None where unknown."""
     from korvet.admin import EARLIEST, LATEST, AdminError  # noqa: PLC0415 - other commands start without it
     from korvet.admin.lag import lag_of  # noqa: PLC0415 - the same
@@ -138,6 +167,9 @@ def _rows(admin: AdminClient, group: GroupDescription) -> list[dict[str, Any]]:
         lag = None
         if offset and not isinstance(start, AdminError) and not isinstance(end, AdminError):
             lag = lag_of(offset.offset, start.offset, end.offset)
+            # At the end of the log nothing is left, however old the count is.
+            if lag != 0:
+                lag = lags.get((group.group_id, place), lag)
         rows.append(
             {
                 "topic": place.topic,

@@ -6,6 +6,7 @@ import pytest
 
 from korvet.admin import EARLIEST, LATEST, AdminClient, TopicPartition, settled
 from korvet.admin.lag import TIME_CODED_FROM, lag_of
+from korvet.admin.metrics import lags_of
 from tests.support.topic_client import Client
 
 
@@ -29,3 +30,19 @@ def test_a_log_with_offsets_of_times_is_known_by_its_end(
     assert (start, end) == (first, first + 3)
     assert lag_of(0, start, end) is lag_of(first + 1, start, end) is None
     assert lag_of(end, start, end) == 0
+
+
+def test_figures_are_read_with_any_name_and_sums_are_passed_over() -> None:
+    page = """# HELP korvet_consumer_group_lag_records Records
+# TYPE korvet_consumer_group_lag_records gauge
+korvet_consumer_group_lag_records{group="a \\"b\\"\\\\\\n},x=1",partition="3",topic="orders"} 7.0
+korvet_consumer_group_lag_records{group="a",partition="",topic="orders"} 9.0
+korvet_consumer_group_lag_records{group="a",partition="0",topic="orders"} NaN
+korvet_consumer_group_lag_records{group="a",partition="1",topic="orders"} +Inf
+korvet_consumer_group_lag_records{group="big",partition="0",topic="orders"} 1.5e+09
+korvet_log_records{partition="0",topic="orders"} 1.0
+"""
+    assert lags_of(page) == {
+        ('a "b"\\\n},x=1', TopicPartition("orders", 3)): 7,
+        ("big", TopicPartition("orders", 0)): 1_500_000_000,
+    }

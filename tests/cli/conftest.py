@@ -16,7 +16,8 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Give the broker; topics are made in format `batch`, with dense offsets."""
-    flags = ("--set", "storage.format=batch", "--set", "group.initial.rebalance.delay.ms=0")
+    values = ("storage.format=batch", "group.initial.rebalance.delay.ms=0", "log.figures.interval.ms=100")
+    flags = [word for value in values for word in ("--set", value)]
     with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
         yield running
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.cli.asking import answered, commit, committed, failed, groups, told
 from tests.cli.test_options import korvet
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 
@@ -48,6 +51,34 @@ def test_a_lag_that_offsets_do_not_tell_is_not_made_up(broker: Broker, client: C
     assert [row["lag"] for row in group["offsets"]] == [None, 0]
     assert [row["end"] for row in group["offsets"]] == ends
     assert [row[4] for row in table(groups(broker, "describe", name).stdout)] == ["-", "0"]
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_the_lag_that_the_broker_has_counted_is_exact(
+    broker: Broker, client: Client, name: str, storage_format: str
+) -> None:
+    client.create(name, partitions=2, storage_format=storage_format)
+    ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
+    group = f'{name} "\\\n'
+    commit(broker, group, name, ends[0] - 3, ends[1])
+    found: list[Any] = []
+
+    def counted() -> bool:
+        [described] = told(broker, "describe", group, "--metrics", broker.ops_address)
+        found[:] = [row["lag"] for row in described["offsets"]]
+        return None not in found
+
+    wait_until(counted, "the keeper has counted")
+    assert found == [3, 0]
+
+
+def test_metrics_that_cannot_be_had_are_no_guess(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    assert "no metrics of 127.0.0.1:1" in failed(groups(broker, "describe", name, "--metrics", "127.0.0.1:1"))
+    wrong = groups(broker, "describe", name, "--metrics", broker.bootstrap)
+    assert broker.bootstrap in failed(wrong)
+    failed(groups(broker, "describe", name, "--metrics", "host:x"), 2)
 
 
 def test_members_are_described_beside_what_they_read(broker: Broker, client: Client, name: str) -> None:
