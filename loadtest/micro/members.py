@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from korvet.storage.group_store import GroupStore
@@ -89,7 +90,7 @@ class Group:
 
     def rebalance(self) -> tuple[int, int, int]:
         """Have all join again; returns the times of a join that waits, of the last one, and of the leader's sync."""
-        waiting = [held_us(self.redis, lambda name=name: self.join(name)) for name in self.names[1:]]
+        waiting = [held_us(self.redis, partial(self.join, name)) for name in self.names[1:]]
         last = held_us(self.redis, lambda: self.join(self.names[0]))
         return sorted(waiting)[len(waiting) // 2] if waiting else 0, last, held_us(self.redis, self.sync)
 

@@ -42,7 +42,7 @@ class Confluent:
     def poll(self) -> None:
         for message in self.consumer.consume(100, 0.1):
             assert message.error() is None, message.error()
-            self.values.append(message.value())
+            self.values.append(message.value() or b"")
 
     def partitions(self) -> set[int]:
         return {each.partition for each in self.consumer.assignment()}

@@ -57,8 +57,8 @@ def test_a_group_that_cannot_be_read_keeps_no_other_from_it_and_is_told_once(
 ) -> None:
     caplog.set_level(logging.WARNING)
     keeper = Keeper(settings)
-    for n in range(GROUPS):
-        broken = expired(redis, raw_redis, f"broken-{n}")
+    damaged = [expired(redis, raw_redis, f"broken-{n}") for n in range(GROUPS)]
+    for broken in damaged:
         raw_redis.hset(broken.state, "generation", "x")
     raw_redis.zadd("korvet:groups", {"a{": 1, b"\xff": 1, b"\xfe": 1})
     group = expired(redis, raw_redis, "zz")
@@ -67,7 +67,7 @@ def test_a_group_that_cannot_be_read_keeps_no_other_from_it_and_is_told_once(
     keeper.round()
     assert not group.ids()
     assert caplog.text.count("group not advanced") == GROUPS
-    assert broken.raw.hget(broken.members, "m:a")
+    assert all(raw_redis.hget(broken.members, "m:a") for broken in damaged)
 
 
 def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
