@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from korvet.storage.clean_store import KeptRow
-
-_RECORDS_PER_ROW, _BYTES_PER_ROW = 4096, 1024 * 1024
+from korvet.storage.index_store import BYTES_PER_ROW, RECORDS_PER_ROW
 
 ROWS_MAX = 2048
 """Rows that one script puts in the place of the former ones, in a few milliseconds; were they more, they get farther
@@ -45,8 +44,8 @@ class KeptRows:
         self._largest = max(self._largest, max_timestamp)
         self._interval = max(self._interval, max_timestamp)
         if (
-            self.records - self._records_at_row >= _RECORDS_PER_ROW
-            or self.bytes - self._bytes_at_row >= _BYTES_PER_ROW
+            self.records - self._records_at_row >= RECORDS_PER_ROW
+            or self.bytes - self._bytes_at_row >= BYTES_PER_ROW
         ):
             self._rows.append(_Passed(next_offset, self.records, self.bytes, self._largest, self._interval))
             self._records_at_row, self._bytes_at_row, self._interval = self.records, self.bytes, -1

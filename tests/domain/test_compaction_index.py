@@ -8,7 +8,7 @@ import pytest
 
 from korvet.domain import compaction_rows, index_upkeep
 from korvet.domain.index_upkeep import IndexMender
-from korvet.domain.offsets import Question, SpecialTimestamp
+from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp
 from korvet.storage.index_upkeep import IndexUpkeep
 from tests.domain.compacting import CompactedLog
 from tests.domain.support import Domain
@@ -43,9 +43,11 @@ def check_times(log: CompactedLog) -> None:
     for wanted in range(TIMESTAMP - 1, TIMESTAMP + 52):
         [found] = log.here.offsets.find([Question(log.partition, wanted)])
         expected = [held.offset for held in left if held.timestamp >= wanted]
-        assert found.offset == (expected[0] if expected else -1)  # type: ignore[union-attr]
+        assert isinstance(found, OffsetFound)
+        assert found.offset == (expected[0] if expected else -1)
     [found] = log.here.offsets.find([Question(log.partition, SpecialTimestamp.MAX_TIMESTAMP)])
-    assert found.offset == next(held.offset for held in left if held.timestamp == largest)  # type: ignore[union-attr]
+    assert isinstance(found, OffsetFound)
+    assert found.offset == next(held.offset for held in left if held.timestamp == largest)
 
 
 def records_by_the_state(log: CompactedLog) -> int:

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from korvet.domain.compaction_rows import ROWS_MAX, KeptRows
 from korvet.storage.clean_store import KeptRow
-
-MIB = 1 << 20
+from korvet.storage.index_store import BYTES_PER_ROW, RECORDS_PER_ROW
 
 
 def test_a_row_comes_with_so_many_records_and_counts_what_is_behind_it() -> None:
     rows = KeptRows(0)
-    for offset in range(0, 100_000, 10):  # each tenth record was kept
+    kept = RECORDS_PER_ROW * 5 // 2
+    for offset in range(0, kept * 10, 10):  # each tenth record was kept
         rows.add(offset + 1, 1, 100, offset)
     found, interval = rows.finish()
+    ends = (RECORDS_PER_ROW, RECORDS_PER_ROW * 2)
     assert found == [
-        KeptRow(40_951, 10_000 - 4096, (10_000 - 4096) * 100, 40_950, 40_950),
-        KeptRow(81_911, 10_000 - 8192, (10_000 - 8192) * 100, 81_910, 81_910),
+        KeptRow(end * 10 - 9, kept - end, (kept - end) * 100, end * 10 - 10, end * 10 - 10) for end in ends
     ]
-    assert interval == 99_990
+    assert interval == kept * 10 - 10
 
 
 def test_a_row_comes_with_so_many_bytes() -> None:
     rows = KeptRows(0)
     for offset in range(5):
-        rows.add(offset + 1, 1, MIB // 2, offset)
+        rows.add(offset + 1, 1, BYTES_PER_ROW // 2, offset)
     found, interval = rows.finish()
-    assert [(row.offset, row.bytes_behind) for row in found] == [(2, 3 * MIB // 2), (4, MIB // 2)]
+    assert [(row.offset, row.bytes_behind) for row in found] == [
+        (2, 3 * BYTES_PER_ROW // 2),
+        (4, BYTES_PER_ROW // 2),
+    ]
     assert interval == 4
 
 
 def test_largest_timestamps_are_those_below_a_row_and_those_since_the_one_before() -> None:
     rows = KeptRows(0)
     for at, timestamp in enumerate([9, 50, 20, 10, 3]):
-        rows.add(at + 1, 1, MIB, timestamp)
+        rows.add(at + 1, 1, BYTES_PER_ROW, timestamp)
     found, interval = rows.finish()
     assert [(row.largest, row.interval) for row in found] == [(9, 9), (50, 50), (50, 20), (50, 10)]
     assert interval == 3
@@ -40,7 +43,7 @@ def test_largest_timestamps_are_those_below_a_row_and_those_since_the_one_before
 
 def test_no_row_stands_at_the_end_for_there_is_one_already() -> None:
     rows = KeptRows(0)
-    rows.add(1, 4096, 1, 70)
+    rows.add(1, RECORDS_PER_ROW, 1, 70)
     assert rows.finish() == ([], 70)
 
 
@@ -55,7 +58,7 @@ def test_there_are_no_more_rows_than_one_script_may_write_and_none_of_their_time
     rows = KeptRows(0)
     count = ROWS_MAX * 3
     for at in range(count):
-        rows.add(at + 1, 1, MIB, (at * 7919) % count)
+        rows.add(at + 1, 1, BYTES_PER_ROW, (at * 7919) % count)
     found, interval = rows.finish()
     assert len(found) <= ROWS_MAX
     behind = 0
