@@ -131,7 +131,8 @@ class GroupMachine(RuleBasedStateMachine):
         if old is not None and model.state == "Stable":
             member.synced = True
         else:
-            model.leader = model.leader or member.name
+            if old is None:  # one that begins anew leads where it did before, and only there
+                model.leader = model.leader or member.name
             model.join(member)
         self.joined(outcome, member)
 
