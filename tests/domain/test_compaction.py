@@ -205,7 +205,7 @@ def test_sizes_count_what_is_left(log: CompactedLog) -> None:
 def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
     log: CompactedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction_rows, "_RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
     log.fill(20, keys=1000)
     log.fill(20, keys=1)
     log.compacted()

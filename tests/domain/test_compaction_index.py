@@ -20,7 +20,7 @@ def log(
     here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> CompactedLog:
     """Give a log whose rows stand close together."""
-    monkeypatch.setattr(compaction_rows, "_RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
     monkeypatch.setattr(index_upkeep, "RECORDS_PER_ROW", 5)
     return CompactedLog(here, raw_redis, request.param)
 

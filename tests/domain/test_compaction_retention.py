@@ -21,7 +21,7 @@ def log(
     here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> CompactedLog:
     """Give a log of records with rising timestamps, half of it compacted."""
-    monkeypatch.setattr(compaction_rows, "_RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
     made = CompactedLog(here, raw_redis, request.param)
     for n in range(40):
         made.append((b"key-%d" % (n % 25), b"value-%d" % n), timestamp=TIMESTAMP + n)
