@@ -53,7 +53,9 @@ class Confluent:
             messages = self.consumer.consume(1, SECONDS_MAX)
             assert messages, "nothing came"
             assert messages[0].error() is None
-            found.append(messages[0].value())
+            value = messages[0].value()
+            assert value is not None
+            found.append(value)
         return found
 
     def commit(self) -> None:

@@ -7,7 +7,6 @@ this worker last looked: a commit that the partition's log does not know looks a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import msgspec
 
@@ -98,11 +97,6 @@ class CommittedOffsets:
         if size > self._metadata_max:
             message = f"metadata of {size} bytes is more than offset.metadata.max.bytes allows"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
-
-
-def named(topics: Topics, name: str) -> Callable[[], Topic]:
-    """Return what finds the topic of a name."""
-    return partial(topics.find, name)
 
 
 def _may_be(place: Place) -> bool:

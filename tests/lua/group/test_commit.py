@@ -1,0 +1,184 @@
+"""lua/group/commit.lua against a real server: what is written, what is refused, and what stays whatever happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import STATE, STREAM, TOPIC_ID, run
+
+GROUP = "{korvet:group:g:offsets}:group"
+MEMBERS = "{korvet:group:g:offsets}:members"
+DEADLINES = "{korvet:group:g:offsets}:deadlines"
+GROUPS = "korvet:groups"
+OFFSETS = "korvet:group:g:offsets"
+KEYS = [GROUP, MEMBERS, DEADLINES, GROUPS, OFFSETS]
+SESSION_MS = 10_000
+NOBODY = (-1, "", "")
+
+
+def commit(
+    client: Any,
+    offset: int = 5,
+    by: tuple[int, str, str] = NOBODY,
+    *,
+    mirror: str = "mirror",
+    topic_id: str = TOPIC_ID,
+    partitions: int = 1,
+) -> list[int]:
+    keys, args = list(KEYS), ["g", "g", *by, mirror]
+    for index in range(partitions):
+        keys += (STREAM.replace(":0", f":{index}"), STATE.replace(":0", f":{index}"))
+        args += (topic_id, f'{{"offset":{offset},"ms":', f"{offset}-0")
+    reply: list[int] = run(client, "group/commit", keys, args)
+    return reply
+
+
+@pytest.fixture
+def client(raw_redis: Any) -> Any:
+    """Give a server with a topic of three partitions."""
+    for index in range(3):
+        raw_redis.hset(STATE.replace(":0", f":{index}"), "topic", TOPIC_ID)
+    return raw_redis
+
+
+def with_member(client: Any, state: str = "Stable", deadline: float = 1) -> None:
+    client.hset(GROUP, mapping={"state": state, "generation": 3})
+    client.hset(MEMBERS, mapping={"m:a": json.dumps({"session_ms": SESSION_MS}), "i:one": "a"})
+    client.zadd(DEADLINES, {"a": deadline})
+
+
+def now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def test_a_commit_makes_a_group_of_what_was_none(client: Any) -> None:
+    before = now_ms(client)
+    assert commit(client, 7) == [1]
+    row = json.loads(client.hget(OFFSETS, STREAM))
+    assert row["offset"] == 7
+    assert before <= row["ms"] <= now_ms(client)
+    assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"0", str(row["ms"]).encode()]
+    assert client.zrange(GROUPS, 0, -1, withscores=True) == [(b"g", float("inf"))]
+
+
+def test_a_second_commit_leaves_the_group_as_it_is(client: Any) -> None:
+    client.hset(GROUP, mapping={"state": "Empty", "generation": 9, "since": 1})
+    client.zadd(GROUPS, {"g": 17})
+    assert commit(client) == [1]
+    assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"9", b"1"]
+    assert client.zscore(GROUPS, "g") == 17
+
+
+def test_a_partition_of_another_topic_keeps_its_row(client: Any) -> None:
+    assert commit(client, 5, partitions=3) == [1, 1, 1]
+    rows = client.hgetall(OFFSETS)
+    client.hset(STATE.replace(":0", ":1"), "topic", "made-anew")
+    client.delete(STATE.replace(":0", ":2"))
+    assert commit(client, 6, partitions=3) == [1, 0, 0]
+    after = client.hgetall(OFFSETS)
+    assert json.loads(after.pop(STREAM.encode()))["offset"] == 6
+    assert after.items() <= rows.items()
+
+
+def test_where_nothing_is_committed_no_group_is_made(client: Any) -> None:
+    assert commit(client, topic_id="another") == [0]
+    assert commit(client, partitions=0) == []
+    assert client.exists(*KEYS) == 0
+
+
+def test_very_many_partitions_are_committed_at_once(client: Any) -> None:
+    for index in range(5000):
+        client.hset(STATE.replace(":0", f":{index}"), "topic", TOPIC_ID)
+    assert commit(client, partitions=5000) == [1] * 5000
+    assert client.hlen(OFFSETS) == 5000
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ((3, "b", ""), "UNKNOWN_MEMBER_ID"),
+        ((3, "", ""), "UNKNOWN_MEMBER_ID"),
+        ((-1, "", ""), "UNKNOWN_MEMBER_ID"),
+        ((3, "a", "two"), "UNKNOWN_MEMBER_ID"),
+        ((3, "b", "one"), "FENCED_INSTANCE_ID"),
+        ((2, "a", ""), "ILLEGAL_GENERATION"),
+        ((4, "a", "one"), "ILLEGAL_GENERATION"),
+        ((-1, "a", ""), "ILLEGAL_GENERATION"),
+    ],
+)
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance"])
+def test_who_may_not_commit(client: Any, asked: tuple[int, str, str], error: str, state: str) -> None:
+    with_member(client, state)
+    before = [client.dump(key) for key in KEYS]
+    with pytest.raises(redis.ResponseError, match=f"^{error} "):
+        commit(client, by=asked)
+    assert [client.dump(key) for key in KEYS] == before
+
+
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
+def test_a_member_commits_and_its_session_is_renewed(client: Any, state: str) -> None:
+    with_member(client, state)
+    assert commit(client, by=(3, "a", "one")) == [1]
+    assert client.zscore(DEADLINES, "a") == pytest.approx(now_ms(client) + SESSION_MS, abs=5000)
+
+
+def test_a_member_that_waits_gets_no_end_of_its_session(client: Any) -> None:
+    with_member(client, "PreparingRebalance", float("inf"))
+    assert commit(client, by=(3, "a", "")) == [1]
+    assert client.zscore(DEADLINES, "a") == float("inf")
+
+
+def test_while_assignments_are_awaited_nobody_commits(client: Any) -> None:
+    with_member(client, "CompletingRebalance")
+    with pytest.raises(redis.ResponseError, match=r"^REBALANCE_IN_PROGRESS "):
+        commit(client, by=(3, "a", ""))
+    assert client.zscore(DEADLINES, "a") == 1
+
+
+def test_a_generation_of_no_group(client: Any) -> None:
+    with pytest.raises(redis.ResponseError, match=r"^GROUP_ID_NOT_FOUND "):
+        commit(client, by=(0, "a", ""))
+    assert client.exists(*KEYS) == 0
+
+
+def test_in_an_empty_group_a_generation_is_one_of_its_members(client: Any) -> None:
+    client.hset(GROUP, mapping={"state": "Empty", "generation": 3})
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_MEMBER_ID "):
+        commit(client, by=(3, "a", ""))
+    assert commit(client, by=(-1, "a", "")) == [1]
+
+
+def test_a_redis_group_follows_where_there_is_a_stream(client: Any) -> None:
+    client.xadd(STREAM, {"batch": "x"}, "9-0")
+    for offset in (9, 4):
+        assert commit(client, offset, partitions=2) == [1, 1]
+        [told] = client.xinfo_groups(STREAM)
+        assert (told["name"], told["last-delivered-id"]) == (b"g", f"{offset}-0".encode())
+    assert not client.exists(STREAM.replace(":0", ":1"))
+
+
+def test_without_mirror_redis_groups_are_let_alone(client: Any) -> None:
+    client.xadd(STREAM, {"batch": "x"}, "9-0")
+    client.xgroup_create(STREAM, "g", "1-0")
+    assert commit(client, 9, mirror="hide") == [1]
+    [told] = client.xinfo_groups(STREAM)
+    assert told["last-delivered-id"] == b"1-0"
+
+
+def test_a_stream_that_is_none_keeps_no_commit_from_counting(client: Any) -> None:
+    client.set(STREAM, "x")
+    assert commit(client, 9) == [1]
+    assert json.loads(client.hget(OFFSETS, STREAM))["offset"] == 9
+
+
+@pytest.mark.parametrize("key", [GROUP, OFFSETS])
+def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, key: str) -> None:
+    client.set(key, "x")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        commit(client)
+    assert [each for each in KEYS if client.exists(each)] == [key]
