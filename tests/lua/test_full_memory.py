@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import CLEAN, STREAM, TOPIC_ID, BatchLog, Log, run
+from tests.lua.support import CLEAN, STATE, STREAM, TOPIC_ID, BatchLog, Log, run
 
 REGISTRY, CHANGES = "korvet:topics", "{korvet:topics}:changes"
 SIDES = ("state", "producers", "index", "moving")
@@ -87,3 +87,15 @@ def test_entries_that_are_no_batches_are_removed(raw_redis: Any) -> None:
     with memory_left(raw_redis, -1):
         log.settle()
     assert log.last_id() == "0-1"
+
+
+def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
+    group = [f"{{korvet:group:g:offsets}}:{each}" for each in ("group", "members", "deadlines")]
+    keys = [*group, "korvet:groups", "korvet:group:g:offsets"]
+    raw_redis.hset(STATE, "topic", TOPIC_ID)
+    with memory_left(raw_redis, -1):
+        args = ["g", "g", -1, "", "", "mirror", TOPIC_ID, '{"ms":', "0-0"]
+        assert run(raw_redis, "group/commit", [*keys, STREAM, STATE], args) == [1]
+        assert run(raw_redis, "group/forget", [*keys, STREAM], ["g", "g", "mirror", "keep", "x", "", "", ""])
+        assert run(raw_redis, "group/delete", [*keys, STREAM], ["g", "g", "mirror", 1]) == 1
+    assert raw_redis.exists(*keys) == 0
