@@ -18,6 +18,7 @@ from being told; `settled` makes an exception of the first of these. Its modules
     offsets     committed offsets, and offsets of the logs
     reset       what moving a group's offsets comes to
     lag         how far a group is behind, as far as offsets tell it
+    progress    how far groups have come in each partition
     metrics     how far it is behind, as a broker of Korvet has counted it
 """
 

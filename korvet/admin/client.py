@@ -5,8 +5,9 @@ of offsets stands in `groups` and `offsets`, which are reached through the clien
 
     >>> from korvet.admin import AdminClient
     >>> with AdminClient("127.0.0.1:9092") as admin:
-    ...     for group in admin.groups.list():
-    ...         print(group.group_id, group.state)
+    ...     groups = admin.groups.list()
+    >>> [group.state for group in groups if group.group_id == "billing"]
+    ['Empty']
 """
 
 from __future__ import annotations

@@ -116,3 +116,7 @@ class InvalidTopicError(BrokerError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
 
 class OffsetMetadataTooLargeError(BrokerError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
     """The note beside a committed offset is longer than the broker takes."""
+
+
+class GroupSubscribedToTopicError(BrokerError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
+    """Members of the group read the topic: what they have committed of it is not deleted."""

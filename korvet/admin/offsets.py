@@ -1,11 +1,12 @@
 """Questions about offsets: what a group has committed, and what the logs hold. Reached as `AdminClient.offsets`.
 
-Knows OffsetFetch, OffsetCommit and ListOffsets; not where groups and partitions are kept, which the client finds.
+Knows OffsetFetch, OffsetCommit, OffsetDelete and ListOffsets; not where groups and partitions are kept, which the
+client finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,12 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from korvet.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
     from korvet.admin.connection import Address
     from korvet.admin.deadline import Deadline
+
+    Route = Callable[[list[TopicPartition], Deadline], dict[TopicPartition, Address | AdminError]]
 
 EARLIEST = -2
 """In place of a timestamp: the first offset of a log."""
@@ -105,23 +114,37 @@ class Offsets:
         there is made.
 
             >>> admin.offsets.alter("billing", {TopicPartition("orders", 0): 42})
+            {TopicPartition(topic='orders', partition=0): None}
         """
         given = {
             place: CommittedOffset(offset) if isinstance(offset, int) else offset
             for place, offset in offsets.items()
         }
 
-        def route(
-            keys: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, Address | AdminError]:
-            return dict.fromkeys(keys, self._client.coordinators([group_id], deadline)[group_id])
-
         def ask(
             address: Address, keys: list[TopicPartition], deadline: Deadline
         ) -> dict[TopicPartition, AdminError | None]:
             return self._commit(address, group_id, {key: given[key] for key in keys}, deadline)
 
-        return self._client.settle(given, route, ask)
+        return self._client.settle(given, self._to_coordinator_of(group_id), ask)
+
+    def delete(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, AdminError | None]:
+        """Delete what a group has committed of partitions; returns for each what kept it from being deleted.
+
+        These are GroupIdNotFoundError, UnknownTopicOrPartitionError, and GroupSubscribedToTopicError where members
+        read the topic.
+
+            >>> deleted = admin.offsets.delete("billing", [TopicPartition("orders", 0)])
+        """
+
+        def ask(
+            address: Address, keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, AdminError | None]:
+            return self._delete(address, group_id, keys, deadline)
+
+        return self._client.settle(partitions, self._to_coordinator_of(group_id), ask)
 
     def at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogOffset | AdminError]:
         """Return for each partition the first offset at or behind a timestamp (ms), or EARLIEST or LATEST.
@@ -141,6 +164,14 @@ class Offsets:
             return self._at(address, {key: timestamps[key] for key in keys}, deadline)
 
         return self._client.settle(timestamps, route, ask)
+
+    def _to_coordinator_of(self, group_id: str) -> Route:
+        def route(
+            keys: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, Address | AdminError]:
+            return dict.fromkeys(keys, self._client.coordinators([group_id], deadline)[group_id])
+
+        return route
 
     def _committed(
         self, address: Address, group_id: str, wanted: list[TopicPartition] | None, deadline: Deadline
@@ -195,6 +226,27 @@ class Offsets:
             for each in topic.partitions:
                 outcomes[TopicPartition(topic.name, each.partition_index)] = BrokerError.of(each.error_code)
         return {place: outcomes[place] for place in offsets}
+
+    def _delete(
+        self, address: Address, group_id: str, partitions: list[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, AdminError | None]:
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each.partition) for each in some],
+            )
+            for name, some in _by_topic(partitions)
+        ]
+        request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+        response = self._client.ask(address, request, OffsetDeleteResponse, deadline)
+        error = BrokerError.of(response.error_code)
+        if error is not None:
+            raise error
+        outcomes: dict[TopicPartition, AdminError | None] = dict.fromkeys(partitions, _unanswered(address))
+        for topic in response.topics:
+            for each in topic.partitions:
+                outcomes[TopicPartition(topic.name, each.partition_index)] = BrokerError.of(each.error_code)
+        return {place: outcomes[place] for place in partitions}
 
     def _at(
         self, address: Address, timestamps: dict[TopicPartition, int], deadline: Deadline

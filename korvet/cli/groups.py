@@ -6,7 +6,7 @@ Knows flags and tables; what is asked stands in `korvet.admin`, and `reset-offse
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +15,9 @@ from korvet.cli.bootstrap import broker_options, connected, failures_told, print
 from korvet.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
-    from korvet.admin import AdminClient, GroupDescription, TopicPartition
+    from korvet.admin import GroupDescription
     from korvet.admin.metrics import GroupPartition
+    from korvet.admin.progress import Progress
 
 _UNKNOWN = "-"
 _OPS_PORT = 9093
@@ -83,19 +84,21 @@ def describe(
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
     from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.progress import progress_of  # noqa: PLC0415 - the same
 
     with connected(bootstrap_server, timeout) as admin:
         asked = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
         outcomes = admin.groups.describe(asked)
         found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
-        lags = _counted(ops, timeout)
-        rows = {each.group_id: [] if members and not as_json else _rows(admin, each, lags) for each in found}
+        wanted = [] if members and not as_json else found
+        progress = progress_of(admin, wanted, _counted(ops, timeout))
+    rows = {name: [_row(each) for each in some] for name, some in progress.items()}
     if as_json:
         objects = [_as_object(each, rows[each.group_id]) for each in found]
         click.echo(json.dumps(objects, indent=2))
     else:
         for each in found:
-            _print_group(each, rows[each.group_id], members=members)
+            _print_group(each, rows.get(each.group_id, ()), members=members)
     failures_told("group", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
 
 
@@ -125,8 +128,9 @@ def delete(
         ]
         click.echo(json.dumps(rows, indent=2))
     else:
-        for name in outcomes.keys() - failed.keys():
-            click.echo(f"deleted {shown(name)}")
+        for name in outcomes:
+            if name not in failed:
+                click.echo(f"deleted {shown(name)}")
     failures_told("group", failed)
 
 
@@ -148,40 +152,18 @@ def _counted(ops: Sequence[str], timeout: float) -> dict[GroupPartition, int]:
     return lags
 
 
-def _rows(
-    admin: AdminClient, group: GroupDescription, lags: Mapping[GroupPartition, int]
-) -> list[dict[str, Any]]:
-    """Return one row for each partition that the group has committed or a member reads, values None where unknown."""
-    from korvet.admin import EARLIEST, LATEST, AdminError  # noqa: PLC0415 - other commands start without it
-    from korvet.admin.lag import lag_of  # noqa: PLC0415 - the same
-
-    readers = {place: member for member in group.members for place in member.partitions or ()}
-    # In this order none is overtaken: what is committed lies in the log as it is told afterwards.
-    committed = admin.offsets.committed(group.group_id)
-    places: list[TopicPartition] = sorted(committed.keys() | readers.keys())
-    starts = admin.offsets.at(dict.fromkeys(places, EARLIEST))
-    ends = admin.offsets.at(dict.fromkeys(places, LATEST))
-    rows = []
-    for place in places:
-        offset, start, end, reader = committed.get(place), starts[place], ends[place], readers.get(place)
-        lag = None
-        if offset and not isinstance(start, AdminError) and not isinstance(end, AdminError):
-            lag = lag_of(offset.offset, start.offset, end.offset)
-            # At the end of the log nothing is left, however old the count is.
-            if lag != 0:
-                lag = lags.get((group.group_id, place), lag)
-        rows.append(
-            {
-                "topic": place.topic,
-                "partition": place.partition,
-                "committed": offset.offset if offset else None,
-                "metadata": offset.metadata if offset else None,
-                "end": None if isinstance(end, AdminError) else end.offset,
-                "lag": lag,
-                "member": reader.member_id if reader else None,
-            }
-        )
-    return rows
+def _row(progress: Progress) -> dict[str, Any]:
+    """Return the values of a partition by name, None where there is none."""
+    committed, member = progress.committed, progress.member
+    return {
+        "topic": progress.partition.topic,
+        "partition": progress.partition.partition,
+        "committed": committed.offset if committed else None,
+        "metadata": committed.metadata if committed else None,
+        "end": progress.end,
+        "lag": progress.lag,
+        "member": member.member_id if member else None,
+    }
 
 
 def _as_object(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -7,10 +7,14 @@ import pytest
 from korvet.admin import EARLIEST, LATEST, AdminClient, CommittedOffset, TopicPartition, settled
 from korvet.admin.errors import (
     BrokerError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
 from tests.support.batches import Record
+from tests.support.broker import Broker
+from tests.support.group_consumer import joined
 from tests.support.topic_client import Client
 
 
@@ -96,3 +100,17 @@ def test_settled_raises_the_first_error(admin: AdminClient, client: Client, name
     outcomes = admin.offsets.alter(name, {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1})
     with pytest.raises(UnknownTopicOrPartitionError):
         settled(outcomes)
+
+
+def test_what_was_committed_can_be_deleted_by_partition(
+    broker: Broker, admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    zero, one = (TopicPartition(name, index) for index in range(2))
+    settled(admin.offsets.alter(name, {zero: 1, one: 2}))
+    assert admin.offsets.delete(name, [zero]) == {zero: None}
+    assert admin.offsets.committed(name) == {one: CommittedOffset(2)}
+    with joined(broker.bootstrap, name, name):
+        assert isinstance(admin.offsets.delete(name, [one])[one], GroupSubscribedToTopicError)
+    assert isinstance(admin.offsets.delete(f"{name} not", [one])[one], GroupIdNotFoundError)
+    assert admin.offsets.committed(name) == {one: CommittedOffset(2)}

@@ -1,0 +1,93 @@
+"""Which answers the admin client asks again after, and where: by a broker that changes its mind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from korvet.admin import LATEST, AdminClient, AdminError, BrokerError, LogOffset, TopicPartition
+from korvet.errors import ErrorCode
+from korvet.protocol.compile import encode
+from korvet.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from korvet.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from korvet.protocol.schema import Message
+from tests.admin import hostile
+
+PLACE = TopicPartition("orders", 0)
+SERVED = {MetadataRequest.api.key: (4, 4), ListOffsetsRequest.api.key: (1, 1)}
+
+
+class Broker:
+    """Leads the one partition there is; answers for its end with one error after the other, then with an offset."""
+
+    def __init__(self, errors: Iterable[ErrorCode]) -> None:
+        self.errors = list(errors)
+        self.asked: list[int] = []
+        self.port = 0
+
+    def answer(self, key: int, version: int, correlation_id: int) -> bytes:
+        """Return what goes over the wire."""
+        self.asked.append(key)
+        if hostile.is_versions(key):
+            return hostile.frame(correlation_id, hostile.versions(SERVED, version))
+        response: Message = self._metadata() if key == MetadataRequest.api.key else self._offset()
+        return hostile.frame(correlation_id, b"".join(encode(response, version)))
+
+    def _metadata(self) -> MetadataResponse:
+        partition = MetadataResponsePartition(
+            partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+        )
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)],
+            topics=[MetadataResponseTopic(name=PLACE.topic, partitions=[partition])],
+        )
+
+    def _offset(self) -> ListOffsetsResponse:
+        code = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        partition = ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=-1 if code else 7)
+        return ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(name=PLACE.topic, partitions=[partition])]
+        )
+
+
+def end_told_by(broker: Broker, timeout: float = 30) -> LogOffset | AdminError:
+    """Ask the broker for the end of its partition."""
+    with hostile.peer(broker.answer) as address:
+        broker.port = int(address.rpartition(":")[2])
+        with AdminClient(address, timeout=timeout) as admin:
+            return admin.offsets.at({PLACE: LATEST})[PLACE]
+
+
+def test_a_leader_that_is_none_any_more_is_looked_for_again() -> None:
+    broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+    found = end_told_by(broker)
+    assert isinstance(found, LogOffset)
+    assert found.offset == 7
+    assert broker.asked.count(MetadataRequest.api.key) == 3
+
+
+def test_what_another_try_does_not_change_is_not_tried_again() -> None:
+    broker = Broker([ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+    found = end_told_by(broker)
+    assert isinstance(found, BrokerError)
+    assert found.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert broker.asked.count(ListOffsetsRequest.api.key) == 1
+
+
+@pytest.mark.parametrize("timeout", [0.01, 0.3])
+def test_when_the_time_is_over_the_last_reason_is_told(timeout: float) -> None:
+    found = end_told_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
+    assert isinstance(found, AdminError)
+    assert found.retriable
