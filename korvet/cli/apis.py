@@ -46,7 +46,8 @@ def _cells(handler: Handler) -> tuple[str, str, str, str]:
     versions = f"{first}-{last}"
     if api.advertised != api.versions:
         versions += f" (advertised from {api.advertised[0]})"
-    return str(api.key), _name(handler), versions, str(api.flexible)
+    flexible = "none" if api.flexible is None else str(api.flexible)
+    return str(api.key), _name(handler), versions, flexible
 
 
 def _as_object(handler: Handler) -> dict[str, int | list[int] | None]:

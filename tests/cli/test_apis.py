@@ -23,6 +23,12 @@ def test_json_tells_served_and_advertised_versions() -> None:
     assert len(listed) == len(HANDLERS)
 
 
+def test_an_api_without_a_flexible_version_says_so() -> None:
+    [line] = [line.split() for line in korvet("apis").stdout.splitlines() if "OffsetDelete" in line]
+    assert line == ["47", "OffsetDelete", "0-0", "none"]
+    assert json.loads(korvet("apis", "--json").stdout)["OffsetDelete"]["flexible"] is None
+
+
 def test_markdown_is_the_table_of_the_readme() -> None:
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     assert korvet("apis", "--markdown").stdout == markdown_table(handlers)
