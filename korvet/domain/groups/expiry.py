@@ -2,7 +2,8 @@
 
 Knows how long offsets are kept (Kafka's rules, offsets.retention.minutes); nothing of when anybody looks. Offsets of a
 group that had members go when it has had none for so long, those of consumers without membership when they were
-committed so long ago, and those of a topic that is gone at once. Offsets of a group that has members stay.
+committed so long ago, and so do those of topics that no member of a stable group of consumers is subscribed to. Those
+of a topic that is gone go at once.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from korvet.domain.groups.subscription import CONSUMER, subscribed_topics
 from korvet.errors import KafkaError
 from korvet.storage.group_removal import Forgotten, GroupRemoval, Held, Seen
+from korvet.storage.group_store import GroupStore
+
+STABLE = b"Stable"
 
 
 class Expired(NamedTuple):
@@ -24,8 +29,9 @@ class Expired(NamedTuple):
 class OffsetExpiry:
     """Every method raises StorageUnavailableError where Redis is away."""
 
-    def __init__(self, removal: GroupRemoval, retention_ms: int) -> None:
+    def __init__(self, removal: GroupRemoval, groups: GroupStore, retention_ms: int) -> None:
         self._removal = removal
+        self._groups = groups
         self._retention_ms = retention_ms
 
     def expire(self, groups: Sequence[str]) -> tuple[Expired, list[KafkaError]]:
@@ -50,16 +56,26 @@ class OffsetExpiry:
         if isinstance(seen, KafkaError):
             raise seen
         held = self._removal.held(group)
-        going = {each.place: each.row for each in held if self._is_over(each, seen, now_ms)}
+        if seen.is_empty:
+            # Who had members may come back: the time counts from when the last one went, or committed.
+            kept_since_ms = int(seen.since) if seen.protocol_type and seen.since.isdigit() else 0
+            old = [each for each in held if self._is_old(each, kept_since_ms, now_ms)]
+        else:
+            old = self._not_subscribed(group, seen, [each for each in held if self._is_old(each, 0, now_ms)])
+        going = {each.place: each.row for each in [*old, *(each for each in held if not each.counts)]}
         if not going and (held or not seen.is_empty):
             return Forgotten(done=True, offsets=0, dropped=False)
         return self._removal.forget(group, seen, going, drop=True)
 
-    def _is_over(self, held: Held, seen: Seen, now_ms: int) -> bool:
-        if not held.counts:
-            return True
-        if not seen.is_empty or held.ms is None:
-            return False
-        # Who had members may come back: the time counts from when the last one went, or committed.
-        since_ms = int(seen.since or b"0") if seen.protocol_type and seen.since.isdigit() else 0
-        return now_ms - max(held.ms, since_ms) >= self._retention_ms
+    def _is_old(self, held: Held, kept_since_ms: int, now_ms: int) -> bool:
+        return held.ms is not None and now_ms - max(held.ms, kept_since_ms) >= self._retention_ms
+
+    def _not_subscribed(self, group: str, seen: Seen, held: list[Held]) -> list[Held]:
+        """Return those that no member is subscribed to; none where that is not known, or about to change."""
+        if not held or (seen.state, seen.protocol_type) != (STABLE, CONSUMER.encode()):
+            return []
+        [described] = self._groups.describe([group])
+        if isinstance(described, KafkaError):
+            raise described
+        topics = subscribed_topics(described)
+        return [] if topics is None else [each for each in held if each.place.topic not in topics]

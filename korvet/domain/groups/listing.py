@@ -1,16 +1,14 @@
 """Groups as administrators see them: described, listed, deleted, and made to forget offsets.
 
-Knows what Kafka tells of a group in which state, and which topics the members of one are subscribed to; nothing of
-messages. Subscriptions are those of Kafka's consumer protocol (ConsumerProtocolSubscription): a version (int16), and an
-array of topics.
+Knows what Kafka tells of a group in which state, and what may be done with it; nothing of messages.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from korvet.domain.groups.subscription import CONSUMER, subscribed_topics
 from korvet.domain.topics import Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.group_list import GroupList, Listed
@@ -22,9 +20,7 @@ from korvet.storage.offset_store import Place
 CLASSIC = "classic"
 """The type of every group: that of the classic protocol."""
 
-STABLE, DEAD, EMPTY = "Stable", "Dead", "Empty"
-CONSUMER = "consumer"
-"""The protocol type of consumers; others say nothing of topics."""
+STABLE, DEAD = "Stable", "Dead"
 
 _FORGET_ROUNDS_MAX = 5
 """Tries to forget offsets while the group changes under it."""
@@ -88,13 +84,7 @@ class GroupListing:
             return set()
         if described.protocol_type != CONSUMER:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group} is {described.state}")
-        subscribed: set[str] = set()
-        for member in described.members:
-            topics = subscription(member.metadata)
-            if topics is None:
-                return None
-            subscribed |= topics
-        return subscribed
+        return subscribed_topics(described)
 
     def _refusal(self, group: str, place: Place, subscribed: set[str] | None) -> KafkaError | None:
         try:
@@ -105,22 +95,3 @@ class GroupListing:
             message = f"group {group} is subscribed to {place.topic}"
             return KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, message)
         return None
-
-
-def subscription(metadata: bytes) -> set[str] | None:
-    """Return the topics that a consumer's metadata names; None where it is none of the consumer protocol's."""
-    try:
-        version, count = struct.unpack_from(">hi", metadata)
-        at = struct.calcsize(">hi")
-        topics = set()
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", metadata, at)
-            at += struct.calcsize(">h")
-            name = metadata[at : at + size]
-            if size < 0 or len(name) != size:
-                return None
-            topics.add(name.decode())
-            at += size
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return topics if version >= 0 <= count else None

@@ -8,6 +8,7 @@ from korvet.server import metrics
 from korvet.server.keeper_tasks.context import CheckLease, Context
 from korvet.storage.group_list import GroupList
 from korvet.storage.group_removal import GroupRemoval
+from korvet.storage.group_store import GroupStore
 
 _log = logs.Log(__name__)
 
@@ -19,7 +20,13 @@ def expire_offsets(context: Context, check_lease: CheckLease) -> None:
     """Forget what is due of every group, and groups that have neither members nor offsets left."""
     settings = context.settings
     removal = GroupRemoval(context.redis, context.keys, mirror=settings.group_mirror)
-    expiry = OffsetExpiry(removal, settings.offsets_retention_minutes * _MS_PER_MINUTE)
+    store = GroupStore(
+        context.redis,
+        context.keys,
+        size_max=settings.group_max_size,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
+    )
+    expiry = OffsetExpiry(removal, store, settings.offsets_retention_minutes * _MS_PER_MINUTE)
     offsets = groups = 0
     for names in GroupList(context.redis, context.keys).names():
         for at in range(0, len(names), _GROUPS_PER_STEP):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,7 +53,7 @@ class Offsets:
         self.raw.hincrby(self.group.state, "since", -ms)
 
     def expire(self) -> Expired:
-        expired, errors = OffsetExpiry(self.removal, DAY_MS).expire([self.name])
+        expired, errors = OffsetExpiry(self.removal, self.group.store, DAY_MS).expire([self.name])
         assert errors == []
         return expired
 
@@ -110,6 +111,34 @@ def test_a_group_that_had_members_keeps_all_until_these_are_gone_for_so_long(off
     offsets.empty_for(60_000)
     assert offsets.expire() == Expired(2, 1)
     assert not offsets.is_listed()
+
+
+def subscribed(*topics: bytes) -> tuple[tuple[str, bytes], ...]:
+    names = b"".join(struct.pack(">h", len(name)) + name for name in topics)
+    return (("range", struct.pack(">hi", 0, len(topics)) + names),)
+
+
+@pytest.mark.parametrize(
+    ("protocols", "kind", "left"),
+    [
+        (subscribed(b"others"), "consumer", {1}),
+        (subscribed(b"others", b"orders"), "consumer", {0, 1}),
+        ((("range", b"\0\0\0\0\0\1\0\6other"),), "consumer", {0, 1}),
+        (subscribed(b"others"), "connect", {0, 1}),
+    ],
+)
+def test_a_stable_group_loses_what_no_member_is_subscribed_to(
+    offsets: Offsets, protocols: Any, kind: str, left: set[int]
+) -> None:
+    generation = offsets.group.stable("m1", protocols=protocols, protocol_type=kind)
+    offsets.commit(1, 0, generation=generation, member="m1")
+    offsets.grow_older(0, DAY_MS)
+    offsets.expire()
+    assert offsets.left() == left
+    # In a rebalance nobody knows what members will be subscribed to.
+    offsets.grow_older(1, DAY_MS)
+    offsets.group.waits(new="m2", protocols=protocols, protocol_type=kind)
+    assert offsets.expire() == NOTHING
 
 
 def test_what_was_committed_after_the_last_member_left_has_its_time(offsets: Offsets) -> None:
@@ -170,7 +199,9 @@ def test_a_group_that_cannot_be_read_keeps_the_others_from_nothing(offsets: Offs
     offsets.commit(1)
     offsets.grow_older(0, DAY_MS)
     offsets.raw.set(KEYS.group_offsets("damaged"), "x")
-    expired, errors = OffsetExpiry(offsets.removal, DAY_MS).expire(["damaged", offsets.name])
+    expired, errors = OffsetExpiry(offsets.removal, offsets.group.store, DAY_MS).expire(
+        ["damaged", offsets.name]
+    )
     assert expired == Expired(1, 1)
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
