@@ -77,7 +77,7 @@ def test_only_the_leader_is_told_of_the_members(group: Group) -> None:
     waiting = group.waits(new="b", protocols=(("roundrobin", b"b"), ("range", b"x")))
     joined = group.joined("a", protocols=BOTH)
     assert (joined.leader, joined.protocol_type, joined.protocol) == ("a", "consumer", "range")
-    assert joined.members == (("a", "", b"r"), ("b", "", b"x"))
+    assert sorted(joined.members) == [("a", "", b"r"), ("b", "", b"x")]
     follower = group.store.look_at_join(group.name, "", waiting)
     assert isinstance(follower, Joined)
     assert (follower.member_id, follower.leader, follower.generation, follower.members) == ("b", "a", 2, ())
