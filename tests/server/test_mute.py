@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket as plain_socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,7 @@ class Peer:
             return Served(caller, mute_ms, self.meanwhile)
 
         def handle(_request: Message, _caller: Caller, _broker: object) -> Message | None:
-            raise NotImplementedError
+            raise AssertionError("what has a `begin` is not handled otherwise")
 
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
             return describe_cluster.refuse(request, caller, error)
@@ -65,7 +66,7 @@ class Peer:
         dispatcher = Dispatcher({KEY: Handler(DescribeClusterRequest, handle, refuse, begin)}, nothing)
         budgets = Budgets.of(settings.queued_max_request_bytes)
         # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
-        plain = socket._realsocket(fileno=ours.detach())  # type: ignore[attr-defined]
+        plain = plain_socket.socket(fileno=ours.detach())
         self.connection = Connection(Channel(plain), "peer", dispatcher, Limits.of(settings), budgets)
         self._greenlet = gevent.spawn(self.connection.serve)
 

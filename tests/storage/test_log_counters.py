@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from korvet.storage.entry import AtRest
@@ -35,9 +37,11 @@ def counted_bytes(bench: Bench) -> int:
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 @pytest.mark.parametrize("name", BATCHES)
-def test_bytes_are_counted_as_they_are_stored(bench: Bench, name: str, codec: str) -> None:
+def test_bytes_are_counted_as_they_are_stored(
+    bench: Bench, name: str, codec: Literal["none", "lz4", "zstd"]
+) -> None:
     for _ in range(2):
-        bench.append(*BATCHES[name], at_rest=AtRest(codec, 1024))  # type: ignore[arg-type]
+        bench.append(*BATCHES[name], at_rest=AtRest(codec, 1024))
     assert counted_bytes(bench) == stored_bytes(bench) > 0
 
 
