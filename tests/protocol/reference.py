@@ -33,7 +33,10 @@ class _Plain:
         for row in present:
             value = getattr(part, row.name)
             if row.validity.tag is None:
-                out += self.value(row.kind, value)
+                if isinstance(row.kind, PartOf) and row.nullable(self.version):
+                    out += b"\xff" if value is None else b"\x01"
+                if not (isinstance(row.kind, PartOf) and value is None):
+                    out += self.value(row.kind, value)
             elif value != row.default:
                 tagged[row.validity.tag] = self.value(row.kind, value)
         if not self.flexible:
