@@ -1,0 +1,52 @@
+"""AlterConfigs (key 33), versions 0-2, flexible from 2. An administrator sets topics and brokers anew (KIP-133).
+
+What the request does not name goes back to its default; IncrementalAlterConfigs changes only what it names (KIP-339).
+Version 1 is the same as version 0.
+"""
+
+from __future__ import annotations
+
+from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.wire import boolean, int8, int16, int32, string
+
+
+class AlterableConfig(Part, kw_only=True):
+    """A setting and its new value."""
+
+    name: string
+    value: string | None
+
+
+class AlterConfigsResource(Part, kw_only=True):
+    """A topic or a broker, and all that is to be set of it."""
+
+    resource_type: int8
+    resource_name: string
+    configs: list[AlterableConfig]
+
+
+class AlterConfigsRequest(Message, kw_only=True):
+    """Replaces settings, or (validate_only) only says whether they could be."""
+
+    api = Api(key=33, versions=(0, 2), flexible=2)
+
+    resources: list[AlterConfigsResource]
+    validate_only: boolean
+
+
+class AlterConfigsResourceResponse(Part, kw_only=True):
+    """What became of one resource."""
+
+    error_code: int16 = 0
+    error_message: string | None
+    resource_type: int8
+    resource_name: string
+
+
+class AlterConfigsResponse(Message, kw_only=True):
+    """The result for every resource of the request."""
+
+    api = AlterConfigsRequest.api
+
+    throttle_time_ms: int32 = 0
+    responses: list[AlterConfigsResourceResponse] = []

@@ -1,0 +1,73 @@
+"""DescribeConfigs (key 32), versions 1-4, flexible from 4. An administrator asks how topics and brokers are set.
+
+Version 0 is gone since Kafka 4.0. Version 1 tells where a value comes from, and what would count without it (KIP-226).
+3 tells the type and the documentation (KIP-569).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import boolean, int8, int16, int32, string
+
+
+class DescribeConfigsResource(Part, kw_only=True):
+    """A topic or a broker, and which of its settings; null is all of them."""
+
+    resource_type: int8
+    resource_name: string
+    configuration_keys: list[string] | None
+
+
+class DescribeConfigsRequest(Message, kw_only=True):
+    """Asks for settings."""
+
+    api = Api(key=32, versions=(1, 4), flexible=4)
+
+    resources: list[DescribeConfigsResource]
+    include_synonyms: Annotated[boolean, since(1)] = False
+    include_documentation: Annotated[boolean, since(3)] = False
+
+
+class DescribeConfigsSynonym(Part, kw_only=True):
+    """A place where the value of a setting may come from, by the name that it has there."""
+
+    name: Annotated[string, since(1)]
+    value: Annotated[string | None, since(1)]
+    source: Annotated[int8, since(1)]
+
+
+class DescribeConfigsResourceResult(Part, kw_only=True):
+    """A setting. Its value is null where it is sensitive; its synonyms begin with the one that counts.
+
+    The documentation is null where it was not asked for.
+    """
+
+    name: string
+    value: string | None
+    read_only: boolean
+    config_source: Annotated[int8, since(1, ignorable=True)] = -1
+    is_sensitive: boolean
+    synonyms: Annotated[list[DescribeConfigsSynonym], since(1, ignorable=True)] = []
+    config_type: Annotated[int8, since(3, ignorable=True)] = 0
+    documentation: Annotated[string | None, since(3, ignorable=True)] = ""
+
+
+class DescribeConfigsResult(Part, kw_only=True):
+    """The settings of one resource, or why they are not told."""
+
+    error_code: int16 = 0
+    error_message: string | None
+    resource_type: int8
+    resource_name: string
+    configs: list[DescribeConfigsResourceResult] = []
+
+
+class DescribeConfigsResponse(Message, kw_only=True):
+    """The result for every resource of the request."""
+
+    api = DescribeConfigsRequest.api
+
+    throttle_time_ms: int32 = 0
+    results: list[DescribeConfigsResult] = []

@@ -1,0 +1,72 @@
+"""DescribeTopicPartitions (key 75), versions 0-0, flexible from 0. An administrator reads topics in pieces.
+
+Since KIP-966.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import ZERO_UUID, boolean, int16, int32, string, uuid
+
+UNKNOWN_OPERATIONS = -(2**31)
+"""topic_authorized_operations where they are not told (KIP-430)."""
+
+
+class TopicRequest(Part, kw_only=True):
+    """A topic by name."""
+
+    name: string
+
+
+class Cursor(Part, kw_only=True):
+    """The first partition that an answer is to hold, or that it has not held any more."""
+
+    topic_name: string
+    partition_index: int32
+
+
+class DescribeTopicPartitionsRequest(Message, kw_only=True):
+    """Asks for topics, an empty list for all, and for no more partitions than the limit, from the cursor on."""
+
+    api = Api(key=75, versions=(0, 0), flexible=0)
+
+    topics: list[TopicRequest]
+    response_partition_limit: int32 = 2000
+    cursor: Cursor | None = None
+
+
+class DescribeTopicPartitionsResponsePartition(Part, kw_only=True):
+    """A partition, with the replicas that might lead it though they are not in sync."""
+
+    error_code: int16 = 0
+    partition_index: int32
+    leader_id: int32
+    leader_epoch: Annotated[int32, since(0, ignorable=True)] = -1
+    replica_nodes: list[int32]
+    isr_nodes: list[int32]
+    eligible_leader_replicas: list[int32] | None = None
+    last_known_elr: list[int32] | None = None
+    offline_replicas: Annotated[list[int32], since(0, ignorable=True)] = []
+
+
+class DescribeTopicPartitionsResponseTopic(Part, kw_only=True):
+    """A topic, or why it cannot be told."""
+
+    error_code: int16 = 0
+    name: string | None
+    topic_id: Annotated[uuid, since(0, ignorable=True)] = ZERO_UUID
+    is_internal: Annotated[boolean, since(0, ignorable=True)] = False
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
+    topic_authorized_operations: int32 = UNKNOWN_OPERATIONS
+
+
+class DescribeTopicPartitionsResponse(Message, kw_only=True):
+    """The topics by name; next_cursor is where to go on, null at the end."""
+
+    api = DescribeTopicPartitionsRequest.api
+
+    throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: Cursor | None = None

@@ -1,0 +1,55 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1, flexible from 1. An administrator changes settings (KIP-339)."""
+
+from __future__ import annotations
+
+from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.wire import boolean, int8, int16, int32, string
+
+SET = 0
+DELETE = 1
+APPEND = 2
+SUBTRACT = 3
+"""config_operation; the last two are for settings that are lists."""
+
+
+class AlterableConfig(Part, kw_only=True):
+    """A setting, and what is to be done to it; the value is null where it is deleted."""
+
+    name: string
+    config_operation: int8
+    value: string | None
+
+
+class AlterConfigsResource(Part, kw_only=True):
+    """A topic or a broker, and what is to be changed of it."""
+
+    resource_type: int8
+    resource_name: string
+    configs: list[AlterableConfig]
+
+
+class IncrementalAlterConfigsRequest(Message, kw_only=True):
+    """Changes settings, or (validate_only) only says whether they could be."""
+
+    api = Api(key=44, versions=(0, 1), flexible=1)
+
+    resources: list[AlterConfigsResource]
+    validate_only: boolean
+
+
+class AlterConfigsResourceResponse(Part, kw_only=True):
+    """What became of one resource."""
+
+    error_code: int16 = 0
+    error_message: string | None
+    resource_type: int8
+    resource_name: string
+
+
+class IncrementalAlterConfigsResponse(Message, kw_only=True):
+    """The result for every resource of the request."""
+
+    api = IncrementalAlterConfigsRequest.api
+
+    throttle_time_ms: int32 = 0
+    responses: list[AlterConfigsResourceResponse] = []

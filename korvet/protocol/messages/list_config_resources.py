@@ -1,0 +1,39 @@
+"""ListConfigResources (key 74), versions 0-1, flexible from 0. An administrator asks what has settings.
+
+Version 0 was ListClientMetricsResources (KIP-714), and lists those only. 1 lists what it is asked for (KIP-1142).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import int8, int16, int32, string
+
+CLIENT_METRICS = 16
+"""resource_type of what version 0 lists."""
+
+
+class ListConfigResourcesRequest(Message, kw_only=True):
+    """Asks for resources of these types, an empty list for all."""
+
+    api = Api(key=74, versions=(0, 1), flexible=0)
+
+    resource_types: Annotated[list[int8], since(1)] = []
+
+
+class ConfigResource(Part, kw_only=True):
+    """A resource by its name and type."""
+
+    resource_name: string
+    resource_type: Annotated[int8, since(1, ignorable=True)] = CLIENT_METRICS
+
+
+class ListConfigResourcesResponse(Message, kw_only=True):
+    """The resources there are."""
+
+    api = ListConfigResourcesRequest.api
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    config_resources: list[ConfigResource] = []

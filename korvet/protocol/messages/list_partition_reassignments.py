@@ -1,0 +1,52 @@
+"""ListPartitionReassignments (key 46), versions 0-0, flexible from 0. An administrator asks which partitions move.
+
+Since KIP-455.
+"""
+
+from __future__ import annotations
+
+from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.wire import int16, int32, string
+
+
+class ListPartitionReassignmentsTopics(Part, kw_only=True):
+    """Partitions of one topic."""
+
+    name: string
+    partition_indexes: list[int32]
+
+
+class ListPartitionReassignmentsRequest(Message, kw_only=True):
+    """Asks for moves under way: of these partitions, or (null) of all."""
+
+    api = Api(key=46, versions=(0, 0), flexible=0)
+
+    timeout_ms: int32 = 60_000
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+
+
+class OngoingPartitionReassignment(Part, kw_only=True):
+    """A partition that moves: the brokers it lies on now, those that come and those that go."""
+
+    partition_index: int32
+    replicas: list[int32]
+    adding_replicas: list[int32]
+    removing_replicas: list[int32]
+
+
+class OngoingTopicReassignment(Part, kw_only=True):
+    """The partitions of one topic."""
+
+    name: string
+    partitions: list[OngoingPartitionReassignment]
+
+
+class ListPartitionReassignmentsResponse(Message, kw_only=True):
+    """The partitions that move; those that do not are left out."""
+
+    api = ListPartitionReassignmentsRequest.api
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: string | None
+    topics: list[OngoingTopicReassignment] = []
