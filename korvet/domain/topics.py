@@ -208,6 +208,16 @@ class Topics:
                 return topic
         return self._topic(row)
 
+    def alter(self, topic: Topic, change: Callable[[TopicRow], TopicRow]) -> Topic:
+        """Change configs and assignment of `topic` as `change` does those of its row; returns the topic as it is then.
+
+        `change` may be called more than once. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
+        or made anew, and what `change` raises.
+        """
+        row = self._store.alter(topic.name, id_text(topic.id), change)
+        self.refresh()
+        return self._topic(row)
+
     def delete(self, topic: Topic) -> None:
         """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster."""
         self._store.delete(topic.name, id_text(topic.id), len(topic.partitions))

@@ -6,18 +6,21 @@ wire. A row that cannot be read is no topic: one log line, and the others are se
 
 from __future__ import annotations
 
-import logging
-from typing import Annotated, Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.storage import scripts
+from korvet.storage import scripts, topic_rows
 from korvet.storage.keys import Keys, group_decoded
 from korvet.storage.replies import Reply, RespError, value_of
 from korvet.storage.resp import Arg, Redis
+from korvet.storage.topic_rows import TopicRow
 
-_LOG = logging.getLogger(__name__)
+__all__ = ["CHANGES_MAX", "OFFSETS_MAX", "Changes", "Registry", "TopicRow", "TopicStore"]
+
+_ALTER = scripts.get("topic/alter")
 _CREATE = scripts.get("topic/create")
 _DELETE = scripts.get("topic/delete")
 
@@ -27,29 +30,11 @@ CHANGES_MAX = 10_000
 OFFSETS_MAX = 5_000
 """Groups times partitions whose committed offsets a deletion removes: a few ms of Redis. More are the keeper's work."""
 
+_ALTER_ROUNDS_MAX = 20
+"""Tries of a change while others change the same row: each but the last has met one of theirs that was done."""
+
 _DELETE_ROUNDS_MAX = 5
 """Tries of a deletion while the number of partitions changes under it."""
-
-
-class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any."""
-
-    name: str
-    id: str
-    partitions: Annotated[int, msgspec.Meta(ge=1)]
-    configs: dict[str, str] = {}
-    assignment: list[list[int]] | None = None
-    state: Literal["live", "deleting"] = "live"
-
-
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as JSON in the registry, where the name is the field's."""
-
-    id: Annotated[str, msgspec.Meta(min_length=1)]
-    partitions: Annotated[int, msgspec.Meta(ge=1)]
-    configs: dict[str, str] = {}
-    assignment: list[list[int]] | None = None
-    state: Literal["live", "deleting"] = "live"
 
 
 class Changes(NamedTuple):
@@ -92,18 +77,41 @@ class TopicStore:
                 self._keys.clean(*of, 1),
                 self._keys.stream(*of),
             )
-        stored = _Stored(
-            id=row.id,
-            partitions=row.partitions,
-            configs=row.configs,
-            assignment=row.assignment,
-            state=row.state,
-        )
-        text = msgspec.json.encode(stored)
         streams = "refuse" if row.configs.get("storage.format") == "batch" else "adopt"
-        args: list[Arg] = [row.name, row.id, text, self._keys.topics_channel, CHANGES_MAX, streams]
+        args: list[Arg] = [
+            row.name,
+            row.id,
+            topic_rows.encode(row),
+            self._keys.topics_channel,
+            CHANGES_MAX,
+            streams,
+        ]
         reply = self._run(_CREATE, keys, args)
         return self._int(reply)
+
+    def alter(self, name: str, topic_id: str, change: Callable[[TopicRow], TopicRow]) -> TopicRow:
+        """Change the row of a topic: `change` is given it, and gives what is to stand there; returns that.
+
+        `change` is called again where somebody else was faster, and may raise; a row that it leaves as it is is not
+        written. It has no say in name, id, state or the number of partitions, which scripts of their own change. Raises
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR;
+        StorageUnavailableError.
+        """
+        registry = self._keys.topics
+        for _ in range(_ALTER_ROUNDS_MAX):
+            text = self._call("HGET", registry, name)
+            row = self._row(name.encode(), text) if isinstance(text, bytes) else None
+            if not isinstance(text, bytes) or row is None or row.id != topic_id or row.state != "live":
+                message = f"there is no topic {name} of id {topic_id}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            changed = change(row)
+            changed = msgspec.structs.replace(row, configs=changed.configs, assignment=changed.assignment)
+            if changed == row:
+                return row
+            args: list[Arg] = [name, text, topic_rows.encode(changed), self._keys.topics_channel, CHANGES_MAX]
+            if self._int(self._run(_ALTER, [registry, self._keys.topic_changes], args)):
+                return changed
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{registry}: the row of {name} changes all the time")
 
     def delete(self, name: str, topic_id: str, partitions: int) -> int:
         """Remove the row, log, side keys and committed offsets of every partition at once; returns the change's epoch.
@@ -193,24 +201,7 @@ class TopicStore:
         return Changes(now, upserts, deletions)
 
     def _row(self, name: bytes, text: bytes) -> TopicRow | None:
-        try:
-            stored = msgspec.json.decode(text, type=_Stored)
-            return TopicRow(
-                name=name.decode(),
-                id=stored.id,
-                partitions=stored.partitions,
-                configs=stored.configs,
-                assignment=stored.assignment,
-                state=stored.state,
-            )
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _LOG.error(
-                "%s: the row of topic %r is malformed, the topic is unknown: %s",
-                self._keys.topics,
-                name,
-                error,
-            )
-            return None
+        return topic_rows.decode(self._keys.topics, name, text)
 
     def _run(self, script: scripts.Script, keys: list[str], args: list[Arg]) -> Reply:
         try:

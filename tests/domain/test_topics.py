@@ -9,11 +9,13 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from korvet.config import Settings
 from korvet.domain.append import Delivery
 from korvet.domain.topics import NewTopic, check_name, id_text, new_id
 from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.topic_store import TopicRow
 from tests.domain.support import Domain, domain
 from tests.support.batches import batch
 
@@ -100,6 +102,32 @@ def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     here.topics.refresh()
     assert here.topics.find("orders") == second
+
+
+def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Domain) -> None:
+    made = here.topics.create(NewTopic(name="orders", partitions=2))
+    assert there.topics.find("orders") == made
+
+    def shorter(row: TopicRow) -> TopicRow:
+        return replace(row, configs=row.configs | {"retention.ms": "5"}, assignment=[[1], [2]])
+
+    changed = here.topics.alter(made, shorter)
+    assert changed.overrides == {**made.overrides, "retention.ms": "5"}
+    assert (changed.config.retention_ms, changed.assignment) == (5, [[1], [2]])
+    assert here.topics.find("orders") == changed
+    there.topics.refresh()
+    assert there.topics.find("orders") == there.topics.find_by_id(made.id) == changed
+
+
+def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    made = there.topics.create(NewTopic(name="orders"))
+    with pytest.raises(KafkaError) as refused:
+        here.topics.alter(former, lambda row: replace(row, configs={}))
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    here.topics.refresh()
+    assert here.topics.find("orders") == made
 
 
 def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
+import gevent
 import pytest
+from msgspec.structs import replace
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import topic_store
@@ -83,6 +87,87 @@ def test_an_epoch_from_the_future_loads_again(store: TopicStore, raw_redis: Any)
     raw_redis.flushall()
     assert store.changes(2) is None
     assert store.load() == Registry(0, {})
+
+
+def with_retention(ms: str) -> Callable[[TopicRow], TopicRow]:
+    return lambda row: replace(row, configs=row.configs | {"retention.ms": ms})
+
+
+def test_a_changed_topic_is_told_as_it_is_now(store: TopicStore) -> None:
+    store.create(ORDERS)
+    moved = store.alter("orders", "id-1", lambda row: replace(row, assignment=[[1], [0]]))
+    assert moved == replace(ORDERS, assignment=[[1], [0]])
+    changed = store.alter("orders", "id-1", with_retention("5"))
+    assert changed == with_retention("5")(moved)
+    assert store.load() == Registry(3, {"orders": changed})
+    assert store.changes(2) == Changes(3, [changed], [])
+
+
+def test_a_change_that_changes_nothing_is_not_written(store: TopicStore) -> None:
+    store.create(ORDERS)
+    assert store.alter("orders", "id-1", lambda row: row) == ORDERS
+    assert store.load().epoch == 1
+
+
+def test_a_change_has_no_say_in_what_a_topic_is(store: TopicStore) -> None:
+    store.create(ORDERS)
+    other = TopicRow(name="other", id="id-2", partitions=7, configs={"a": "b"}, state="deleting")
+    assert store.alter("orders", "id-1", lambda _: other) == replace(
+        ORDERS, configs={"a": "b"}, assignment=None
+    )
+
+
+def test_changes_of_many_at_once_are_all_done(store: TopicStore) -> None:
+    store.create(ORDERS)
+    calls: list[int] = []
+
+    def add(row: TopicRow, number: int) -> TopicRow:
+        calls.append(number)
+        return replace(row, configs=row.configs | {f"c{number}": "x"})
+
+    greenlets = [gevent.spawn(store.alter, "orders", "id-1", partial(add, number=n)) for n in range(10)]
+    gevent.joinall(greenlets, timeout=30, raise_error=True)
+    assert store.load().rows["orders"].configs == ORDERS.configs | {f"c{n}": "x" for n in range(10)}
+    assert len(calls) > 10, "none of them has met another's change"
+
+
+def test_a_row_that_changes_all_the_time_is_an_error(store: TopicStore, raw_redis: Any) -> None:
+    store.create(ORDERS)
+    rounds = count()
+
+    def outrun(row: TopicRow) -> TopicRow:
+        raw_redis.hset(
+            KEYS.topics, "orders", f'{{"id":"id-1","partitions":2,"configs":{{"n":"{next(rounds)}"}}}}'
+        )
+        return replace(row, configs={"mine": "1"})
+
+    with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR .*changes all the time"):
+        store.alter("orders", "id-1", outrun)
+    assert "mine" not in store.load().rows["orders"].configs
+
+
+def test_another_incarnation_is_not_changed(store: TopicStore, raw_redis: Any) -> None:
+    store.create(ORDERS)
+    raw_redis.hset(KEYS.topics, "going", '{"id":"id-1","partitions":1,"state":"deleting"}')
+    raw_redis.hset(KEYS.topics, "bad", "{")
+    for name, topic_id in (("orders", "id-0"), ("unknown", "id-1"), ("going", "id-1"), ("bad", "id-1")):
+        with pytest.raises(KafkaError) as refused:
+            store.alter(name, topic_id, with_retention("5"))
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert store.load().rows["orders"] == ORDERS
+
+
+def test_a_topic_that_is_deleted_under_its_change_stays_deleted(store: TopicStore) -> None:
+    store.create(ORDERS)
+
+    def too_late(row: TopicRow) -> TopicRow:
+        store.delete("orders", "id-1", 2)
+        return replace(row, configs={})
+
+    with pytest.raises(KafkaError) as refused:
+        store.alter("orders", "id-1", too_late)
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert store.load().rows == {}
 
 
 def test_deletion_finds_all_partitions_whatever_the_caller_believes(
