@@ -31,6 +31,20 @@ class BrokerAddress(msgspec.Struct, frozen=True, order=True):
     port: int
 
 
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where clients are told that a partition is: broker ids, of which `leader` is one of `replicas` and of `live`.
+
+    `replicas` are those of its assignment, the preferred leader first, and behind them a leader that is none of
+    these, since an assigned broker that lives there is not; where any broker will do it is the leader alone. They are
+    not copies: each of them that lives (`live`) serves the partition as any other broker does. `offline` are the rest.
+    """
+
+    leader: int
+    replicas: list[int]
+    live: list[int]
+    offline: list[int]
+
+
 class LiveBrokers:
     """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
@@ -41,6 +55,10 @@ class LiveBrokers:
         self._ids = tuple(self._by_id)
         self.controller_id = keeper if keeper in self._by_id else self._ids[0]
         """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
+
+    def is_live(self, broker_id: int) -> bool:
+        """Return whether that broker is among them."""
+        return broker_id in self._by_id
 
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
@@ -55,6 +73,20 @@ class LiveBrokers:
         return [
             winner if chosen is None else chosen for chosen, winner in zip(assigned, winners, strict=False)
         ]
+
+    def placed(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[Placed]:
+        """Return where each partition is, and with whom it shall be."""
+        leaders = self.leaders(topic, partitions, assignment)
+        if not assignment:
+            return [Placed(leader, [leader], [leader], []) for leader in leaders]
+        placed = []
+        for index, leader in enumerate(leaders):
+            replicas = list(assignment[index]) if index < len(assignment) else []
+            if leader not in replicas:
+                replicas.append(leader)
+            live = [each for each in replicas if each in self._by_id]
+            placed.append(Placed(leader, replicas, live, [each for each in replicas if each not in live]))
+        return placed
 
     def coordinator(self, group: str) -> BrokerAddress:
         """Return the broker that the members of a group are to talk to."""

@@ -98,16 +98,17 @@ def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> T
 
 
 def _described(topic: Topic, live: LiveBrokers) -> MetadataResponseTopic:
-    leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
+    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     partitions = [
         MetadataResponsePartition(
             partition_index=index,
-            leader_id=leader,
+            leader_id=placed.leader,
             leader_epoch=LEADER_EPOCH,
-            replica_nodes=[leader],
-            isr_nodes=[leader],
+            replica_nodes=placed.replicas,
+            isr_nodes=placed.live,
+            offline_replicas=placed.offline,
         )
-        for index, leader in enumerate(leaders)
+        for index, placed in enumerate(places)
     ]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
 

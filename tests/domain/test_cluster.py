@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.domain.cluster import BrokerAddress, Cluster, LiveBrokers
+from korvet.domain.cluster import BrokerAddress, Cluster, LiveBrokers, Placed
 from korvet.storage.broker_store import BrokerStore, Registration
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
@@ -87,6 +87,27 @@ def test_the_first_live_broker_of_an_assignment_leads() -> None:
 
 def test_an_assignment_that_names_more_partitions_than_there_are_adds_none() -> None:
     assert brokers(0, 1).leaders("orders", 1, [[1], [0]]) == [1]
+
+
+def test_replicas_are_the_assigned_brokers_in_their_order_and_the_leader_is_one_of_them() -> None:
+    live = brokers(0, 1)
+    assert live.placed("orders", 3, [[1, 0], [9, 0], [8, 1, 9]]) == [
+        Placed(1, [1, 0], [1, 0], []),
+        Placed(0, [9, 0], [0], [9]),
+        Placed(1, [8, 1, 9], [1], [8, 9]),
+    ]
+
+
+def test_a_leader_that_no_assignment_names_is_a_replica_of_its_own() -> None:
+    live = brokers(0, 1)
+    spread = live.leaders("orders", 4, None)
+    nobody, any_broker, beyond, _ = spread
+    assert live.placed("orders", 4, [[9], []]) == [
+        Placed(nobody, [9, nobody], [nobody], [9]),
+        Placed(any_broker, [any_broker], [any_broker], []),
+        *(Placed(leader, [leader], [leader], []) for leader in spread[2:]),
+    ]
+    assert live.placed("orders", 3, None)[2] == Placed(beyond, [beyond], [beyond], [])
 
 
 def test_the_controller_is_the_broker_whose_keeper_acts_if_it_is_live() -> None:
