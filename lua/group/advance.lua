@@ -17,8 +17,11 @@ if state == 'Dead' then
 end
 
 local gone = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now_ms)
+if #gone > 0 or deadline > 0 and deadline <= now_ms then
+  each_row(redis.call('ZRANGE', deadlines, 0, -1))
+end
 for _, member in ipairs(gone) do
-  remove(member, decoded(member, redis.call('HGET', members, 'm:' .. member)))
+  remove(member)
 end
 if #gone > 0 then
   after_removal()
@@ -41,8 +44,8 @@ if deadline > 0 and deadline <= now_ms then
       end
     end
     local removed = false
-    each_row(silent, function(member, row)
-      remove(member, row)
+    each_row(silent, function(member)
+      remove(member)
       removed = true
     end)
     if removed then

@@ -21,6 +21,11 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local held = redis.call('HMGET', group, 'state', 'generation')
 local state = held[1]
+-- Keys of another type end the script here, before it has written anything.
+redis.call('HLEN', offsets)
+if not state then
+  redis.call('ZCARD', groups)
+end
 if not state and generation >= 0 then
   return redis.error_reply('GROUP_ID_NOT_FOUND there is no group ' .. group_id)
 end

@@ -27,6 +27,7 @@ for at = first_key, #KEYS do
     return 0
   end
 end
+redis.call('ZREM', groups, listed_as)
 if mirrors then
   for at = first_key, #KEYS do
     -- A stream that has no such group, or is none any more, has nothing to lose.
@@ -34,5 +35,4 @@ if mirrors then
   end
 end
 redis.call('UNLINK', group, members, deadlines, offsets)
-redis.call('ZREM', groups, listed_as)
 return 1

@@ -19,6 +19,7 @@ for at = 1, 3 do
     return {0, 0, 0}
   end
 end
+redis.call('ZCARD', groups) -- a key of another type ends the script here, before it has written anything
 local forgotten = 0
 for at = first_key, #KEYS do
   local seen = ARGV[first_row + at - first_key]

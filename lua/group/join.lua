@@ -31,7 +31,7 @@ if state == 'Dead' then
   state = 'Empty'
 end
 
-local before_text = asked ~= '' and redis.call('HGET', members, 'm:' .. asked)
+local before = asked ~= '' and row_of(asked)
 local pending = asked ~= '' and redis.call('HEXISTS', members, 'w:' .. asked) == 1
 local replaced = asked == '' and instance ~= '' and redis.call('HGET', members, 'i:' .. instance)
 
@@ -40,16 +40,16 @@ local function has_room()
   if replaced then
     return true
   elseif state == 'PreparingRebalance' then
-    if before_text and redis.call('ZSCORE', deadlines, asked) == waiting then
+    if before and redis.call('ZSCORE', deadlines, asked) == waiting then
       return true
     end
     local taken = redis.call('ZCOUNT', deadlines, '+inf', '+inf')
-    if not (before_text or pending) then
+    if not (before or pending) then
       taken = taken + redis.call('ZCARD', deadlines) - size
     end
     return taken < size_max
   end
-  return before_text or pending or redis.call('ZCARD', deadlines) < size_max
+  return before or pending or redis.call('ZCARD', deadlines) < size_max
 end
 
 local function supported()
@@ -69,8 +69,9 @@ local function supported()
 end
 
 if not has_room() then
-  if before_text then
-    remove(asked, decoded(asked, before_text))
+  if before then
+    read_ahead(1)
+    remove(asked)
     after_removal()
     finish()
   end
@@ -89,6 +90,7 @@ end
 
 local function write(known)
   redis.call('HSET', members, 'm:' .. member, row_text, 'p:' .. member, protocols)
+  rows[member] = row
   if known then
     count_protocols(known.protocols, -1)
   else
@@ -125,10 +127,11 @@ end
 if replaced then
   -- The instance has begun anew: it goes on as what it was, under a new id, and what still asks under the old one is
   -- fenced off.
-  local known = decoded(replaced, redis.call('HGET', members, 'm:' .. replaced))
+  row_of(replaced)
+  read_ahead(1)
   local assignment = redis.call('HGET', members, 'a:' .. replaced)
   local leader_before, chosen_before = leader, protocol
-  remove(replaced, known)
+  remove(replaced)
   if leader_before == replaced then
     leader = member
   end
@@ -145,6 +148,7 @@ if replaced then
 end
 
 if asked == '' or pending then
+  read_ahead(1)
   redis.call('HDEL', members, 'w:' .. member)
   if state == 'PreparingRebalance' and extend_until > 0 then
     added = true
@@ -163,8 +167,12 @@ if refused then
   return redis.error_reply(refused .. ' the group has no such member')
 end
 local same = redis.call('HGET', members, 'p:' .. member) == protocols
-write(decoded(asked, before_text))
-if same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member) then
+local told_again = same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member)
+if not told_again or leader == member then
+  read_ahead(1)
+end
+write(before)
+if told_again then
   return answer_now(false)
 end
 return join_again()

@@ -10,23 +10,34 @@ local channel, name = ARGV[1], ARGV[2]
 -- @include shared/group_state
 -- @include shared/group_steps
 
-local function leave(member, instance)
+local function named(member, instance)
   if instance ~= '' and member == '' then
-    member = redis.call('HGET', members, 'i:' .. instance) or ''
+    return redis.call('HGET', members, 'i:' .. instance) or ''
   end
+  return member
+end
+
+local first = 3
+read_ahead((#ARGV - first + 1) / 2)
+for at = first, #ARGV, 2 do
+  row_of(named(ARGV[at], ARGV[at + 1]))
+end
+
+local function leave(member, instance)
+  member = named(member, instance)
   if instance == '' and redis.call('HEXISTS', members, 'w:' .. member) == 1 then
     remove(member)
     return 'NONE'
   end
   local refused = refusal(member, instance)
   if not refused then
-    remove(member, decoded(member, redis.call('HGET', members, 'm:' .. member)))
+    remove(member)
   end
   return refused or 'NONE'
 end
 
 local outcomes, removed = {}, size
-for at = 3, #ARGV, 2 do
+for at = first, #ARGV, 2 do
   outcomes[#outcomes + 1] = leave(ARGV[at], ARGV[at + 1])
 end
 if announced then

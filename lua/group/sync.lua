@@ -25,6 +25,10 @@ elseif state == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
 end
 
+local row = row_of(member)
+if member == leader and state == 'CompletingRebalance' then
+  each_row(redis.call('ZRANGEBYSCORE', deadlines, '+inf', '+inf'))
+end
 redis.call('HSET', members, 's:' .. member, whole(generation))
 if state == 'CompletingRebalance' then
   redis.call('ZADD', deadlines, '+inf', member)
@@ -47,7 +51,6 @@ if state == 'CompletingRebalance' then
   unpark()
   finish()
 else
-  local row = decoded(member, redis.call('HGET', members, 'm:' .. member))
   redis.call('ZADD', deadlines, 'XX', 'GT', whole(now_ms + row.session_ms), member)
 end
 return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}

@@ -5,21 +5,18 @@ local function joined(member, skip, told_leader)
   if member ~= (told_leader or leader) then
     return reply
   end
-  local names = redis.call('ZRANGE', deadlines, 0, -1)
-  for start = 1, #names, 1000 do
-    local fields = {}
-    for at = start, math.min(start + 999, #names) do
-      fields[#fields + 1] = 'm:' .. names[at]
-      fields[#fields + 1] = 'p:' .. names[at]
-    end
-    local found = redis.call('HMGET', members, unpack(fields))
-    for at = 1, #found, 2 do
-      if found[at] then
-        local name = names[start + (at - 1) / 2]
-        reply[#reply + 1] = name
-        reply[#reply + 1] = decoded(name, found[at]).instance
-        reply[#reply + 1] = found[at + 1] or ''
-      end
+  local fields = {}
+  each_row(redis.call('ZRANGE', deadlines, 0, -1), function(name, row)
+    reply[#reply + 1] = name
+    reply[#reply + 1] = row.instance
+    reply[#reply + 1] = ''
+    fields[#fields + 1] = 'p:' .. name
+  end)
+  local first = 10 -- behind the head and the first member's id and instance id
+  for start = 1, #fields, 1000 do
+    local found = redis.call('HMGET', members, unpack(fields, start, math.min(start + 999, #fields)))
+    for at, protocols in ipairs(found) do
+      reply[first + 3 * (start + at - 2)] = protocols or ''
     end
   end
   return reply

@@ -4,31 +4,93 @@
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local stored = redis.call('HMGET', group, 'state', 'generation', 'protocol_type', 'protocol', 'leader', 'size',
-  'deadline', 'extend_until', 'delay', 'added')
-local state, protocol_type, protocol, leader = stored[1] or 'Dead', stored[3] or '', stored[4] or '', stored[5] or ''
-local generation, size = tonumber(stored[2] or '0'), tonumber(stored[6] or '0')
-local deadline, extend_until = tonumber(stored[7] or '0'), tonumber(stored[8] or '0')
-local delay, added = tonumber(stored[9] or '0'), stored[10] == '1'
-if not (generation and size and deadline and extend_until and delay) then
-  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': a field that should be a number is none')
+local stored, flat = {}, redis.call('HGETALL', group)
+for at = 1, #flat, 2 do
+  stored[flat[at]] = flat[at + 1]
+end
+
+local function malformed(key, what)
+  error({err = 'KAFKA_STORAGE_ERROR ' .. key .. ': ' .. what})
+end
+
+-- No member is counted, and no generation goes on, from what is no number.
+local function number_of(field)
+  local text = stored[field] or '0'
+  if not string.match(text, '^%d+$') or #text > 15 then
+    malformed(group, 'the field ' .. field .. ' is no number')
+  end
+  return tonumber(text)
+end
+
+local state, protocol_type = stored.state or 'Dead', stored.protocol_type or ''
+local protocol, leader = stored.protocol or '', stored.leader or ''
+local generation, size, deadline = number_of('generation'), number_of('size'), number_of('deadline')
+local extend_until, delay, added = number_of('extend_until'), number_of('delay'), stored.added == '1'
+local STATES = {Dead = true, Empty = true, PreparingRebalance = true, CompletingRebalance = true, Stable = true}
+if not STATES[state] or generation > 2147483647 then
+  malformed(group, 'there is no state ' .. state .. ', or no generation ' .. stored.generation)
 end
 
 local function whole(number)
   return string.format('%d', number)
 end
 
--- The member's row, nil where it is none; a row that cannot be read ends the script.
-local function decoded(member, text)
-  if not text then
-    return nil
-  end
-  local readable, row = pcall(cjson.decode, text)
-  if not readable or type(row) ~= 'table' or type(row.session_ms) ~= 'number' or type(row.rebalance_ms) ~= 'number'
+local function is_span(ms)
+  return type(ms) == 'number' and ms >= 0 and ms <= 2147483647
+end
+
+local function is_row(row)
+  if type(row) ~= 'table' or not is_span(row.session_ms) or not is_span(row.rebalance_ms)
       or type(row.protocols) ~= 'table' or type(row.instance) ~= 'string' then
-    error({err = 'KAFKA_STORAGE_ERROR ' .. members .. ': the row of member ' .. member .. ' is malformed'})
+    return false
+  end
+  for _, each in ipairs(row.protocols) do
+    if type(each) ~= 'string' then
+      return false
+    end
+  end
+  return true
+end
+
+-- A member's row from its text; one that cannot be read ends the script.
+local function decoded(member, text)
+  local readable, row = pcall(cjson.decode, text)
+  if not readable or not is_row(row) then
+    malformed(members, 'the row of member ' .. member .. ' is malformed')
   end
   return row
+end
+
+-- The rows of members as they were when they were first asked for: member -> row, false where it has none.
+local rows = {}
+
+-- Calls `act(member, row)` for all of a list of members that have joined; rows are read a thousand at a time.
+local function each_row(names, act)
+  for start = 1, #names, 1000 do
+    local unread, fields = {}, {}
+    for at = start, math.min(start + 999, #names) do
+      if rows[names[at]] == nil then
+        unread[#unread + 1] = names[at]
+        fields[#fields + 1] = 'm:' .. names[at]
+      end
+    end
+    if unread[1] then
+      for at, text in ipairs(redis.call('HMGET', members, unpack(fields))) do
+        rows[unread[at]] = text and decoded(unread[at], text)
+      end
+    end
+  end
+  for _, member in ipairs(act and names or {}) do
+    if rows[member] then
+      act(member, rows[member])
+    end
+  end
+end
+
+-- The member's row, false where it is none.
+local function row_of(member)
+  each_row({member})
+  return rows[member]
 end
 
 -- What is wrong with who asks: nil, or the name of the error. An instance is that of one member at a time.

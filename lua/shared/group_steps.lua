@@ -3,25 +3,36 @@
 --
 -- A member whose request is parked has the deadline +inf: it waits for others, and its session cannot end. So a
 -- rebalance is complete when every row of `deadlines`, pending members' too, is +inf.
+--
+-- What cannot be read ends a script before it has written anything: keys of another type and counts that are none at
+-- once, rows by `read_ahead` or `each_row`, to be called before the first write.
 
 local announced = false
 local state_before, generation_before = state, generation
 
--- Calls `act(member, row)` for all of a list of members that have joined; rows are read a thousand at a time.
-local function each_row(names, act)
-  for start = 1, #names, 1000 do
-    local fields = {}
-    for at = start, math.min(start + 999, #names) do
-      fields[#fields + 1] = 'm:' .. names[at]
-    end
-    for at, text in ipairs(redis.call('HMGET', members, unpack(fields))) do
-      local member = names[start + at - 1]
-      local row = decoded(member, text)
-      if row then
-        act(member, row)
-      end
+for key, kind in pairs({[members] = 'hash', [deadlines] = 'zset', [groups] = 'zset'}) do
+  local found = redis.call('TYPE', key).ok
+  if found ~= kind and found ~= 'none' then
+    malformed(key, 'it is a ' .. found .. ', and no ' .. kind)
+  end
+end
+for field in pairs(stored) do
+  if string.sub(field, 1, 2) == 's:' then
+    number_of(field)
+  end
+end
+
+-- Reads the rows that a transition needs, where one may follow once `leaving` members have joined again or left: while
+-- a rebalance waits for more of them, or for more time, none does.
+local function read_ahead(leaving)
+  if state == 'PreparingRebalance' then
+    local parked = redis.call('ZCOUNT', deadlines, '+inf', '+inf')
+    if extend_until > 0 and deadline > now_ms
+        or extend_until == 0 and redis.call('ZCARD', deadlines) - parked > leaving then
+      return
     end
   end
+  each_row(redis.call('ZRANGE', deadlines, 0, -1))
 end
 
 local function in_thousands(list, act)
@@ -59,9 +70,11 @@ local function count_protocols(names, by)
   end
 end
 
-local function remove(member, row)
+local function remove(member)
+  local row = row_of(member)
   redis.call('HDEL', members, 'm:' .. member, 'p:' .. member, 'a:' .. member, 's:' .. member, 'w:' .. member)
   redis.call('ZREM', deadlines, member)
+  rows[member] = false
   announced = true
   if row then
     count_protocols(row.protocols, -1)
@@ -86,9 +99,9 @@ end
 
 -- Every member votes for the first of its protocols that all support; the earliest one named wins where votes are even.
 local function chosen_protocol()
-  local supported, order, rows = {}, {}, {}
+  local supported, order, voters = {}, {}, {}
   each_row(redis.call('ZRANGE', deadlines, 0, -1), function(_, row)
-    rows[#rows + 1] = row
+    voters[#voters + 1] = row
     local seen = {}
     for _, each in ipairs(row.protocols) do
       if not seen[each] then
@@ -98,9 +111,9 @@ local function chosen_protocol()
     end
   end)
   local votes, best = {}, nil
-  for _, row in ipairs(rows) do
+  for _, row in ipairs(voters) do
     for _, each in ipairs(row.protocols) do
-      if supported[each] == #rows then
+      if supported[each] == #voters then
         if not votes[each] then
           order[#order + 1] = each
         end
@@ -143,7 +156,7 @@ local function complete()
   end
   each_row(absent, function(member, row)
     if row.instance == '' then
-      remove(member, row)
+      remove(member)
     end
   end)
   if size > 0 and #parked == 0 then
