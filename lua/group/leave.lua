@@ -36,16 +36,12 @@ local function leave(member, instance)
   return refused or 'NONE'
 end
 
-local outcomes, removed = {}, size
+local outcomes = {}
 for at = first, #ARGV, 2 do
   outcomes[#outcomes + 1] = leave(ARGV[at], ARGV[at + 1])
 end
 if announced then
-  if size < removed then
-    after_removal()
-  else
-    complete_if_all_joined()
-  end
+  after_removal()
   finish()
 end
 return outcomes

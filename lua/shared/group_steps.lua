@@ -8,7 +8,7 @@
 -- once, rows by `read_ahead` or `each_row`, to be called before the first write.
 
 local announced = false
-local state_before, generation_before = state, generation
+local state_before, generation_before, size_before = state, generation, size
 
 for key, kind in pairs({[members] = 'hash', [deadlines] = 'zset', [groups] = 'zset'}) do
   local found = redis.call('TYPE', key).ok
@@ -193,9 +193,9 @@ local function complete_if_all_joined()
   end
 end
 
--- To be called once some members have gone.
+-- To be called once some have gone. Who was told its id and had not joined had no part in the generation.
 local function after_removal()
-  if state == 'Stable' or state == 'CompletingRebalance' then
+  if size < size_before and (state == 'Stable' or state == 'CompletingRebalance') then
     prepare(0)
   end
   complete_if_all_joined()
