@@ -32,24 +32,19 @@ if state == 'Dead' then
 end
 
 local before = asked ~= '' and row_of(asked)
-local pending = asked ~= '' and redis.call('HEXISTS', members, 'w:' .. asked) == 1
+-- Who is told its id first is no static member.
+local pending = asked ~= '' and instance == '' and redis.call('HEXISTS', members, 'w:' .. asked) == 1
 local replaced = asked == '' and instance ~= '' and redis.call('HGET', members, 'i:' .. instance)
 
--- While members join, those that came first have the places; a member that is told its id has one.
+-- While members join, those that came first have the places. Who was told its id has none yet: it may never come.
 local function has_room()
   if replaced then
     return true
   elseif state == 'PreparingRebalance' then
-    if before and redis.call('ZSCORE', deadlines, asked) == waiting then
-      return true
-    end
-    local taken = redis.call('ZCOUNT', deadlines, '+inf', '+inf')
-    if not (before or pending) then
-      taken = taken + redis.call('ZCARD', deadlines) - size
-    end
-    return taken < size_max
+    return before and redis.call('ZSCORE', deadlines, asked) == waiting
+      or redis.call('ZCOUNT', deadlines, '+inf', '+inf') < size_max
   end
-  return before or pending or redis.call('ZCARD', deadlines) < size_max
+  return before or size < size_max
 end
 
 local function supported()
@@ -69,7 +64,7 @@ local function supported()
 end
 
 if not has_room() then
-  if before then
+  if before or pending then
     read_ahead(1)
     remove(asked)
     after_removal()
@@ -89,6 +84,11 @@ if asked == '' and instance == '' and told then
 end
 
 local function write(known)
+  if known and instance == '' and known.instance ~= '' then
+    -- A static member stays one where it does not say so again.
+    row.instance = known.instance
+    row_text = cjson.encode(row)
+  end
   redis.call('HSET', members, 'm:' .. member, row_text, 'p:' .. member, protocols)
   rows[member] = row
   if known then
