@@ -42,6 +42,7 @@ from korvet.logs import Log
 from korvet.server import metrics
 from korvet.server.acceptor import Acceptor, listen
 from korvet.server.dispatch import Dispatcher
+from korvet.server.follow import Follower
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage.broker_store import BrokerStore
@@ -125,6 +126,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker.topics.refresh()
     acceptor = Acceptor(listen(slot.listen), Dispatcher(HANDLERS, broker), settings)
     accepting = gevent.spawn(acceptor.run)
+    following = gevent.spawn(follower(settings, storage, broker).run)
     slot.ready()
     stopping.wait()
     slot.draining()
@@ -135,6 +137,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
+    following.kill()
     storage.close()
     TALLY.flush()
 
@@ -192,6 +195,11 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         ),
         failures=Failures(_count_failure),
     )
+
+
+def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
+    """Return what lets `broker` see at once what others change in the cluster; its greenlet is to be spawned."""
+    return Follower(storage.subscriptions, Keys(settings.namespace).topics_channel, [broker.topics.refresh])
 
 
 def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells

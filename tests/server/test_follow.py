@@ -1,0 +1,154 @@
+"""What others change is seen by whoever follows: told, told late, or not told at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import gevent
+import pytest
+import redis
+
+from korvet.domain.topics import NewTopic
+from korvet.errors import StorageUnavailableError
+from korvet.server.follow import Follower, Look
+from korvet.storage.keys import Keys
+from korvet.storage.subscriptions import Subscriptions
+from tests.domain.support import Domain, domain
+from tests.support.proxy import Proxy, proxy
+
+CHANNEL = Keys("korvet").topics_channel
+NEVER_MS = 3_600_000
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def here(redis_url: str) -> Iterator[Domain]:
+    with domain(redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def there(redis_url: str) -> Iterator[Domain]:
+    with domain(redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def network(redis_url: str) -> Iterator[Proxy]:
+    with proxy(redis_url) as running:
+        yield running
+
+
+@pytest.fixture
+def through_network(network: Proxy) -> Iterator[Subscriptions]:
+    made = Subscriptions(network.url, connect_timeout_ms=1000, linger_ms=100)
+    yield made
+    made.close()
+
+
+@contextmanager
+def following(subscriptions: Subscriptions, *looks: Look, interval_ms: int = NEVER_MS) -> Iterator[None]:
+    """Follow, with nothing but messages to tell of changes unless an interval is given."""
+    greenlet = gevent.spawn(Follower(subscriptions, CHANNEL, looks, interval_ms=interval_ms).run)
+    until(lambda: subscriptions.live(CHANNEL) or interval_ms != NEVER_MS)
+    yield
+    assert not greenlet.dead
+    greenlet.kill()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        gevent.sleep(0.001)
+
+
+def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:
+    with following(here.subscriptions, here.topics.refresh):
+        made = there.topics.create(NewTopic(name="orders"))
+        until(lambda: here.topics.known("orders") == made)
+        changed = there.topics.alter(made, lambda row: type(row)(name=row.name, id=row.id, partitions=1))
+        until(lambda: here.topics.known("orders") == changed != made)
+        there.topics.delete(changed)
+        until(lambda: here.topics.known("orders") is None)
+
+
+def test_every_look_is_called_for_one_message(here: Domain, raw_redis: redis.Redis) -> None:
+    looks: list[str] = []
+    with following(here.subscriptions, lambda: looks.append("a"), lambda: looks.append("b")):
+        until(lambda: looks == ["a", "b"])
+        raw_redis.publish(CHANNEL, "what is said does not matter")
+        until(lambda: looks == ["a", "b"] * 2)
+
+
+def test_a_change_during_a_look_is_looked_at_again(here: Domain, raw_redis: redis.Redis) -> None:
+    begun = 0
+    go_on = gevent.event.Event()
+
+    def slow() -> None:
+        nonlocal begun
+        begun += 1
+        go_on.wait()
+
+    heard: list[bytes | None] = []
+    with following(here.subscriptions, slow):
+        here.subscriptions.listen(CHANNEL, heard.append)
+        raw_redis.publish(CHANNEL, "1")
+        until(lambda: heard)
+        assert begun == 1
+        go_on.set()
+        until(lambda: begun == 2)
+
+
+def test_a_look_that_fails_keeps_no_other_from_being_called(
+    here: Domain, raw_redis: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[str] = []
+
+    def failing() -> None:
+        looks.append("failed")
+        raise StorageUnavailableError("Redis is away")
+
+    def called(times: int) -> bool:
+        return looks == ["failed", "b"] * times
+
+    with following(here.subscriptions, failing, lambda: looks.append("b")):
+        for n in range(1, 4):
+            until(partial(called, n))
+            raw_redis.publish(CHANNEL, "1")
+    assert [record.message for record in caplog.records] == ["cannot look at what others have changed"]
+
+
+def test_what_happened_while_the_connection_was_cut_is_seen_once_it_is_back(
+    here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
+) -> None:
+    with following(through_network, here.topics.refresh):
+        network.cut()
+        made = there.topics.create(NewTopic(name="orders"))
+        until(lambda: here.topics.known("orders") == made)
+        assert network.connections > 1
+
+
+def test_a_change_is_seen_though_its_message_is_lost(
+    here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
+) -> None:
+    with following(through_network, here.topics.refresh, interval_ms=20):
+        until(lambda: through_network.live(CHANNEL))
+        network.silence()
+        made = there.topics.create(NewTopic(name="orders"))
+        until(lambda: here.topics.known("orders") == made)
+        assert through_network.live(CHANNEL), "it was to be the interval, and not the end of the connection"
+
+
+def test_changes_are_seen_where_nobody_confirms_the_subscription(
+    here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
+) -> None:
+    network.silence()
+    with following(through_network, here.topics.refresh, interval_ms=20):
+        made = there.topics.create(NewTopic(name="orders"))
+        until(lambda: here.topics.known("orders") == made)
+        assert not through_network.live(CHANNEL)
+        network.cut()
