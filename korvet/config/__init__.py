@@ -1,12 +1,14 @@
 """The configuration: which settings there are, what they are worth, and where each value came from.
 
-`load` reads the sources once, at the top; what it returns is passed down. Nothing here is changed afterwards,
-and nothing below the command line reads the environment.
+`load` reads the sources once, at the top; what it returns is passed down, and nothing below the command line reads the
+environment. What clients alter while brokers run lies over it (layers.py).
 """
 
 from __future__ import annotations
 
-from korvet.config.settings import Row, Settings, Value, rows
+from korvet.config.layers import Layers
+from korvet.config.row import Row, Value
+from korvet.config.settings import Settings, rows
 from korvet.config.sources import COMMAND_LINE, DEFAULT, ENVIRONMENT, Configuration, load
 from korvet.config.values import Address, parse_address, without_secrets
 
@@ -16,6 +18,7 @@ __all__ = [
     "ENVIRONMENT",
     "Address",
     "Configuration",
+    "Layers",
     "Row",
     "Settings",
     "Value",

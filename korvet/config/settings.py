@@ -13,30 +13,20 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from korvet.config import values
+from korvet.config.row import INT32_MAX, About, Row, Value
 
-Value = str | int | float | bool
-
-VARIABLE_PREFIX = "KORVET_"
-INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _DAY_MS = 86_400_000
-
-
-class About(msgspec.Struct, frozen=True):
-    """What a row says besides type and default: `least` and `most` are for numbers, `form` for texts."""
-
-    doc: str
-    least: int = 0
-    most: int = INT32_MAX
-    form: values.Form | None = None
-    reload: bool = True
-    """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
-    secret: bool = False
 
 
 def _fixed(doc: str, form: values.Form | None = None, *, least: int = 0, most: int = INT32_MAX) -> About:
     """Describe a setting that is read once, when the supervisor starts."""
     return About(doc, least, most, form, reload=False)
+
+
+def _dynamic(doc: str, least: int = 0, most: int = INT32_MAX, form: values.Form | None = None) -> About:
+    """Describe a setting that clients may alter while brokers run."""
+    return About(doc, least, most, form, dynamic=True)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     memory_throttle_percent: Annotated[
         int,
-        About(
+        _dynamic(
             "From this share of Redis' maxmemory, or of embedded.disk.max.bytes, on producers are throttled.",
             1,
             100,
@@ -126,14 +116,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 85
     memory_refuse_percent: Annotated[
         int,
-        About(
+        _dynamic(
             "From this share of it on producers are refused, with an error that they retry.",
             1,
             100,
         ),
     ] = 95
     throttle_max_ms: Annotated[
-        int, About("Longest throttling of a producer's connection, just before refusal.", most=10_000)
+        int, _dynamic("Longest throttling of a producer's connection, just before refusal.", most=10_000)
     ] = 1_000
 
     auto_create_topics_enable: Annotated[
@@ -154,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About("Topics whose names begin so are not created; empty reserves none.", form=values.topic_prefix),
     ] = "__"
 
-    message_max_bytes: Annotated[int, About("Largest record batch, as the producer compressed it.")] = (
+    message_max_bytes: Annotated[int, _dynamic("Largest record batch, as the producer compressed it.")] = (
         1_048_588
     )
     socket_request_max_bytes: Annotated[int, About("Largest produce request.", least=1024)] = 104_857_600
@@ -183,29 +173,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connections_max_idle_ms: Annotated[
         int, About("Close a connection without a request for so long; -1 never does.", -1, INT64_MAX)
     ] = 600_000
-    max_connections: Annotated[int, About("Connections of one worker.", least=1)] = INT32_MAX
+    max_connections: Annotated[int, _dynamic("Connections of one worker.", least=1)] = INT32_MAX
     connection_receive_timeout_ms: Annotated[
         int, About("Close a connection on which a begun request does not go on for so long.", least=1)
     ] = 30_000
 
-    log_retention_ms: Annotated[int, About("How long records are kept; -1 is for ever.", -1, INT64_MAX)] = (
-        7 * _DAY_MS
-    )
+    log_retention_ms: Annotated[
+        int, _dynamic("How long records are kept; -1 is for ever.", -1, INT64_MAX)
+    ] = 7 * _DAY_MS
     log_retention_bytes: Annotated[
-        int, About("Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX)
+        int, _dynamic("Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX)
     ] = -1
     log_retention_check_interval_ms: Annotated[
         int, About("Pause between two rounds of the keeper.", 1, INT64_MAX)
     ] = 300_000
     log_local_retention_ms: Annotated[
         int,
-        About(
+        _dynamic(
             "How long a topic with a cold tier keeps records in Redis; -2 is log.retention.ms.", -2, INT64_MAX
         ),
     ] = -2
     log_local_retention_bytes: Annotated[
         int,
-        About(
+        _dynamic(
             "Bytes that a partition with a cold tier keeps in Redis; -2 is log.retention.bytes.",
             -2,
             INT64_MAX,
@@ -213,56 +203,56 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = -2
     log_cleanup_policy: Annotated[
         str,
-        About(
+        _dynamic(
             "What becomes of old records: delete, compact, or both with a comma; nothing keeps them all.",
             form=values.cleanup_policies,
         ),
     ] = "delete"
     log_roll_ms: Annotated[
         int,
-        About("Age at which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
+        _dynamic("Age at which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
     ] = 7 * _DAY_MS
     log_cleaner_enable: Annotated[bool, About("Compact the topics whose cleanup.policy says so.")] = True
     log_cleaner_backoff_ms: Annotated[
-        int, About("Pause between looks for logs that are to be compacted.", 1, INT64_MAX)
+        int, _dynamic("Pause between looks for logs that are to be compacted.", 1, INT64_MAX)
     ] = 15_000
     log_cleaner_dedupe_buffer_size: Annotated[
-        int, About("Bytes for the keys of one compaction; more keys take more passes.", 65_536, INT64_MAX)
+        int, _dynamic("Bytes for the keys of one compaction; more keys take more passes.", 65_536, INT64_MAX)
     ] = 134_217_728
     log_cleaner_delete_retention_ms: Annotated[
-        int, About("How long a compacted topic keeps the tombstones of deleted keys.", 0, INT64_MAX)
+        int, _dynamic("How long a compacted topic keeps the tombstones of deleted keys.", 0, INT64_MAX)
     ] = _DAY_MS
     log_cleaner_min_cleanable_ratio: Annotated[
-        float, About("Share of a log that is not compacted yet from which it is compacted again.", 0, 1)
+        float, _dynamic("Share of a log that is not compacted yet from which it is compacted again.", 0, 1)
     ] = 0.5
     log_cleaner_min_compaction_lag_ms: Annotated[
-        int, About("Age under which a record is not compacted.", 0, INT64_MAX)
+        int, _dynamic("Age under which a record is not compacted.", 0, INT64_MAX)
     ] = 0
     log_cleaner_max_compaction_lag_ms: Annotated[
-        int, About("Age at which a record is compacted whatever the ratio.", 1, INT64_MAX)
+        int, _dynamic("Age at which a record is compacted whatever the ratio.", 1, INT64_MAX)
     ] = INT64_MAX
     log_message_timestamp_type: Annotated[
         Literal["CreateTime", "LogAppendTime"],
-        About("Whose time a record carries: the producer's, or that of the worker that appends it."),
+        _dynamic("Whose time a record carries: the producer's, or that of the worker that appends it."),
     ] = "CreateTime"
     log_message_timestamp_before_max_ms: Annotated[
-        int, About("How far a producer's timestamp may lie in the past.", 0, INT64_MAX)
+        int, _dynamic("How far a producer's timestamp may lie in the past.", 0, INT64_MAX)
     ] = INT64_MAX
     log_message_timestamp_after_max_ms: Annotated[
-        int, About("How far a producer's timestamp may lie in the future.", 0, INT64_MAX)
+        int, _dynamic("How far a producer's timestamp may lie in the future.", 0, INT64_MAX)
     ] = 3_600_000
     compression_type: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], About("Codec of the batches that consumers get.")
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], _dynamic("Codec of the batches that consumers get.")
     ] = "none"
     storage_format: Annotated[
         Literal["record", "batch"],
-        About(
+        _dynamic(
             "How a new topic lies in Redis: one stream entry for each record, or for each producer's batch."
         ),
     ] = "record"
     storage_format_topics: Annotated[
         str,
-        About(
+        _dynamic(
             "Storage formats by topic name, `PATTERN=FORMAT` with shell wildcards, comma-separated; the first match"
             " counts, before storage.format.",
             form=values.format_patterns,
@@ -270,17 +260,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     storage_compression: Annotated[
         Literal["none", "lz4", "zstd"],
-        About("Codec of large record values, and of uncompressed batches, in Redis."),
+        _dynamic("Codec of large record values, and of uncompressed batches, in Redis."),
     ] = "lz4"
     storage_compression_min_bytes: Annotated[
-        int, About("Smallest record value, or batch, that is compressed in Redis.")
+        int, _dynamic("Smallest record value, or batch, that is compressed in Redis.")
     ] = 1024
     offset_sequence_bits: Annotated[
-        int, About("Low bits of an offset in a new topic; the rest of it are milliseconds.", least=8, most=12)
+        int,
+        _dynamic("Low bits of an offset in a new topic; the rest of it are milliseconds.", least=8, most=12),
     ] = 10
 
     producer_id_expiration_ms: Annotated[
-        int, About("Forget a producer that was silent for so long.", least=1)
+        int, _dynamic("Forget a producer that was silent for so long.", least=1)
     ] = _DAY_MS
     group_initial_rebalance_delay_ms: Annotated[
         int, About("How long the first rebalance of a group waits for more members.")
@@ -328,44 +319,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Name what differs from its default, without secrets: a settings object may end up in a log line."""
         changed = [row for row in rows() if row.of(self) != row.default]
         return f"Settings({', '.join(f'{row.attribute}={row.shown(row.of(self))!r}' for row in changed)})"
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One setting of the table, as those read it who load, print or document it."""
-
-    name: str
-    attribute: str
-    kind: type[str | int | float | bool]
-    default: Value
-    choices: tuple[str, ...]
-    about: About
-
-    @property
-    def environment(self) -> str:
-        """Name of its environment variable."""
-        return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
-
-    @property
-    def allowed(self) -> str:
-        """What values it may have, in words; forms of text tell it themselves."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}" if len(self.choices) > 1 else self.choices[0]
-        if self.kind is bool:
-            return "true or false"
-        if self.kind is float:
-            return f"a number from {self.about.least} to {self.about.most}"
-        return f"a whole number from {self.about.least} to {self.about.most}"
-
-    def of(self, settings: Settings) -> Value:
-        """Return its value in `settings`."""
-        value: Value = getattr(settings, self.attribute)
-        return value
-
-    def shown(self, value: Value) -> str:
-        """Write a value of it as text, as it would be given again, without its secret part."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return values.without_secrets(str(value)) if self.about.secret else str(value)
 
 
 def _row(attribute: str, hint: object, default: Value) -> Row:

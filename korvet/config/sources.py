@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from korvet.config.settings import VARIABLE_PREFIX, Row, Settings, Value, rows
+from korvet.config.row import VARIABLE_PREFIX, Row, Value
+from korvet.config.settings import Settings, rows
 from korvet.config.values import without_secrets
 from korvet.errors import ConfigError
 
@@ -51,9 +52,10 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     found |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides, by_name)}
     given = {by_name[name].attribute: value for name, (value, _) in found.items()}
     origins = {name: found[name][1] if name in found else DEFAULT for name in by_name}
-    configuration = Configuration(msgspec.convert(given, Settings), origins)
-    _check_together(configuration)
-    return configuration
+    settings = msgspec.convert(given, Settings)
+    if contradiction := contradiction_in(settings):
+        raise ConfigError(contradiction.told(origins))
+    return Configuration(settings, origins)
 
 
 def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[str, Value]]:
@@ -100,7 +102,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]
         if variable not in by_variable:
             raise ConfigError(f"unknown setting {variable} ({ENVIRONMENT}){_nearest(variable, by_variable)}")
         row = by_variable[variable]
-        yield row.name, _parsed(row, text, ENVIRONMENT)
+        yield row.name, parsed(row, text, ENVIRONMENT)
 
 
 def _from_command_line(
@@ -109,7 +111,7 @@ def _from_command_line(
     for name, text in overrides.items():
         if name not in by_name:
             raise ConfigError(f"unknown setting {_quoted(name)} ({COMMAND_LINE}){_nearest(name, by_name)}")
-        yield name, _parsed(by_name[name], text, COMMAND_LINE)
+        yield name, parsed(by_name[name], text, COMMAND_LINE)
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
@@ -127,8 +129,8 @@ def _near(name: str, known: Collection[str]) -> list[str]:
     return [bare[other] for other in near]
 
 
-def _parsed(row: Row, text: str, origin: str) -> Value:
-    """Read a value that was given as text, and check it."""
+def parsed(row: Row, text: str, origin: str) -> Value:
+    """Read a value that was given as text, and check it; raises ConfigError. `origin` is named in what that says."""
     value: Value = text
     if row.kind is bool:
         if text.lower() not in _BOOLEANS:
@@ -189,8 +191,22 @@ def _escaped(text: str) -> str:
     return _quoted(text)[1:-1]
 
 
-def _check_together(configuration: Configuration) -> None:
-    """Refuse what no single setting shows."""
+class Contradiction(msgspec.Struct, frozen=True):
+    """Two settings, each in order, the first of which must not be more than the second and is."""
+
+    smaller: str
+    larger: str
+    values: tuple[int, int]
+
+    def told(self, origins: Mapping[str, str]) -> str:
+        """Say it in one line; `origins` tells where each setting's value came from."""
+        low, high = self.values
+        where = ", ".join(origins[name] for name in (self.smaller, self.larger))
+        return f"{self.smaller} = {low} is more than {self.larger} = {high} ({where})"
+
+
+def contradiction_in(settings: Settings) -> Contradiction | None:
+    """Return what no single setting shows; None where all go together."""
     pairs = (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
@@ -201,7 +217,7 @@ def _check_together(configuration: Configuration) -> None:
     )
     by_name = {row.name: row for row in rows()}
     for smaller, larger in pairs:
-        low, high = (by_name[name].of(configuration.settings) for name in (smaller, larger))
+        low, high = (by_name[name].of(settings) for name in (smaller, larger))
         if isinstance(low, int) and isinstance(high, int) and low > high:
-            origins = f"{configuration.origins[smaller]}, {configuration.origins[larger]}"
-            raise ConfigError(f"{smaller} = {low} is more than {larger} = {high} ({origins})")
+            return Contradiction(smaller, larger, (low, high))
+    return None

@@ -18,6 +18,7 @@ class Keys:
     """The names in one namespace; two brokers with the same Redis and namespace are one cluster."""
 
     __slots__ = (
+        "broker_configs",
         "brokers",
         "cluster_id",
         "groups",
@@ -42,6 +43,8 @@ class Keys:
         self.topics = f"{namespace}:topics"
         self.topic_changes = f"{{{namespace}:topics}}:changes"
         self.topics_channel = f"{namespace}:topics"
+        # In the slot of the feed: one script writes both.
+        self.broker_configs = f"{{{namespace}:topics}}:brokers"
         self.producer_ids = f"{namespace}:producer-ids"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"

@@ -88,6 +88,7 @@ def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
 
 def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
     assert key_slot(KEYS.topics.encode()) == key_slot(KEYS.topic_changes.encode())
+    assert key_slot(KEYS.broker_configs.encode()) == key_slot(KEYS.topic_changes.encode())
     assert key_slot(KEYS.keeper_lease.encode()) == key_slot(KEYS.keeper_fence.encode())
     assert key_slot(KEYS.probe.encode()) == key_slot(KEYS.probe_side.encode())
 

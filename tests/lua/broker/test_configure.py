@@ -1,0 +1,68 @@
+"""lua/broker/configure against a real server: rows change by compare and set, and the topics' feed tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import run
+from tests.lua.test_full_memory import memory_left
+
+CONFIGS = "{korvet:topics}:brokers"
+CHANGES = "{korvet:topics}:changes"
+CHANNEL = "korvet:topics"
+MEMBER = "/brokers"
+
+
+def configure(client: Any, whose: str, expected: str, row: str) -> int:
+    return int(
+        run(client, "broker/configure", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100))
+    )
+
+
+def test_a_row_takes_the_place_of_the_one_that_was_read(raw_redis: Any) -> None:
+    assert configure(raw_redis, "default", "", '{"a":"1"}') == 1
+    assert configure(raw_redis, "default", '{"a":"1"}', '{"a":"2"}') == 2
+    assert raw_redis.hgetall(CONFIGS) == {b"default": b'{"a":"2"}'}
+
+
+def test_a_row_that_is_another_by_now_stays(raw_redis: Any) -> None:
+    configure(raw_redis, "1", "", '{"a":"1"}')
+    for expected in ("", '{"a":"0"}'):
+        assert configure(raw_redis, "1", expected, '{"a":"2"}') == 0
+    assert configure(raw_redis, "2", '{"a":"1"}', '{"a":"2"}') == 0
+    assert raw_redis.hgetall(CONFIGS) == {b"1": b'{"a":"1"}'}
+    assert raw_redis.zrange(CHANGES, 0, -1, withscores=True) == [(MEMBER.encode(), 1.0)]
+
+
+def test_an_empty_row_is_none(raw_redis: Any) -> None:
+    configure(raw_redis, "1", "", '{"a":"1"}')
+    assert configure(raw_redis, "1", '{"a":"1"}', "") == 2
+    assert not raw_redis.exists(CONFIGS)
+
+
+def test_every_change_is_in_the_feed_and_announced(raw_redis: Any) -> None:
+    raw_redis.zadd(CHANGES, {"orders": 7})
+    with raw_redis.pubsub() as listening:
+        listening.subscribe(CHANNEL)
+        assert listening.get_message(timeout=10)["type"] == "subscribe"
+        assert configure(raw_redis, "default", "", "{}") == 8
+        assert listening.get_message(timeout=10)["data"] == b"8"
+    feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)
+    assert feed == [(b"orders", 7.0), (MEMBER.encode(), 8.0)]
+
+
+@pytest.mark.parametrize("damaged", [CONFIGS, CHANGES])
+def test_a_key_of_the_wrong_type_is_refused_before_anything_is_written(raw_redis: Any, damaged: str) -> None:
+    raw_redis.set(damaged, "x")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        configure(raw_redis, "1", "", '{"a":"1"}')
+    assert raw_redis.keys() == [damaged.encode()]
+
+
+def test_a_shorter_retention_can_be_set_where_memory_is_full(raw_redis: Any) -> None:
+    with memory_left(raw_redis, -1):
+        assert configure(raw_redis, "default", "", '{"log.retention.ms":"1"}') == 1
+    assert raw_redis.hget(CONFIGS, "default") == b'{"log.retention.ms":"1"}'
