@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Does what time has brought to a group: sessions that ended, rebalances and syncs that took too long.
 -- KEYS     group, members, deadlines, groups
 -- ARGV     channel of the group, its name in `groups`
@@ -5,6 +6,7 @@
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Whoever finds that something is due may call this, several at once too: what was done is not done again.
+-- allow-oom: what gives memory back must work where there is none left.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Lets a member join a group: a new one, one whose id was told, or one that was there before.
 -- KEYS     group, members, deadlines, groups
 -- ARGV     channel of the group, its name in `groups`, member id ("" for a new one), the id that a new one gets, "told"
@@ -9,6 +10,8 @@
 --          0, and for the leader of each member: its id, its instance id or "", its protocols}
 -- Errors   MEMBER_ID_REQUIRED (the id is kept for a session time-out), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 --          INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- allow-oom: consumers read on where memory is full, through every rebalance; group.max.size bounds what they take.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

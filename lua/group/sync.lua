@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes the leader's assignments, or tells a member its own.
 -- KEYS     group, members, deadlines, groups
 -- ARGV     channel of the group, its name in `groups`, member id, instance id ("" where it is not static), generation,
@@ -6,6 +7,8 @@
 --          where the leader has not brought assignments yet
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
 --          REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- allow-oom: consumers go on where memory is full, and parts take no more than those before them.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

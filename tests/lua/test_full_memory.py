@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.lua.group.support import Group
 from tests.lua.support import CLEAN, STATE, STREAM, TOPIC_ID, BatchLog, Log, run
 
 REGISTRY, CHANGES = "korvet:topics", "{korvet:topics}:changes"
@@ -99,3 +100,21 @@ def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
         assert run(raw_redis, "group/forget", [*keys, STREAM], ["g", "g", "mirror", "keep", "x", "", "", ""])
         assert run(raw_redis, "group/delete", [*keys, STREAM], ["g", "g", "mirror", 1]) == 1
     assert raw_redis.exists(*keys) == 0
+
+
+def test_members_of_groups_go_on(raw_redis: Any) -> None:
+    group = Group(raw_redis)
+    generation = group.stable("a")
+    with memory_left(raw_redis, -1):
+        assert group.heartbeat("a", generation) == 1
+        with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
+            group.join(new="b", told=True)
+        assert group.join("b")[0] == b"WAIT"
+        with pytest.raises(redis.ResponseError, match="REBALANCE_IN_PROGRESS"):
+            group.heartbeat("a", generation)
+        generation = int(group.join("a")[2])
+        assert group.sync("b", generation)[0] == b"WAIT"
+        assert group.sync("a", generation, "a", "b")[0] == b"SYNCED"
+        assert group.advance() > 0
+        assert group.leave(("b", "")) == [b"NONE"]
+    assert group.state() == "PreparingRebalance"
