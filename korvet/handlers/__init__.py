@@ -11,6 +11,7 @@ Knows which APIs are served: `HANDLERS` is the table that dispatch uses and ApiV
 from __future__ import annotations
 
 from korvet.handlers import (
+    alter_partition_reassignments,
     api_versions,
     create_topics,
     delete_groups,
@@ -18,6 +19,10 @@ from korvet.handlers import (
     delete_topics,
     describe_cluster,
     describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -26,6 +31,7 @@ from korvet.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -60,9 +66,15 @@ HANDLERS: dict[int, Handler] = {
         delete_records,
         init_producer_id,
         offset_for_leader_epoch,
+        describe_log_dirs,
         delete_groups,
+        elect_leaders,
+        alter_partition_reassignments,
+        list_partition_reassignments,
         offset_delete,
         describe_cluster,
+        describe_producers,
+        describe_topic_partitions,
     )
 }
 """By API key."""

@@ -19,9 +19,11 @@ from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
 from korvet.domain.groups.membership import Groups
+from korvet.domain.log_dir import LogDir
 from korvet.domain.offsets import Offsets
+from korvet.domain.placement import Placement
 from korvet.domain.pressure import Pressure
-from korvet.domain.producers import ProducerIds
+from korvet.domain.producers import ActiveProducers, ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
 from korvet.errors import KafkaError
@@ -49,11 +51,14 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     apis: tuple[Api, ...]
     cluster: Cluster
     topics: Topics
+    placement: Placement
     appender: Appender
     fetcher: Fetcher
     offsets: Offsets
     deletion: RecordDeletion
     producer_ids: ProducerIds
+    active_producers: ActiveProducers
+    log_dir: LogDir
     groups: Groups
     committed: CommittedOffsets
     group_listing: GroupListing

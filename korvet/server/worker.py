@@ -29,9 +29,11 @@ from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
 from korvet.domain.groups.membership import Groups
 from korvet.domain.growth import Growth
+from korvet.domain.log_dir import LogDir
 from korvet.domain.offsets import Offsets
+from korvet.domain.placement import Placement
 from korvet.domain.pressure import Pressure
-from korvet.domain.producers import ProducerIds
+from korvet.domain.producers import ActiveProducers, ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.retention import Retention
 from korvet.domain.topics import Topics
@@ -45,8 +47,10 @@ from korvet.server.dispatch import Dispatcher
 from korvet.server.follow import Follower
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
+from korvet.storage import redis_url
 from korvet.storage.broker_store import BrokerStore
 from korvet.storage.disk import Disk
+from korvet.storage.figures_store import FiguresStore
 from korvet.storage.group_list import GroupList
 from korvet.storage.group_removal import GroupRemoval
 from korvet.storage.group_store import GroupStore
@@ -54,6 +58,7 @@ from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
 from korvet.storage.offset_store import OffsetStore
+from korvet.storage.producer_rows import ProducerRows
 from korvet.storage.producer_store import ProducerStore
 from korvet.storage.replication import Replication
 from korvet.storage.resp import Redis
@@ -171,11 +176,18 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,
+        placement=Placement(topics),
         appender=Appender(log, settings, topics, grown=growth.crossed),
         fetcher=Fetcher(log, storage.subscriptions),
         offsets=Offsets(log, IndexStore(storage.redis), settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+        active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
+        log_dir=LogDir(
+            redis_url.parse(settings.redis_url).place if slot.data is None else str(slot.data),
+            FiguresStore(storage.reads, keys),
+            UsageStore(storage.redis, with_file=False),
+        ),
         groups=Groups(group_store, storage.subscriptions, settings, keys.group_channel),
         committed=CommittedOffsets(
             OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings

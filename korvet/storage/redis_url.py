@@ -46,6 +46,13 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def place(self) -> str:
+        """The database as a URL for whoever may know where the data is, without credentials and options."""
+        if self.path:
+            return f"unix://{self.path}?db={self.db}"
+        return f"{'redis' if self.tls is None else 'rediss'}://{self}/{self.db}"
+
     def __repr__(self) -> str:
         """Name the server; never the password, also where a traceback shows its locals."""
         return f"RedisAddress({self})"

@@ -1,0 +1,82 @@
+"""AlterPartitionReassignments (key 45), versions 0-1: an administrator moves partitions to other brokers (KIP-455).
+
+A move is a new order of preference and copies nothing, so it is done when it is answered: the timeout has nothing to
+wait for, and there is never a move to give up (NO_REASSIGNMENT_IN_PROGRESS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from korvet.domain.cluster import LiveBrokers
+from korvet.domain.placement import Target
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+
+REQUEST = AlterPartitionReassignmentsRequest
+
+
+def handle(
+    request: AlterPartitionReassignmentsRequest, _caller: Caller, broker: Broker
+) -> AlterPartitionReassignmentsResponse:
+    """Move the partitions, those of a topic in one step; one that is refused does not keep the others from it."""
+    live = broker.cluster.look()
+    broker.topics.refresh()
+    factor_may_change = request.allow_replication_factor_change
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=factor_may_change,
+        error_message=None,
+        responses=[
+            _answer(topic, _move(topic, live, broker, factor_may_change=factor_may_change))
+            for topic in request.topics
+        ],
+    )
+
+
+def refuse(
+    request: AlterPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    """Answer the whole and every partition with the error."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error.code,
+        error_message=error.message or None,
+        responses=[_answer(topic, [error] * len(topic.partitions)) for topic in request.topics],
+    )
+
+
+def _move(
+    asked: ReassignableTopic, live: LiveBrokers, broker: Broker, *, factor_may_change: bool
+) -> Sequence[KafkaError | None]:
+    topic = broker.topics.known(asked.name)
+    if topic is None:
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+        return [error] * len(asked.partitions)
+    try:
+        targets = [Target(each.partition_index, each.replicas) for each in asked.partitions]
+        return broker.placement.move(topic, targets, live, factor_may_change=factor_may_change)
+    except StorageUnavailableError:
+        raise
+    except KafkaError as error:
+        return [error] * len(asked.partitions)
+
+
+def _answer(asked: ReassignableTopic, outcomes: Sequence[KafkaError | None]) -> ReassignableTopicResponse:
+    return ReassignableTopicResponse(
+        name=asked.name,
+        partitions=[
+            ReassignablePartitionResponse(
+                partition_index=partition.partition_index,
+                error_code=ErrorCode.NONE if outcome is None else outcome.code,
+                error_message=None if outcome is None else outcome.message or None,
+            )
+            for partition, outcome in zip(asked.partitions, outcomes, strict=True)
+        ],
+    )

@@ -1,0 +1,85 @@
+"""DescribeLogDirs (key 35), versions 1-4: how much a broker stores, and where (KIP-113, KIP-827).
+
+All brokers share one Redis, and so each tells of the partitions that it leads: summed over the brokers each log counts
+once. The size is that of its entries as they are stored, by which retention goes too; the room (version 4) is Redis'
+maxmemory and what is left of it, -1 without one. Partitions that are not there, or led by another, are left out, as in
+Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from korvet.domain.topics import Topic
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from korvet.storage.log_types import Partition
+
+REQUEST = DescribeLogDirsRequest
+
+
+def handle(request: DescribeLogDirsRequest, _caller: Caller, broker: Broker) -> DescribeLogDirsResponse:
+    """Tell of the one log directory; where Redis is away, that it is offline."""
+    log_dir = broker.log_dir
+    try:
+        live = broker.cluster.look()
+        broker.topics.refresh()
+        led: list[Partition] = []
+        for topic, indexes in _asked(request, broker):
+            leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
+            led += [
+                topic.partitions[each] for each in indexes if leaders[each] == broker.cluster.this.broker_id
+            ]
+        sizes = log_dir.sizes(led)
+    except StorageUnavailableError as error:
+        offline = DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
+        return DescribeLogDirsResponse(results=[offline])
+    room = log_dir.room()
+    result = DescribeLogDirsResult(
+        log_dir=log_dir.place,
+        topics=_topics(zip(led, sizes, strict=True)),
+        total_bytes=room.total_bytes,
+        usable_bytes=room.usable_bytes,
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def refuse(_request: DescribeLogDirsRequest, _caller: Caller, error: KafkaError) -> DescribeLogDirsResponse:
+    """Answer with the error, which versions before 3 do not tell, and no directory."""
+    return DescribeLogDirsResponse(error_code=error.code)
+
+
+def _asked(request: DescribeLogDirsRequest, broker: Broker) -> Iterable[tuple[Topic, Iterable[int]]]:
+    """Return topics and the indexes of those of their partitions that are asked for, each once."""
+    if request.topics is None:
+        return [(topic, range(len(topic.partitions))) for topic in broker.topics.cached()]
+    indexes: dict[str, set[int]] = {}
+    for asked in request.topics:
+        indexes.setdefault(asked.topic, set()).update(asked.partitions)
+    found = [(broker.topics.known(name), wanted) for name, wanted in indexes.items()]
+    return [
+        (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
+        for topic, wanted in found
+        if topic is not None
+    ]
+
+
+def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[DescribeLogDirsTopic]:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for partition, size in sizes:
+        if size is None:
+            continue
+        topic = topics.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic, partitions=[]))
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False
+            )
+        )
+    return list(topics.values())

@@ -1,0 +1,128 @@
+"""DescribeTopicPartitions (key 75), version 0: topics in order of their names, so many partitions at a time (KIP-966).
+
+An answer ends behind the partition that reaches the limit, and its cursor says where the next one is to begin. Nothing
+is created by asking, and partitions without a leader or with leaders that are out of sync do not exist.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers, Placed
+from korvet.domain.topics import Topic, check_name
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+REQUEST = DescribeTopicPartitionsRequest
+
+PARTITIONS_MAX = 2000
+"""Partitions of one answer, whatever limit was asked for: Kafka's max.request.partition.size.limit."""
+
+
+def handle(
+    request: DescribeTopicPartitionsRequest, _caller: Caller, broker: Broker
+) -> DescribeTopicPartitionsResponse:
+    """Describe the topics asked for, or all, from the cursor on."""
+    live = broker.cluster.look()
+    unknown = _refresh(broker)
+    cursor = request.cursor or Cursor(topic_name="", partition_index=0)
+    if request.topics:
+        names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
+    else:
+        names = [topic.name for topic in broker.topics.cached() if topic.name >= cursor.topic_name]
+    _check_cursor(request, names)
+    # Who asks for none at a time gets one nevertheless: else following the cursor would never end.
+    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = broker.topics.known(name)
+        if left == 0:
+            return _response(described, Cursor(topic_name=name, partition_index=0))
+        if topic is None:
+            # One that was asked for; of all topics this worker knows each.
+            described.append(_failed(name, _why_unknown(name, unknown)))
+            continue
+        first = cursor.partition_index if name == cursor.topic_name else 0
+        end = min(first + left, len(topic.partitions))
+        described.append(_described(topic, live, first, end))
+        if end < len(topic.partitions):
+            return _response(described, Cursor(topic_name=name, partition_index=end))
+        left -= max(end - first, 0)
+    return _response(described, None)
+
+
+def refuse(
+    request: DescribeTopicPartitionsRequest, _caller: Caller, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    """Answer every topic asked for with the error; where all were asked for, that of the cursor."""
+    names = [each.name for each in request.topics]
+    if not names and request.cursor is not None:
+        names = [request.cursor.topic_name]
+    return _response([_failed(name, error.code) for name in names], None)
+
+
+def _refresh(broker: Broker) -> ErrorCode:
+    """Take in what changed; returns what a topic that this worker does not know is then."""
+    try:
+        broker.topics.refresh()
+    except StorageUnavailableError:
+        # As in Metadata: what this worker knows is better than nothing, and for the rest clients wait and ask again.
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _check_cursor(request: DescribeTopicPartitionsRequest, names: list[str]) -> None:
+    cursor = request.cursor
+    if cursor is None:
+        return
+    if cursor.partition_index < 0:
+        message = f"the cursor's partition is {cursor.partition_index}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if request.topics and cursor.topic_name not in names:
+        message = f"the cursor's topic {cursor.topic_name!r} is none of those asked for"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
+    try:
+        check_name(name, reserved_prefix="")
+    except KafkaError as error:
+        return error.code
+    return unknown
+
+
+def _described(topic: Topic, live: LiveBrokers, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[_partition(index, places[index]) for index in range(first, end)],
+    )
+
+
+def _partition(index: int, placed: Placed) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=placed.leader,
+        leader_epoch=LEADER_EPOCH,
+        replica_nodes=placed.replicas,
+        isr_nodes=placed.live,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=placed.offline,
+    )
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _response(
+    topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)

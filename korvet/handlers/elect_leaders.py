@@ -1,0 +1,80 @@
+"""ElectLeaders (key 43), versions 0-2: an administrator wants preferred leaders, or any (KIP-183, KIP-460).
+
+The first live broker of a partition's assignment always leads it, without any election; the answer says for each
+partition what this means. Where all partitions are asked for (null), those that need no election are not told of, as in
+Kafka, nor are topics without any other. The timeout has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+from korvet.domain.cluster import LiveBrokers
+from korvet.domain.placement import election
+from korvet.domain.topics import Topic
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+REQUEST = ElectLeadersRequest
+
+
+def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> ElectLeadersResponse:
+    """Say what an election comes to for each partition."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
+    unclean = request.election_type == UNCLEAN
+    live = broker.cluster.look()
+    broker.topics.refresh()
+    results = []
+    if request.topic_partitions is None:
+        for topic in broker.topics.cached():
+            outcomes = dict(enumerate(_outcomes(topic, live, unclean=unclean)))
+            others = {
+                index: outcome
+                for index, outcome in outcomes.items()
+                if outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
+            }
+            if others:
+                results.append(_result(topic.name, list(others), others))
+    else:
+        for asked in request.topic_partitions:
+            found = broker.topics.known(asked.topic)
+            outcomes = {} if found is None else dict(enumerate(_outcomes(found, live, unclean=unclean)))
+            results.append(_result(asked.topic, asked.partitions, outcomes))
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def refuse(request: ElectLeadersRequest, _caller: Caller, error: KafkaError) -> ElectLeadersResponse:
+    """Answer the whole (from version 1 on) and every partition asked for with the error."""
+    results = [
+        _result(asked.topic, asked.partitions, dict.fromkeys(asked.partitions, error))
+        for asked in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
+def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> list[KafkaError]:
+    """Return what an election comes to for each partition, by its index."""
+    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    return [election(placed, unclean=unclean) for placed in places]
+
+
+def _result(name: str, indexes: list[int], outcomes: dict[int, KafkaError]) -> ReplicaElectionResult:
+    results = []
+    for index in indexes:
+        outcome = outcomes.get(index)
+        if outcome is None:
+            message = f"there is no partition {name}-{index}"
+            outcome = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        results.append(
+            PartitionResult(
+                partition_id=index, error_code=outcome.code, error_message=outcome.message or None
+            )
+        )
+    return ReplicaElectionResult(topic=name, partition_result=results)

@@ -1,0 +1,29 @@
+"""ListPartitionReassignments (key 46), version 0: the partitions that move, which is none ever (KIP-455).
+
+A move is done when it is answered. What is asked for and not there is not told of either, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+REQUEST = ListPartitionReassignmentsRequest
+
+
+def handle(
+    _request: ListPartitionReassignmentsRequest, _caller: Caller, _broker: Broker
+) -> ListPartitionReassignmentsResponse:
+    """Answer that nothing moves."""
+    return ListPartitionReassignmentsResponse(error_message=None)
+
+
+def refuse(
+    _request: ListPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
+) -> ListPartitionReassignmentsResponse:
+    """Answer with the error."""
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
