@@ -1,18 +1,25 @@
-"""SyncGroup (key 14), versions 0-5: a member asks for its part, waiting for the leader, who brings those of all."""
+"""SyncGroup (key 14), versions 0-5: a member asks for its part, waiting for the leader, who brings those of all.
+
+From version 5 on it has to say what it takes the group for, the protocol and its type (KIP-559).
+"""
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.group_errors import code_of
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.storage.group_types import Sync
 
 REQUEST = SyncGroupRequest
+PROTOCOL_VERSION_FIRST = 5
 
 
-def handle(request: SyncGroupRequest, _caller: Caller, broker: Broker) -> SyncGroupResponse:
+def handle(request: SyncGroupRequest, caller: Caller, broker: Broker) -> SyncGroupResponse:
     """Take or give assignments."""
+    if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
+        message = "the member does not say which protocol it takes part in, or of which type"
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
     synced = broker.groups.sync(
         Sync(
             group=request.group_id,

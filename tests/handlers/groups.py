@@ -32,12 +32,13 @@ def join_request(group: str, member: str = "", **fields: Any) -> JoinGroupReques
 def sync_request(
     group: str, member: str, generation: int, parts: dict[str, bytes] | None = None, **fields: Any
 ) -> SyncGroupRequest:
-    """Ask for a part; `parts` are the leader's."""
+    """Ask for a part, as a consumer of join_request; `parts` are the leader's."""
     assignments = [
         SyncGroupRequestAssignment(member_id=name, assignment=data) for name, data in (parts or {}).items()
     ]
+    given: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "range"} | fields
     return SyncGroupRequest(
-        group_id=group, member_id=member, generation_id=generation, assignments=assignments, **fields
+        group_id=group, member_id=member, generation_id=generation, assignments=assignments, **given
     )
 
 

@@ -36,6 +36,8 @@ def test_a_sync_that_breaks_the_rules_is_refused_by_its_name(client: Client, top
         ({"generation": 7}, ErrorCode.ILLEGAL_GENERATION),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"group_instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
         assert member.sync(**fields).error_code == code
