@@ -1,0 +1,110 @@
+"""Two brokers with two workers each on one Redis, the embedded server of the first; a client of that Redis.
+
+Knows how they are started and ended, and Korvet's documented keys; nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import redis
+
+from loadtest.bench import frames, processes
+from loadtest.bench.processes import Cpu, NotAvailableError
+
+BROKERS, WORKERS = 2, 2
+_START_SECONDS_MAX = 60.0
+_WAIT_SECONDS_MAX = 60.0
+_REPOSITORY = Path(__file__).parents[2]
+_OWN_NAME = "loadtest"
+
+
+class Cluster:
+    """The brokers, on empty data; a context manager that ends them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.addresses = [("127.0.0.1", processes.free_port()) for _ in range(BROKERS)]
+        self._directory = directory
+        self._processes: list[subprocess.Popen[str]] = []
+        self.socket = directory / "data" / "server.sock"
+        self.redis: redis.Redis = redis.Redis(unix_socket_path=str(self.socket))
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(BROKERS):
+                self._start(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The last first: the first one has the server.
+        for process in reversed(self._processes):
+            processes.stop(process)
+
+    def _start(self, number: int) -> None:
+        host, port = self.addresses[number]
+        values = {
+            "listen": f"{host}:{port}",
+            "ops.listen": f"127.0.0.1:{processes.free_port()}",
+            "broker.id": str(number),
+            "workers": str(WORKERS),
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        if number == 0:
+            values["data.dir"] = str(self._directory / "data")
+        else:
+            values["redis.url"] = f"unix://{self.socket}"
+        flags = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+        log = self._directory / f"broker-{number}.log"
+        command = [sys.executable, "-m", "korvet", "serve", *flags]
+        self._processes.append(processes.spawn(command, log, cwd=_REPOSITORY))
+        frames.await_metadata(f"{host}:{port}", _START_SECONDS_MAX)
+
+    def cpu(self) -> Cpu:
+        """Return the CPU time that both brokers and their Redis have used so far."""
+        each = [processes.cpu(process.pid) for process in self._processes]
+        return Cpu(sum(one.broker for one in each), sum(one.redis for one in each))
+
+    def connections(self) -> list[int]:
+        """Return how many connections of clients each worker holds, those with none left out."""
+        held: list[int] = []
+        for process, (_, port) in zip(self._processes, self.addresses, strict=True):
+            held += processes.connections(process.pid, port).values()
+        return sorted(held)
+
+    def await_parked(self, group: str, members: int) -> None:
+        """Wait until the requests of so many members of a group are parked; raises NotAvailableError."""
+        deadlines = f"{{korvet:group:{group}:offsets}}:deadlines"
+        self._await(lambda: self.redis.zcount(deadlines, "+inf", "+inf") == members, f"{members} wait")
+
+    def await_listeners(self, group: str, count: int) -> None:
+        """Wait until so many connections to Redis listen to a group; raises NotAvailableError."""
+        channel = channel_of(group)
+        self._await(
+            lambda: dict(self.redis.pubsub_numsub(channel)).get(channel.encode(), 0) >= count, "listeners"
+        )
+
+    def cut_subscriptions(self) -> None:
+        """Cut the connections on which the workers hear of transitions."""
+        for client in self.redis.client_list(_type="pubsub"):
+            if client["name"] != _OWN_NAME:
+                self.redis.client_kill_filter(_id=client["id"])
+
+    def _await(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _WAIT_SECONDS_MAX
+        while not holds():
+            if time.monotonic() > deadline:
+                raise NotAvailableError(f"waited {_WAIT_SECONDS_MAX:.0f} s in vain: {what}")
+            time.sleep(0.002)
+
+
+def channel_of(group: str) -> str:
+    """Return the channel of a group's transitions."""
+    return f"korvet:group:{group}:offsets"
