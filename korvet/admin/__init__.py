@@ -12,7 +12,13 @@ from being told; `settled` makes an exception of the first of these. Its modules
     deadline    until when a question may take, and the pauses between its tries
     connection  one connection: frames, versions, limits
     topology    brokers, partitions, leaders
+    names       names that nobody can be asked about
+    outcomes    answers and errors, for each thing that was asked about
     client      which broker to ask, and when to ask again
+    topics      list, describe, create, grow and delete topics, and delete records
+    topic_types  topics as they are told, and as they are asked for
+    topic_id    the id that tells topics of one name apart
+    config_types  settings, what they belong to, and what can be done to them
     groups      list, describe and delete consumer groups
     assignment  the bytes in which consumers tell each other what they read
     offsets     committed offsets, and offsets of the logs
@@ -22,10 +28,33 @@ from being told; `settled` makes an exception of the first of these. Its modules
     metrics     how far it is behind, as a broker of Korvet has counted it
 """
 
-from korvet.admin.client import AdminClient, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.config_types import (
+    Append,
+    Change,
+    Config,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Delete,
+    Resource,
+    ResourceType,
+    Set,
+    Subtract,
+)
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
+from korvet.admin.outcomes import settled
+from korvet.admin.topic_id import TopicId
+from korvet.admin.topic_types import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
 from korvet.admin.topology import TopicPartition, Topology
 
 __all__ = [
@@ -33,12 +62,30 @@ __all__ = [
     "LATEST",
     "AdminClient",
     "AdminError",
+    "Append",
     "BrokerError",
+    "Change",
     "CommittedOffset",
+    "Config",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "CreatedTopic",
+    "Delete",
     "Group",
     "GroupDescription",
     "LogOffset",
     "Member",
+    "NewPartitions",
+    "NewTopic",
+    "PartitionDescription",
+    "Resource",
+    "ResourceType",
+    "Set",
+    "Subtract",
+    "TopicDescription",
+    "TopicId",
+    "TopicListing",
     "TopicPartition",
     "Topology",
     "settled",

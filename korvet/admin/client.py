@@ -18,15 +18,22 @@ from typing import Self, TypeVar
 
 from korvet.admin.connection import Address, Connection
 from korvet.admin.deadline import Deadline
-from korvet.admin.errors import AdminError, BrokerError, ConnectionFailedError, InvalidGroupIdError
+from korvet.admin.errors import (
+    AdminError,
+    BrokerError,
+    ConnectionFailedError,
+    NotControllerError,
+    RequestTimedOutError,
+)
 from korvet.admin.groups import Groups
+from korvet.admin.names import INVALID_GROUP, INVALID_TOPIC, can_be_sent
 from korvet.admin.offsets import Offsets
-from korvet.admin.topology import Topology, topology_of
+from korvet.admin.topics import Topics
+from korvet.admin.topology import TopicPartition, Topology, topology_of
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.schema import Message
-from korvet.protocol.wire import STRING_BYTES_MAX
 
 PORT_DEFAULT = 9092
 _PORT_MAX = 65535
@@ -63,6 +70,7 @@ class AdminClient:
         self._client_id = client_id
         self._known: list[Address] = []
         self._connections: dict[Address, Connection] = {}
+        self.topics = Topics(self)
         self.groups = Groups(self)
         self.offsets = Offsets(self)
 
@@ -86,17 +94,8 @@ class AdminClient:
 
     def topology(self, topics: Iterable[str] = (), *, every_topic: bool = False) -> Topology:
         """Return the brokers, and the named topics or every one; a topic that is not there is not created."""
-        deadline = self.deadline()
-        error: AdminError | None = None
-        for _ in deadline.tries():
-            try:
-                return self.topology_now(None if every_topic else topics, deadline)
-            except AdminError as failed:
-                if not failed.retriable:
-                    raise
-                error = failed
-        assert error is not None  # noqa: S101 - tries at least once
-        raise error
+        named = None if every_topic else list(topics)
+        return self.question(lambda deadline: self.topology_now(named, deadline))
 
     def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
         """Return the same by one try; None is every topic."""
@@ -104,24 +103,41 @@ class AdminClient:
             None if topics is None else [MetadataRequestTopic(name=each) for each in dict.fromkeys(topics)]
         )
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        response = self._ask_any(
-            lambda connection: connection.call(request, MetadataResponse, deadline), deadline
-        )
-        topology = topology_of(response)
+        topology = topology_of(self.ask_any(request, MetadataResponse, deadline))
         self._known = list(topology.brokers.values())
         return topology
 
     def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
         """Return by one try where each group is kept, or why that cannot be told now."""
-        # A broker would close the connection at such a name, and tell nothing of the others.
         unsendable: dict[str, Address | AdminError] = {
-            each: _INVALID for each in groups if not _can_be_sent(each)
+            each: INVALID_GROUP for each in groups if not can_be_sent(each)
         }
         asked = [each for each in groups if each not in unsendable]
         if not asked:
             return unsendable
         found = self._ask_any(lambda connection: _find_coordinators(connection, asked, deadline), deadline)
         return found | unsendable
+
+    def controller(self, keys: list[K], deadline: Deadline) -> dict[K, Address | AdminError]:
+        """Return by one try the broker that takes changes, for each of `keys`."""
+        topology = self.topology_now((), deadline)
+        if topology.controller is None:
+            return dict.fromkeys(
+                keys, NotControllerError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+            )
+        return dict.fromkeys(keys, topology.brokers[topology.controller])
+
+    def anywhere(self, keys: list[K], deadline: Deadline) -> dict[K, Address | AdminError]:
+        """Return by one try a broker that can be reached, for each of `keys`."""
+        return dict.fromkeys(keys, self._ask_any(lambda connection: connection.address, deadline))
+
+    def leaders(
+        self, keys: list[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, Address | AdminError]:
+        """Return by one try the leader of each partition."""
+        topics = [key.topic for key in keys if can_be_sent(key.topic)]
+        topology = self.topology_now(topics, deadline)
+        return {key: topology.leader(key) if can_be_sent(key.topic) else INVALID_TOPIC for key in keys}
 
     def ask(
         self,
@@ -136,24 +152,45 @@ class AdminClient:
             address, lambda connection: connection.call(request, answer, deadline, within), deadline
         )
 
+    def ask_any(self, request: Message, answer: type[M], deadline: Deadline) -> M:
+        """Ask the first broker that can be reached, by one try."""
+        return self._ask_any(lambda connection: connection.call(request, answer, deadline), deadline)
+
+    def question(self, ask: Callable[[Deadline], T]) -> T:
+        """Ask one thing, and again where another try may help. Raises the AdminError of the last try."""
+        deadline = self.deadline()
+        failed: AdminError | None = None
+        for _ in deadline.tries():
+            try:
+                return ask(deadline)
+            except AdminError as error:
+                if not error.retriable:
+                    raise
+                failed = error
+        assert failed is not None  # noqa: S101 - tries at least once
+        raise failed
+
     def settle(
         self,
         keys: Iterable[K],
         route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
         ask: Callable[[Address, list[K], Deadline], Mapping[K, T | AdminError]],
+        *,
+        repeatable: bool = True,
     ) -> dict[K, T | AdminError]:
         """Ask about many keys, each at the broker that `route` finds for it, until all is settled or time is up.
 
         `ask` answers for the keys that one broker is asked about. Only what failed with a retriable error is asked
         again, by a new route. The outcomes have the order of the keys. Raises nothing: what failed for all of them is
-        the outcome of each.
+        the outcome of each. What is not `repeatable`, since a second time it would fail for the first, is not asked
+        again of a broker that says itself that it was not done in time.
         """
         deadline = self.deadline()
         asked = left = list(dict.fromkeys(keys))
         outcomes: dict[K, T | AdminError] = {}
         for _ in deadline.tries() if asked else ():
             outcomes |= self._settle_once(left, route, ask, deadline)
-            left = [each for each in left if _worth_another_try(outcomes[each])]
+            left = [each for each in left if _worth_another_try(outcomes[each], repeatable=repeatable)]
             if not left:
                 break
         return {key: outcomes[key] for key in asked}
@@ -223,29 +260,9 @@ def address_of(text: str, port_default: int = PORT_DEFAULT) -> Address:
     return Address(bare, int(port))
 
 
-def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
-    """Return the outcomes where none is an error; raises the first one that is."""
-    values: dict[K, T] = {}
-    for key, outcome in outcomes.items():
-        if isinstance(outcome, AdminError):
-            raise outcome
-        values[key] = outcome
-    return values
-
-
-_INVALID = InvalidGroupIdError(
-    ErrorCode.INVALID_GROUP_ID, f"a name is UTF-8 of {STRING_BYTES_MAX} bytes or fewer"
-)
-
-
-def _can_be_sent(name: str) -> bool:
-    try:
-        return len(name.encode()) <= STRING_BYTES_MAX
-    except UnicodeEncodeError:  # the command line had bytes that are no UTF-8
+def _worth_another_try(outcome: object, *, repeatable: bool) -> bool:
+    if not repeatable and isinstance(outcome, RequestTimedOutError):
         return False
-
-
-def _worth_another_try(outcome: object) -> bool:
     return isinstance(outcome, AdminError) and outcome.retriable
 
 

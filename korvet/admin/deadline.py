@@ -9,6 +9,9 @@ from collections.abc import Iterator
 _PAUSE_FIRST = 0.05
 _PAUSE_MAX = 1.0
 
+_BROKER_SECONDS_MAX = 10.0
+"""What a broker may take for one try: it says itself that it was too long before it is taken for one that hangs."""
+
 
 class Deadline:
     """A moment `seconds` from now."""
@@ -19,6 +22,10 @@ class Deadline:
     def left(self) -> float:
         """Return the seconds that are left, not below 0."""
         return max(0.0, self._end - time.monotonic())
+
+    def broker_ms(self) -> int:
+        """Return how many milliseconds to give a broker for what it is asked now."""
+        return int(min(self.left(), _BROKER_SECONDS_MAX) * 1000)
 
     def tries(self) -> Iterator[int]:
         """Yield 0, 1, 2, ...: at least once, then after pauses that grow, as long as the time allows."""

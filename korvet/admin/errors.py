@@ -90,6 +90,14 @@ class BrokerError(AdminError):
         return cls._classes.get(known, BrokerError)(known, message or "")
 
 
+def error_of(code: ErrorCode, message: str) -> BrokerError:
+    """Return the error that a broker would answer with; the client says it where it knows it without asking."""
+    error = BrokerError.of(code, message)
+    if error is None:
+        raise ValueError("NONE is no error")
+    return error
+
+
 class GroupIdNotFoundError(BrokerError, code=ErrorCode.GROUP_ID_NOT_FOUND):
     """There is no such group."""
 
@@ -120,3 +128,83 @@ class OffsetMetadataTooLargeError(BrokerError, code=ErrorCode.OFFSET_METADATA_TO
 
 class GroupSubscribedToTopicError(BrokerError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
     """Members of the group read the topic: what they have committed of it is not deleted."""
+
+
+class UnknownTopicIdError(BrokerError, code=ErrorCode.UNKNOWN_TOPIC_ID):
+    """No topic has this id, or none any more."""
+
+
+class TopicExistsError(BrokerError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
+    """There is a topic of this name; a lost connection may have hidden that this very question made it."""
+
+
+class InvalidPartitionsError(BrokerError, code=ErrorCode.INVALID_PARTITIONS):
+    """A topic cannot have so many partitions, or not fewer than it has."""
+
+
+class InvalidReplicationFactorError(BrokerError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
+    """A partition cannot have so many replicas."""
+
+
+class InvalidReplicaAssignmentError(BrokerError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+    """Partitions cannot lie on these brokers."""
+
+
+class InvalidConfigError(BrokerError, code=ErrorCode.INVALID_CONFIG):
+    """There is no such setting, it cannot be changed, or not to this value."""
+
+
+class InvalidRequestError(BrokerError, code=ErrorCode.INVALID_REQUEST):
+    """What was asked makes no sense."""
+
+
+class PolicyViolationError(BrokerError, code=ErrorCode.POLICY_VIOLATION):
+    """The cluster has a rule against it."""
+
+
+class TopicDeletionDisabledError(BrokerError, code=ErrorCode.TOPIC_DELETION_DISABLED):
+    """The cluster deletes no topics."""
+
+
+class OffsetOutOfRangeError(BrokerError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
+    """The log has no such offset."""
+
+
+class NotControllerError(BrokerError, code=ErrorCode.NOT_CONTROLLER):
+    """The broker takes no changes: another one does, or none now."""
+
+
+class BrokerNotAvailableError(BrokerError, code=ErrorCode.BROKER_NOT_AVAILABLE):
+    """The cluster has no such broker now."""
+
+
+class RequestTimedOutError(BrokerError, code=ErrorCode.REQUEST_TIMED_OUT):
+    """The cluster was not done in time: what was asked may still happen."""
+
+
+class ReassignmentInProgressError(BrokerError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
+    """The partitions are being moved."""
+
+
+class NoReassignmentInProgressError(BrokerError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+    """The partition is not being moved: there is nothing to give up."""
+
+
+class ElectionNotNeededError(BrokerError, code=ErrorCode.ELECTION_NOT_NEEDED):
+    """The partition has the leader already that it would get."""
+
+
+class PreferredLeaderNotAvailableError(BrokerError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
+    """The broker that is to lead the partition is away."""
+
+
+class EligibleLeadersNotAvailableError(BrokerError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE):
+    """No broker that could lead the partition is there."""
+
+
+class TopicAuthorizationFailedError(BrokerError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+    """The caller may not do this to the topic."""
+
+
+class ClusterAuthorizationFailedError(BrokerError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+    """The caller may not do this to the cluster."""

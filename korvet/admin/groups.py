@@ -6,13 +6,14 @@ the client finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from korvet.admin.assignment import partitions_of
-from korvet.admin.errors import AdminError, BadAnswerError, BrokerError
+from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.outcomes import for_each
 from korvet.admin.topology import TopicPartition
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
     from korvet.admin.connection import Address
     from korvet.admin.deadline import Deadline
-
-T = TypeVar("T")
 
 EMPTY = "Empty"
 """The state of a group without members that has committed offsets."""
@@ -85,19 +84,8 @@ class Groups:
             >>> empty = admin.groups.list(states=["Empty"])
         """
         request = ListGroupsRequest(states_filter=[*states], types_filter=[*types])
-        deadline = self._client.deadline()
-        failed: AdminError | None = None
-        for _ in deadline.tries():
-            try:
-                found = self._list(request, deadline)
-            except AdminError as error:
-                if not error.retriable:
-                    raise
-                failed = error
-            else:
-                return [found[name] for name in sorted(found)]
-        assert failed is not None  # noqa: S101 - tries at least once
-        raise failed
+        found = self._client.question(lambda deadline: self._list(request, deadline))
+        return [found[name] for name in sorted(found)]
 
     def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | AdminError]:
         """Return each group, or why it is not described: GroupIdNotFoundError where there is none.
@@ -135,7 +123,7 @@ class Groups:
     ) -> dict[str, GroupDescription | AdminError]:
         request = DescribeGroupsRequest(groups=[*group_ids])
         response = self._client.ask(address, request, DescribeGroupsResponse, deadline)
-        return _for_each(address, group_ids, {each.group_id: _description(each) for each in response.groups})
+        return for_each(address, group_ids, {each.group_id: _description(each) for each in response.groups})
 
     def _delete(
         self, address: Address, group_ids: Sequence[str], deadline: Deadline
@@ -145,7 +133,7 @@ class Groups:
         results: dict[str, AdminError | None] = {
             each.group_id: BrokerError.of(each.error_code) for each in response.results
         }
-        return _for_each(address, group_ids, results)
+        return for_each(address, group_ids, results)
 
 
 def _description(group: DescribedGroup) -> GroupDescription | AdminError:
@@ -173,11 +161,3 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> Member:
         assignment,
         partitions_of(assignment) if protocol_type == _CONSUMER else None,
     )
-
-
-def _for_each(
-    address: Address, group_ids: Sequence[str], found: Mapping[str, T | AdminError]
-) -> dict[str, T | AdminError]:
-    """Return an outcome for every group that was asked about, and for no other."""
-    unanswered = BadAnswerError(f"{address} leaves out a group that it was asked about")
-    return {group_id: found.get(group_id, unanswered) for group_id in group_ids}

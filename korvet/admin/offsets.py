@@ -6,14 +6,14 @@ client finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from korvet.admin.errors import AdminError, BadAnswerError, BrokerError
-from korvet.admin.topology import TopicPartition
+from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.outcomes import for_each
+from korvet.admin.topology import TopicPartition, by_topic
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -152,18 +152,12 @@ class Offsets:
         >>> ends = admin.offsets.at({TopicPartition("orders", 0): LATEST})
         """
 
-        def route(
-            keys: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, Address | AdminError]:
-            topology = self._client.topology_now([key.topic for key in keys], deadline)
-            return {key: topology.leader(key) for key in keys}
-
         def ask(
             address: Address, keys: list[TopicPartition], deadline: Deadline
         ) -> dict[TopicPartition, LogOffset | AdminError]:
             return self._at(address, {key: timestamps[key] for key in keys}, deadline)
 
-        return self._client.settle(timestamps, route, ask)
+        return self._client.settle(timestamps, self._client.leaders, ask)
 
     def _to_coordinator_of(self, group_id: str) -> Route:
         def route(
@@ -180,7 +174,7 @@ class Offsets:
         if wanted is not None:
             topics = [
                 OffsetFetchRequestTopic(name=name, partition_indexes=[each.partition for each in some])
-                for name, some in _by_topic(wanted)
+                for name, some in by_topic(wanted)
             ]
         request = OffsetFetchRequest(group_id=group_id, topics=topics)
         response = self._client.ask(address, request, OffsetFetchResponse, deadline, _FETCH_VERSIONS)
@@ -217,15 +211,15 @@ class Offsets:
                     for each in some
                 ],
             )
-            for name, some in _by_topic(offsets)
+            for name, some in by_topic(offsets)
         ]
         request = OffsetCommitRequest(group_id=group_id, topics=topics)
         response = self._client.ask(address, request, OffsetCommitResponse, deadline, _COMMIT_VERSIONS)
-        outcomes: dict[TopicPartition, AdminError | None] = dict.fromkeys(offsets, _unanswered(address))
+        outcomes: dict[TopicPartition, AdminError | None] = {}
         for topic in response.topics:
             for each in topic.partitions:
                 outcomes[TopicPartition(topic.name, each.partition_index)] = BrokerError.of(each.error_code)
-        return {place: outcomes[place] for place in offsets}
+        return for_each(address, offsets, outcomes)
 
     def _delete(
         self, address: Address, group_id: str, partitions: list[TopicPartition], deadline: Deadline
@@ -235,18 +229,18 @@ class Offsets:
                 name=name,
                 partitions=[OffsetDeleteRequestPartition(partition_index=each.partition) for each in some],
             )
-            for name, some in _by_topic(partitions)
+            for name, some in by_topic(partitions)
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
         response = self._client.ask(address, request, OffsetDeleteResponse, deadline)
         error = BrokerError.of(response.error_code)
         if error is not None:
             raise error
-        outcomes: dict[TopicPartition, AdminError | None] = dict.fromkeys(partitions, _unanswered(address))
+        outcomes: dict[TopicPartition, AdminError | None] = {}
         for topic in response.topics:
             for each in topic.partitions:
                 outcomes[TopicPartition(topic.name, each.partition_index)] = BrokerError.of(each.error_code)
-        return {place: outcomes[place] for place in partitions}
+        return for_each(address, partitions, outcomes)
 
     def _at(
         self, address: Address, timestamps: dict[TopicPartition, int], deadline: Deadline
@@ -259,27 +253,15 @@ class Offsets:
                     for each in some
                 ],
             )
-            for name, some in _by_topic(timestamps)
+            for name, some in by_topic(timestamps)
         ]
-        timeout_ms = int(deadline.left() * 1000)
-        request = ListOffsetsRequest(replica_id=_A_CONSUMER, topics=topics, timeout_ms=timeout_ms)
+        request = ListOffsetsRequest(replica_id=_A_CONSUMER, topics=topics, timeout_ms=deadline.broker_ms())
         response = self._client.ask(address, request, ListOffsetsResponse, deadline)
-        outcomes: dict[TopicPartition, LogOffset | AdminError] = dict.fromkeys(
-            timestamps, _unanswered(address)
-        )
+        outcomes: dict[TopicPartition, LogOffset | AdminError] = {}
         for topic in response.topics:
             for each in topic.partitions:
                 place = TopicPartition(topic.name, each.partition_index)
                 outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or LogOffset(
                     each.offset, each.timestamp, each.leader_epoch
                 )
-        return {place: outcomes[place] for place in timestamps}
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
-    for topic, some in groupby(sorted(partitions), key=lambda each: each.topic):
-        yield topic, list(some)
-
-
-def _unanswered(address: Address) -> BadAnswerError:
-    return BadAnswerError(f"{address} leaves out what it was asked about")
+        return for_each(address, timestamps, outcomes)

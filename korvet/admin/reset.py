@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.client import AdminClient, settled
+from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, GroupIdNotFoundError
 from korvet.admin.groups import EMPTY
 from korvet.admin.offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset
+from korvet.admin.outcomes import settled
 from korvet.admin.topology import TopicPartition
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
 
 from korvet.admin.connection import Address
-from korvet.admin.errors import BrokerError
+from korvet.admin.errors import BrokerError, error_of
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.metadata import MetadataResponse
 
@@ -23,21 +25,32 @@ class TopicPartition(NamedTuple):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """A cluster at one moment. `failed` are the topics that could not be told, each with the reason."""
+    """A cluster at one moment. `failed` are the topics that could not be told, each with the reason.
+
+    `controller` is the broker that takes changes; None where there is none now.
+    """
 
     brokers: dict[int, Address]
     partitions: dict[str, list[int]]
     leaders: dict[TopicPartition, Address]
     failed: dict[str, BrokerError]
+    controller: int | None = None
+    cluster_id: str | None = None
 
     def leader(self, wanted: TopicPartition) -> Address | BrokerError:
         """Return the leader of a partition, or why there is none now."""
         if wanted.topic in self.failed:
             return self.failed[wanted.topic]
         if wanted.partition not in self.partitions.get(wanted.topic, ()):
-            return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted}")
+            return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted}")
         leader = self.leaders.get(wanted)
-        return leader or _error(ErrorCode.LEADER_NOT_AVAILABLE, f"{wanted} has no leader")
+        return leader or error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{wanted} has no leader")
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
+    """Yield topics by name, each with those partitions that are its own."""
+    for topic, some in groupby(sorted(partitions), key=lambda each: each.topic):
+        yield topic, list(some)
 
 
 def topology_of(response: MetadataResponse) -> Topology:
@@ -56,10 +69,5 @@ def topology_of(response: MetadataResponse) -> Topology:
         for each in topic.partitions:
             if each.leader_id in brokers:
                 leaders[TopicPartition(name, each.partition_index)] = brokers[each.leader_id]
-    return Topology(brokers, partitions, leaders, failed)
-
-
-def _error(code: ErrorCode, message: str) -> BrokerError:
-    error = BrokerError.of(code, message)
-    assert error is not None  # noqa: S101 - only NONE is none
-    return error
+    controller = response.controller_id if response.controller_id in brokers else None
+    return Topology(brokers, partitions, leaders, failed, controller, response.cluster_id)

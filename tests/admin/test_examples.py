@@ -17,7 +17,7 @@ from tests.support.topic_client import Client
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 
 
-@pytest.mark.parametrize("module", ["", ".client", ".groups", ".offsets"])
+@pytest.mark.parametrize("module", ["", ".client", ".topic_id", ".groups", ".offsets"])
 def test_each_example_prints_what_it_says(
     broker: Broker, client: Client, admin: AdminClient, module: str
 ) -> None:

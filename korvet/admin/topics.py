@@ -1,0 +1,288 @@
+"""Questions about topics: which there are, their creation, growth and deletion. Reached as `AdminClient.topics`.
+
+Knows Metadata, CreateTopics, CreatePartitions, DeleteTopics and DeleteRecords; not who answers them, which the client
+finds: changes go to the controller, records are deleted by the leaders.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from korvet.admin.errors import AdminError, BrokerError, InvalidRequestError
+from korvet.admin.names import INVALID_TOPIC, can_be_sent
+from korvet.admin.outcomes import for_each
+from korvet.admin.topic_id import TopicId, topic_id_of
+from korvet.admin.topic_types import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    TopicDescription,
+    TopicListing,
+    creatable_of,
+    created_of,
+    description_of,
+    growing_of,
+)
+from korvet.admin.topology import TopicPartition, by_topic
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from korvet.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from korvet.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from korvet.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from korvet.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+if TYPE_CHECKING:
+    from korvet.admin.client import AdminClient
+    from korvet.admin.connection import Address
+    from korvet.admin.deadline import Deadline
+
+TopicKey = str | TopicId
+"""A topic by its name, or by its id."""
+
+K = TypeVar("K", bound=TopicKey)
+
+# Names are sent in versions that every broker has; ids need the one that knows them.
+_DELETE_BY_NAME = (1, 5)
+_DELETE_BY_ID = (6, 6)
+_DESCRIBE_BY_ID = (12, 13)
+
+
+class Topics:
+    """The questions about topics."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def list(self) -> list[TopicListing]:
+        """Return all topics by name. Raises AdminError.
+
+        >>> [topic.name for topic in admin.topics.list() if topic.name == "orders"]
+        ['orders']
+        """
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = self._client.question(
+            lambda deadline: self._client.ask_any(request, MetadataResponse, deadline)
+        )
+        found = [
+            TopicListing(each.name or "", topic_id_of(each.topic_id), each.is_internal, len(each.partitions))
+            for each in response.topics
+        ]
+        return sorted(found, key=lambda topic: topic.name)
+
+    def describe(self, topics: Iterable[TopicKey]) -> dict[TopicKey, TopicDescription | AdminError]:
+        """Return each topic, by name or id, or why it is not described.
+
+        UnknownTopicOrPartitionError and UnknownTopicIdError where there is none; asking does not make it.
+
+            >>> described = admin.topics.describe(["orders"])
+            >>> len(settled(described)["orders"].partitions)
+            1
+        """
+        return self._client.settle(topics, _sendable(self._client.anywhere), self._describe)
+
+    def create(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> dict[str, CreatedTopic | AdminError]:
+        """Make topics, or only tell whether they could be made; a plain name has the cluster's defaults.
+
+        Returns for each what it has become, or what kept it from being made: TopicExistsError, InvalidTopicError,
+        InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidConfigError,
+        PolicyViolationError; InvalidRequestError for a name given twice. After RequestTimedOutError it may be made yet.
+
+            >>> made = admin.topics.create(
+            ...     [NewTopic("bills", partitions=3, configs={"retention.ms": "60000"})]
+            ... )
+            >>> settled(made)["bills"].partitions
+            3
+        """
+        given = [NewTopic(each) if isinstance(each, str) else each for each in topics]
+        wanted = {each.name: each for each in given}
+        twice = [name for name, times in Counter(each.name for each in given).items() if times > 1]
+
+        def route(keys: Sequence[str], deadline: Deadline) -> Mapping[str, Address | AdminError]:
+            once = [key for key in keys if key not in twice]
+            refused = InvalidRequestError(ErrorCode.INVALID_REQUEST, "the topic is given twice")
+            return _sendable(self._client.controller)(once, deadline) | dict.fromkeys(twice, refused)
+
+        def ask(
+            address: Address, keys: Sequence[str], deadline: Deadline
+        ) -> dict[str, CreatedTopic | AdminError]:
+            return self._create(address, [wanted[key] for key in keys], deadline, validate_only=validate_only)
+
+        return self._client.settle(wanted, route, ask, repeatable=False)
+
+    def create_partitions(
+        self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, AdminError | None]:
+        """Let topics grow to so many partitions in all, or only tell whether they could.
+
+        Returns for each what kept it from growing: UnknownTopicOrPartitionError, InvalidPartitionsError where it has as
+        many already, InvalidReplicaAssignmentError. After RequestTimedOutError it may grow yet.
+
+            >>> admin.topics.create_partitions({"orders": 4}, validate_only=True)
+            {'orders': None}
+        """
+
+        def ask(address: Address, keys: Sequence[str], deadline: Deadline) -> dict[str, AdminError | None]:
+            return self._grow(
+                address, {key: counts[key] for key in keys}, deadline, validate_only=validate_only
+            )
+
+        return self._client.settle(counts, _sendable(self._client.controller), ask, repeatable=False)
+
+    def delete(self, topics: Iterable[TopicKey]) -> dict[TopicKey, AdminError | None]:
+        """Delete topics, by name or id, with their records; returns for each what kept it from being deleted.
+
+        These are UnknownTopicOrPartitionError, UnknownTopicIdError and TopicDeletionDisabledError. A name is deleted
+        whatever topic bears it by then; an id only that very topic. After RequestTimedOutError it may go yet.
+
+            >>> admin.topics.delete(["bills"])
+            {'bills': None}
+        """
+        route = _sendable(self._client.controller)
+        return self._client.settle(topics, route, self._delete, repeatable=False)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | AdminError]:
+        """Delete the records before these offsets, LATEST for all there are; returns where each log begins now.
+
+        Or what kept them from being deleted: OffsetOutOfRangeError, UnknownTopicOrPartitionError, and
+        PolicyViolationError for a topic that is only compacted.
+
+            >>> admin.topics.delete_records({TopicPartition("orders", 0): 10})
+            {TopicPartition(topic='orders', partition=0): 10}
+        """
+
+        def ask(
+            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, int | AdminError]:
+            return self._delete_records(address, {key: offsets[key] for key in keys}, deadline)
+
+        return self._client.settle(offsets, self._client.leaders, ask)
+
+    def _describe(
+        self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
+    ) -> dict[TopicKey, TopicDescription | AdminError]:
+        outcomes: dict[TopicKey, TopicDescription | AdminError] = {}
+        names = [MetadataRequestTopic(name=each) for each in keys if isinstance(each, str)]
+        ids = [
+            MetadataRequestTopic(name=None, topic_id=each.value) for each in keys if isinstance(each, TopicId)
+        ]
+        for wanted, within in ((names, None), (ids, _DESCRIBE_BY_ID)):
+            if not wanted:
+                continue
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            response = self._client.ask(address, request, MetadataResponse, deadline, within)
+            for each in response.topics:
+                key = topic_id_of(each.topic_id) if within else each.name
+                if key is not None:
+                    outcomes[key] = description_of(each)
+        return for_each(address, keys, outcomes)
+
+    def _create(
+        self, address: Address, topics: Sequence[NewTopic], deadline: Deadline, *, validate_only: bool
+    ) -> dict[str, CreatedTopic | AdminError]:
+        request = CreateTopicsRequest(
+            topics=[creatable_of(each) for each in topics],
+            timeout_ms=deadline.broker_ms(),
+            validate_only=validate_only,
+        )
+        response = self._client.ask(address, request, CreateTopicsResponse, deadline)
+        return for_each(
+            address, [each.name for each in topics], {each.name: created_of(each) for each in response.topics}
+        )
+
+    def _grow(
+        self,
+        address: Address,
+        counts: Mapping[str, int | NewPartitions],
+        deadline: Deadline,
+        *,
+        validate_only: bool,
+    ) -> dict[str, AdminError | None]:
+        request = CreatePartitionsRequest(
+            topics=[growing_of(name, count) for name, count in counts.items()],
+            timeout_ms=deadline.broker_ms(),
+            validate_only=validate_only,
+        )
+        response = self._client.ask(address, request, CreatePartitionsResponse, deadline)
+        outcomes: dict[str, AdminError | None] = {
+            each.name: BrokerError.of(each.error_code, each.error_message) for each in response.results
+        }
+        return for_each(address, counts, outcomes)
+
+    def _delete(
+        self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
+    ) -> dict[TopicKey, AdminError | None]:
+        outcomes: dict[TopicKey, AdminError | None] = {}
+        names = [each for each in keys if isinstance(each, str)]
+        ids = [DeleteTopicState(topic_id=each.value) for each in keys if isinstance(each, TopicId)]
+        timeout_ms = deadline.broker_ms()
+        if names:
+            request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+            response = self._client.ask(address, request, DeleteTopicsResponse, deadline, _DELETE_BY_NAME)
+            for each in response.responses:
+                outcomes[each.name or ""] = BrokerError.of(each.error_code, each.error_message)
+        if ids:
+            request = DeleteTopicsRequest(topics=ids, timeout_ms=timeout_ms)
+            response = self._client.ask(address, request, DeleteTopicsResponse, deadline, _DELETE_BY_ID)
+            for each in response.responses:
+                key = topic_id_of(each.topic_id)
+                if key is not None:
+                    outcomes[key] = BrokerError.of(each.error_code, each.error_message)
+        return for_each(address, keys, outcomes)
+
+    def _delete_records(
+        self, address: Address, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int | AdminError]:
+        topics = [
+            DeleteRecordsTopic(
+                name=name,
+                partitions=[
+                    DeleteRecordsPartition(partition_index=each.partition, offset=offsets[each])
+                    for each in some
+                ],
+            )
+            for name, some in by_topic(offsets)
+        ]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=deadline.broker_ms())
+        response = self._client.ask(address, request, DeleteRecordsResponse, deadline)
+        outcomes: dict[TopicPartition, int | AdminError] = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                place = TopicPartition(topic.name, each.partition_index)
+                outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or each.low_watermark
+        return for_each(address, offsets, outcomes)
+
+
+def _sendable(
+    route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
+) -> Callable[[Sequence[K], Deadline], dict[K, Address | AdminError]]:
+    """Return the route for keys that can be sent, with INVALID_TOPIC for the others."""
+
+    def checked(keys: Sequence[K], deadline: Deadline) -> dict[K, Address | AdminError]:
+        places: dict[K, Address | AdminError] = dict.fromkeys(keys, INVALID_TOPIC)
+        sendable = [key for key in keys if isinstance(key, TopicId) or can_be_sent(key)]
+        return places | dict(route(sendable, deadline)) if sendable else places
+
+    return checked

@@ -1,0 +1,203 @@
+"""Topics through the admin client: made, listed, described, grown, emptied, deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.admin import (
+    EARLIEST,
+    LATEST,
+    AdminClient,
+    ConfigSource,
+    CreatedTopic,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicId,
+    TopicListing,
+    TopicPartition,
+    settled,
+)
+from korvet.admin.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    TopicExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from tests.support.topic_client import Client
+
+UNSENDABLE = ["x" * 40_000, "\udc80"]
+
+
+def test_a_topic_is_made_listed_described_and_deleted(admin: AdminClient, name: str) -> None:
+    made = settled(admin.topics.create([NewTopic(name, partitions=2, configs={"retention.ms": "60000"})]))
+    assert made[name].topic_id is not None
+    assert (made[name].partitions, made[name].replication_factor) == (2, 1)
+    retention = made[name].configs["retention.ms"]
+    assert (retention.value, retention.source) == ("60000", ConfigSource.TOPIC)
+    assert TopicListing(name, made[name].topic_id, internal=False, partitions=2) in admin.topics.list()
+    [leader] = admin.topology().brokers
+    partitions = [PartitionDescription(index, leader, 0, [leader], [leader], []) for index in range(2)]
+    wanted = TopicDescription(name, made[name].topic_id, internal=False, partitions=partitions)
+    assert admin.topics.describe([name]) == {name: wanted}
+    assert admin.topics.delete([name]) == {name: None}
+    assert name not in [each.name for each in admin.topics.list()]
+    assert isinstance(admin.topics.describe([name])[name], UnknownTopicOrPartitionError)
+
+
+def test_topics_are_listed_by_name(admin: AdminClient, client: Client, name: str) -> None:
+    for each in ("b", "a", "c"):
+        client.create(f"{name}-{each}")
+    names = [each.name for each in admin.topics.list()]
+    assert names == sorted(names)
+    assert {f"{name}-a", f"{name}-b", f"{name}-c"} <= set(names)
+
+
+def test_a_plain_name_is_made_with_the_defaults(admin: AdminClient, name: str) -> None:
+    made = settled(admin.topics.create([name]))[name]
+    assert (made.partitions, made.replication_factor) == (1, 1)
+    assert made.configs["retention.ms"].source != ConfigSource.TOPIC
+
+
+def test_validation_makes_nothing(admin: AdminClient, name: str) -> None:
+    made = admin.topics.create([name, NewTopic(f"{name}?")], validate_only=True)
+    assert isinstance(made[name], CreatedTopic)
+    assert isinstance(made[f"{name}?"], InvalidTopicError)
+    assert isinstance(admin.topics.describe([name])[name], UnknownTopicOrPartitionError)
+
+
+def test_what_cannot_be_made_keeps_nothing_else_from_being(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(f"{name}-there")
+    outcomes = admin.topics.create(
+        [
+            f"{name}-there",
+            f"{name}?",
+            NewTopic(f"{name}-none", partitions=0),
+            NewTopic(f"{name}-factor", replication_factor=0),
+            NewTopic(f"{name}-place", assignments=[[4711]]),
+            NewTopic(f"{name}-config", configs={"no.such": "1"}),
+            name,
+        ]
+    )
+    assert [type(each) for each in outcomes.values()] == [
+        TopicExistsError,
+        InvalidTopicError,
+        InvalidPartitionsError,
+        InvalidReplicationFactorError,
+        InvalidReplicaAssignmentError,
+        InvalidConfigError,
+        CreatedTopic,
+    ]
+    assert "no.such" in str(outcomes[f"{name}-config"])
+
+
+def test_a_name_given_twice_is_refused_and_the_others_are_made(admin: AdminClient, name: str) -> None:
+    outcomes = admin.topics.create([f"{name}-twice", name, NewTopic(f"{name}-twice", partitions=3)])
+    assert list(outcomes) == [f"{name}-twice", name]
+    assert isinstance(outcomes[f"{name}-twice"], InvalidRequestError)
+    assert isinstance(outcomes[name], CreatedTopic)
+    assert isinstance(admin.topics.describe([f"{name}-twice"])[f"{name}-twice"], UnknownTopicOrPartitionError)
+
+
+def test_partitions_lie_where_the_assignments_say(admin: AdminClient, name: str) -> None:
+    [broker] = admin.topology().brokers
+    made = settled(admin.topics.create([NewTopic(name, assignments=[[broker], [broker], [broker]])]))
+    assert made[name].partitions == 3
+    described = settled(admin.topics.describe([name]))[name]
+    assert [each.replicas for each in described.partitions] == [[broker]] * 3
+
+
+def test_topics_are_described_and_deleted_by_id_and_name_together(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    one = TopicId(client.create(f"{name}-one"))
+    two = TopicId(client.create(f"{name}-two"))
+    gone = TopicId(b"gone" * 4)
+    keys: list[str | TopicId] = [one, f"{name}-two", gone, name]
+    described = admin.topics.describe(keys)
+    assert list(described) == keys
+    found = [each for each in described.values() if isinstance(each, TopicDescription)]
+    assert [(each.name, each.topic_id) for each in found] == [(f"{name}-one", one), (f"{name}-two", two)]
+    assert isinstance(described[gone], UnknownTopicIdError)
+    assert isinstance(described[name], UnknownTopicOrPartitionError)
+    deleted = admin.topics.delete(keys)
+    assert (deleted[one], deleted[f"{name}-two"]) == (None, None)
+    assert isinstance(deleted[gone], UnknownTopicIdError)
+    assert isinstance(deleted[name], UnknownTopicOrPartitionError)
+
+
+def test_an_id_deletes_no_topic_that_was_made_anew(admin: AdminClient, name: str) -> None:
+    first = settled(admin.topics.create([name]))[name].topic_id
+    assert first is not None
+    settled(admin.topics.delete([name]))
+    second = settled(admin.topics.create([name]))[name].topic_id
+    assert isinstance(admin.topics.delete([first])[first], UnknownTopicIdError)
+    described = settled(admin.topics.describe([name]))[name]
+    assert described.topic_id == second != first
+
+
+@pytest.mark.parametrize("topic", UNSENDABLE)
+def test_a_name_that_cannot_be_sent_keeps_none_of_the_others_from_being_answered(
+    admin: AdminClient, client: Client, name: str, topic: str
+) -> None:
+    client.create(name)
+    described = admin.topics.describe([topic, name])
+    assert isinstance(described[topic], InvalidTopicError)
+    assert isinstance(described[name], TopicDescription)
+    ends = admin.offsets.at({TopicPartition(topic, 0): LATEST, TopicPartition(name, 0): LATEST})
+    assert isinstance(ends[TopicPartition(topic, 0)], InvalidTopicError)
+    assert settled({0: ends[TopicPartition(name, 0)]})[0].offset == 0
+    assert isinstance(admin.topics.create([topic])[topic], InvalidTopicError)
+
+
+def test_records_are_deleted_up_to_an_offset(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=3)
+    for partition in range(2):
+        client.append(name, *[b"value"] * 10, partition=partition)
+    zero, one, two, three = (TopicPartition(name, index) for index in range(4))
+    outcomes = admin.topics.delete_records({zero: 4, one: LATEST, two: 1, three: 1})
+    assert (outcomes[zero], outcomes[one]) == (4, 10)
+    assert isinstance(outcomes[two], OffsetOutOfRangeError)
+    assert isinstance(outcomes[three], UnknownTopicOrPartitionError)
+    starts = settled(admin.offsets.at({zero: EARLIEST, one: EARLIEST}))
+    assert [starts[place].offset for place in (zero, one)] == [4, 10]
+
+
+def test_about_no_topics_nobody_is_asked() -> None:
+    with AdminClient("127.0.0.1:1") as admin:
+        assert not admin.topics.create([])
+        assert not admin.topics.describe([])
+        assert not admin.topics.create_partitions({})
+        assert not admin.topics.delete([])
+        assert not admin.topics.delete_records({})
+
+
+@pytest.mark.parametrize("value", [b"", bytes(15), bytes(17), bytes(16)])
+def test_a_topic_id_is_16_bytes_that_are_not_zero(value: bytes) -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        TopicId(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "AAECAwQFBgcICQoLDA0OD",
+        "AAECAwQFBgcICQoLDA0ODw==",
+        "AAECAwQFBgcICQoLDA0ODx",
+        "AAECAwQFBgcICQoLDA0OD+",
+        "A" * 22,
+        "ä" * 22,
+    ],
+)
+def test_a_text_that_is_no_topics_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no topic's id"):
+        TopicId.of(text)
