@@ -26,10 +26,17 @@ _UNANSWERED_MAX = 3000
 class Load(ABC):
     """One producer. `sent` counts records given to the client, `acknowledged` holds partition and offset of each.
 
-    It looks at the metadata again every `metadata_ms`, besides when it has to.
+    It looks at the metadata again every `metadata_ms`, besides when it has to, and rests between bursts.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, metadata_ms: int = 300_000) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        metadata_ms: int = 300_000,
+        pause_seconds: float = _PAUSE_SECONDS,
+    ) -> None:
         self.topic = topic
         self.sent = 0
         self.acknowledged: list[tuple[int, int]] = []
@@ -37,6 +44,7 @@ class Load(ABC):
         self._bootstrap = bootstrap
         self._partitions = partitions
         self._metadata_ms = metadata_ms
+        self._pause_seconds = pause_seconds
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=topic, daemon=True)
 
@@ -67,7 +75,7 @@ class Load(ABC):
                 for _ in range(_BURST):
                     self._send(self.sent % self._partitions, b"%d" % self.sent)
                     self.sent += 1
-            self._turn(_PAUSE_SECONDS)
+            self._turn(self._pause_seconds)
         self._close()
 
     @abstractmethod

@@ -1,0 +1,226 @@
+"""What the brokers say of a group while a test goes on: its members and their parts, and its committed offsets.
+
+`GroupWatch` looks again and again, by bytes, through each broker in turn, and passes over what is away. It collects
+what must never be: a partition of two members in a stable generation, a committed offset that goes back.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
+from korvet.protocol.messages.heartbeat import HeartbeatRequest
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.broker import Broker
+from tests.support.crowd import Crowd
+from tests.support.processes import wait_until
+from tests.support.wire_client import ClosedByBrokerError, WireClient
+
+SECONDS_MAX = 60.0
+_GENERATIONS_MAX = 500
+_PAUSE_SECONDS = 0.03
+_LOOKS_PER_CONNECTION = 10
+
+
+class Part(NamedTuple):
+    """A member as DescribeGroups shows it."""
+
+    member_id: str
+    instance: str
+    partitions: list[int]
+
+
+class Look(NamedTuple):
+    """A group as DescribeGroups shows it; members by their client ids."""
+
+    state: str
+    members: dict[str, Part]
+
+    def all_partitions(self) -> list[int]:
+        """Return those of all members."""
+        return sorted(each for part in self.members.values() for each in part.partitions)
+
+
+class GroupWatch:
+    """One group; a context manager, in which it looks. `brokers` may change meanwhile."""
+
+    def __init__(self, brokers: list[Broker], group: str, partitions: int, *, eager: bool = True) -> None:
+        """In stable generations of an `eager` assignor all partitions have an owner, once `settle` has found it so.
+
+        In the first ones a leader may still know of no partitions.
+        """
+        self.committed: dict[int, int] = {}
+        self.problems: list[str] = []
+        self.brokers = brokers
+        self._group = group
+        self._partitions = list(range(partitions))
+        self._eager = eager
+        self._has_settled = False
+        self._last = Look("", {})
+        self._turns = self._looks = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch of {group}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join(SECONDS_MAX)
+
+    def settle(self, crowd: Crowd) -> Look:
+        """Wait until brokers and members agree that these share all partitions; returns the group."""
+        since = -1
+
+        def settled() -> bool:
+            nonlocal since
+            if not self._agrees(crowd):
+                since = -1
+            elif since < 0:
+                since = self._looks
+            # The second look from now on begins after now: what is compared is not older than what members say.
+            return since >= 0 and self._looks > since + 1
+
+        try:
+            wait_until(
+                lambda: self.problems or crowd.problems or settled(), "members share a topic", SECONDS_MAX
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{self._last}\n{crowd.owned()}\n{crowd.views()}") from error
+        self.check()
+        crowd.check_problems()
+        self._has_settled = True
+        return self._last
+
+    def check(self) -> None:
+        """Fail where anything was found that must not be."""
+        assert not self.problems, "\n".join(self.problems)
+
+    def wait_for_state(self, state: str) -> None:
+        """Wait until the group is in a state."""
+        wait_until(lambda: self._last.state == state, f"{self._group} is {state}", SECONDS_MAX)
+
+    def go_on(self, beyond: dict[int, int]) -> None:
+        """Wait until the group has committed more than that in every partition."""
+        wait_until(
+            lambda: (
+                self.problems or all(self.committed.get(each, 0) > beyond[each] for each in self._partitions)
+            ),
+            f"{self._group} goes on",
+            SECONDS_MAX,
+        )
+        self.check()
+
+    def generation(self) -> int:
+        """Return the generation that the brokers say is the present one; the group must be at rest.
+
+        A heartbeat is answered without an error in the present generation alone.
+        """
+        part = next(iter(self._last.members.values()))
+        with WireClient(self.brokers[0].address) as client:
+            for generation in range(1, _GENERATIONS_MAX):
+                request = HeartbeatRequest(
+                    group_id=self._group,
+                    generation_id=generation,
+                    member_id=part.member_id,
+                    group_instance_id=part.instance or None,
+                )
+                if client.call(request, 4).error_code == 0:
+                    return generation
+        raise AssertionError(f"no generation of {self._group} below {_GENERATIONS_MAX}")
+
+    def ask(self) -> Look:
+        """Look at the group now."""
+        with WireClient(self.brokers[0].address) as client:
+            look = _described(client, self._group)
+        assert look, "nobody knows"
+        return look
+
+    def _agrees(self, crowd: Crowd) -> bool:
+        look = self._last
+        shown = {name: set(part.partitions) for name, part in look.members.items()}
+        return (
+            look.state == "Stable"
+            and shown == crowd.owned()
+            and all(shown.values())
+            and look.all_partitions() == self._partitions
+        )
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            broker = self.brokers[self._turns % len(self.brokers)]
+            self._turns += 1
+            try:
+                with WireClient(broker.address) as client:
+                    for _ in range(_LOOKS_PER_CONNECTION):
+                        self._look(client)
+                        if self._ending.wait(_PAUSE_SECONDS):
+                            return
+            except (OSError, ClosedByBrokerError):
+                self._ending.wait(_PAUSE_SECONDS)
+
+    def _look(self, client: WireClient) -> None:
+        look = _described(client, self._group)
+        if look:
+            everything = look.all_partitions()
+            if look.state == "Stable" and len(set(everything)) < len(everything):
+                self.problems.append(f"two have the same partition: {look}")
+            if (
+                look.state == "Stable"
+                and self._eager
+                and self._has_settled
+                and everything != self._partitions
+            ):
+                self.problems.append(f"not all partitions have an owner: {look}")
+            self._last = look
+            self._looks += 1
+        for partition, offset in _committed(client, self._group).items():
+            if offset < self.committed.get(partition, 0):
+                self.problems.append(f"{partition} goes back from {self.committed[partition]} to {offset}")
+            self.committed[partition] = offset
+
+
+def _described(client: WireClient, group: str) -> Look | None:
+    [found] = client.call(DescribeGroupsRequest(groups=[group]), 5).groups
+    if found.error_code:
+        return None
+    return Look(
+        found.group_state,
+        {
+            each.client_id: Part(
+                each.member_id, each.group_instance_id or "", assigned_partitions(each.member_assignment)
+            )
+            for each in found.members
+        },
+    )
+
+
+def _committed(client: WireClient, group: str) -> dict[int, int]:
+    wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+    [found] = client.call(OffsetFetchRequest(groups=[wanted]), 8).groups
+    if found.error_code:
+        return {}
+    return {
+        each.partition_index: each.committed_offset
+        for topic in found.topics
+        for each in topic.partitions
+        if not each.error_code
+    }
+
+
+def assigned_partitions(assignment: bytes) -> list[int]:
+    """Return the partitions of the one topic in an assignment of Kafka's consumer protocol."""
+    if not assignment:
+        return []
+    _, topics = struct.unpack_from(">hi", assignment)
+    if not topics:
+        return []
+    (size,) = struct.unpack_from(">h", assignment, 6)
+    (count,) = struct.unpack_from(">i", assignment, 8 + size)
+    return list(struct.unpack_from(f">{count}i", assignment, 12 + size))

@@ -1,0 +1,353 @@
+"""Members of a consumer group with real clients, each in a thread of its own: what tests/support/member_host.py runs.
+
+A member tells of each record before it commits what lies behind it, so that one that is killed loses nothing that it
+has not told of. It reports by `report(event, **fields)`: `open`, `assigned` and `revoked` or `lost` with `partitions`,
+`values` with numbers, `view` with what the client says of its generation, `refused` (a commit) and `failed` with
+`error`, `leaving` when it takes no more, and `gone`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+TURN_SECONDS = 0.1
+COMMIT_SECONDS = 0.2
+_AT_ONCE = 500
+_FETCH_BYTES_MIN = 2000
+
+Record = tuple[int, int, bytes]
+"""Partition, offset and value."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member is to be; `name` is its client id, `instance` is empty where it is not static."""
+
+    kind: str
+    bootstrap: str
+    group: str
+    topic: str
+    name: str
+    assignor: str
+    instance: str
+    session_ms: int
+    heartbeat_ms: int = 300
+
+
+class Member(ABC):
+    """One member, from `start` to `end`."""
+
+    refusals: tuple[type[Exception], ...] = ()
+
+    def __init__(self, plan: Plan, report: Callable[..., None]) -> None:
+        self.plan = plan
+        self.report = report
+        self.owned: set[int] = set()
+        self.unsaved: dict[int, int] = {}
+        self._view: object = None
+        self._saved_at = 0.0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=plan.name, daemon=True)
+
+    def start(self) -> None:
+        """Join."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begin to leave, as a client does that is closed."""
+        self._ending.set()
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """Take partitions over."""
+        self.owned |= set(partitions)
+        self.report("assigned", partitions=sorted(partitions))
+
+    def given_up(self, event: str, partitions: Sequence[int]) -> None:
+        """Have partitions no more."""
+        for each in partitions:
+            self.unsaved.pop(each, None)
+        self.owned -= set(partitions)
+        self.report(event, partitions=sorted(partitions))
+
+    def save(self) -> None:
+        """Commit what lies behind the records that were told of; kept for the next time where that is refused."""
+        self._saved_at = time.monotonic()
+        offsets = dict(self.unsaved)
+        if not offsets:
+            return
+        try:
+            self.commit(offsets)
+        except self.refusals as error:
+            self.report("refused", error=repr(error))
+        else:
+            self.saved(offsets)
+
+    def saved(self, offsets: dict[int, int]) -> None:
+        """Keep what came meanwhile."""
+        for partition, offset in offsets.items():
+            if self.unsaved.get(partition) == offset:
+                del self.unsaved[partition]
+
+    def _run(self) -> None:
+        try:
+            self.open()
+            self.report("open")
+            while not self._ending.is_set():
+                self._take(self.poll())
+                if time.monotonic() - self._saved_at >= COMMIT_SECONDS:
+                    self.save()
+                self._look()
+            self.save()
+            self.report("leaving")
+            self.close()
+            self.report("gone")
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+            self.report("failed", error=repr(error))
+
+    def _take(self, records: list[Record]) -> None:
+        if not records:
+            return
+        self.report("values", values=[int(value) for _, _, value in records])
+        for partition, offset, _ in records:
+            self.unsaved[partition] = offset + 1
+
+    def _look(self) -> None:
+        view = self.view()
+        if view != self._view:
+            self._view = view
+            self.report("view", view=view)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Make the client and subscribe."""
+
+    @abstractmethod
+    def poll(self) -> list[Record]:
+        """Wait a moment for records."""
+
+    @abstractmethod
+    def commit(self, offsets: dict[int, int]) -> None:
+        """Commit and wait for the answer; raises one of `refusals`."""
+
+    @abstractmethod
+    def view(self) -> object:
+        """Return what changes with the generation."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group, unless the member is static, and end the client."""
+
+
+class ConfluentMember(Member):
+    """confluent-kafka. It tells nobody its generation, but how many rebalances it has seen."""
+
+    def open(self) -> None:
+        import confluent_kafka
+
+        self._kafka = confluent_kafka
+        self.refusals = (confluent_kafka.KafkaException,)
+        self._rebalances: int | None = None
+        plan = self.plan
+        config: dict[str, Any] = {
+            "bootstrap.servers": plan.bootstrap,
+            "client.id": plan.name,
+            "group.id": plan.group,
+            "partition.assignment.strategy": plan.assignor,
+            "session.timeout.ms": plan.session_ms,
+            "heartbeat.interval.ms": plan.heartbeat_ms,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.min.bytes": _FETCH_BYTES_MIN,
+            "fetch.wait.max.ms": int(TURN_SECONDS * 1000),
+            "topic.metadata.refresh.interval.ms": 500,
+            "statistics.interval.ms": 500,
+            "stats_cb": self._statistics,
+        }
+        if plan.instance:
+            config["group.instance.id"] = plan.instance
+        self._consumer = confluent_kafka.Consumer(config)
+        self._consumer.subscribe(
+            [plan.topic],
+            on_assign=lambda _, parts: self.assigned([part.partition for part in parts]),
+            on_revoke=lambda _, parts: self._revoked([part.partition for part in parts]),
+            on_lost=lambda _, parts: self.given_up("lost", [part.partition for part in parts]),
+        )
+
+    def poll(self) -> list[Record]:
+        found: list[Record] = []
+        for message in self._consumer.consume(_AT_ONCE, TURN_SECONDS):
+            error = message.error()
+            if error is None:
+                found.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
+            elif not error.retriable():
+                self.report("trouble", error=str(error))
+        return found
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        places = [
+            self._kafka.TopicPartition(self.plan.topic, partition, offset)
+            for partition, offset in offsets.items()
+        ]
+        for place in self._consumer.commit(offsets=places, asynchronous=False) or []:
+            if place.error is not None:
+                raise self._kafka.KafkaException(place.error)
+
+    def view(self) -> object:
+        return self._rebalances
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _revoked(self, partitions: list[int]) -> None:
+        self.save()
+        self.given_up("revoked", partitions)
+
+    def _statistics(self, text: str) -> None:
+        self._rebalances = json.loads(text).get("cgrp", {}).get("rebalance_cnt")
+
+
+class KafkaPythonMember(Member):
+    """kafka-python."""
+
+    def open(self) -> None:
+        import kafka
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+        from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+        member = self
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # has no types
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                # It runs where the client's requests are sent, and cannot wait: this one is sent before the join.
+                if member.unsaved:
+                    member._consumer.commit_async(member._places(member.unsaved))
+                member.given_up("revoked", [each.partition for each in revoked])
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                member.assigned([each.partition for each in assigned])
+
+            def on_partitions_lost(self, lost: Any) -> None:
+                member.given_up("lost", [each.partition for each in lost])
+
+        assignors = {each.name: each for each in (RangePartitionAssignor, CooperativeStickyAssignor)}
+        self._kafka = kafka
+        self.refusals = (kafka.errors.KafkaError,)
+        plan = self.plan
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=plan.bootstrap,
+            client_id=plan.name,
+            group_id=plan.group,
+            group_instance_id=plan.instance or None,
+            partition_assignment_strategy=[assignors[plan.assignor]],
+            session_timeout_ms=plan.session_ms,
+            heartbeat_interval_ms=plan.heartbeat_ms,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_min_bytes=_FETCH_BYTES_MIN,
+            fetch_max_wait_ms=int(TURN_SECONDS * 1000),
+            metadata_max_age_ms=500,
+        )
+        self._consumer.subscribe([plan.topic], listener=Listener())
+
+    def poll(self) -> list[Record]:
+        found = self._consumer.poll(timeout_ms=int(TURN_SECONDS * 1000), max_records=_AT_ONCE)
+        return [(each.partition, each.offset, each.value) for some in found.values() for each in some]
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        self._consumer.commit(self._places(offsets))
+
+    def _places(self, offsets: dict[int, int]) -> dict[Any, Any]:
+        place, note = self._kafka.TopicPartition, self._kafka.OffsetAndMetadata
+        return {place(self.plan.topic, each): note(offset, "", -1) for each, offset in offsets.items()}
+
+    def view(self) -> object:
+        return self._consumer.group_metadata().generation_id
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class AiokafkaMember(Member):
+    """aiokafka, with an event loop in the member's thread."""
+
+    def open(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._open())
+
+    async def _open(self) -> None:
+        import aiokafka
+        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+        from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+        member = self
+
+        class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # has no types
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                # As `save` does, but here the loop runs already.
+                offsets = dict(member.unsaved)
+                try:
+                    if offsets:
+                        await member._commit(offsets)
+                except member.refusals as error:
+                    member.report("refused", error=repr(error))
+                member.given_up("revoked", [each.partition for each in revoked])
+
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                member.assigned([each.partition for each in assigned])
+
+        assignors = {each.name: each for each in (RangePartitionAssignor, StickyPartitionAssignor)}
+        self._kafka = aiokafka
+        self.refusals = (aiokafka.errors.KafkaError,)
+        plan = self.plan
+        self._consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=plan.bootstrap,
+            client_id=plan.name,
+            group_id=plan.group,
+            group_instance_id=plan.instance or None,
+            partition_assignment_strategy=[assignors[plan.assignor]],
+            session_timeout_ms=plan.session_ms,
+            rebalance_timeout_ms=60_000,
+            heartbeat_interval_ms=plan.heartbeat_ms,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_min_bytes=_FETCH_BYTES_MIN,
+            fetch_max_wait_ms=int(TURN_SECONDS * 1000),
+            metadata_max_age_ms=500,
+        )
+        self._consumer.subscribe([plan.topic], listener=Listener())
+        await self._consumer.start()
+
+    def poll(self) -> list[Record]:
+        reading = self._consumer.getmany(timeout_ms=int(TURN_SECONDS * 1000), max_records=_AT_ONCE)
+        found = self._loop.run_until_complete(reading)
+        return [(each.partition, each.offset, each.value) for some in found.values() for each in some]
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        self._loop.run_until_complete(self._commit(offsets))
+
+    async def _commit(self, offsets: dict[int, int]) -> None:
+        topic = self.plan.topic
+        await self._consumer.commit(
+            {self._kafka.TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        )
+
+    def view(self) -> object:
+        return self._consumer._coordinator.generation
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._consumer.stop())
+        self._loop.close()
+
+
+KINDS: dict[str, type[Member]] = {
+    "confluent": ConfluentMember,
+    "kafka-python": KafkaPythonMember,
+    "aiokafka": AiokafkaMember,
+}
