@@ -179,7 +179,7 @@ local function complete()
   state = 'CompletingRebalance'
 end
 
--- Ends a rebalance for which nobody is waited any more.
+-- Ends a rebalance for which nobody is waited any more. Without members nobody is: who was told an id begins anew.
 local function complete_if_all_joined()
   if state ~= 'PreparingRebalance' then
     return
@@ -188,7 +188,7 @@ local function complete_if_all_joined()
     if deadline <= now_ms and not added then
       complete()
     end
-  elseif redis.call('ZCOUNT', deadlines, '+inf', '+inf') == redis.call('ZCARD', deadlines) then
+  elseif size == 0 or redis.call('ZCOUNT', deadlines, '+inf', '+inf') == redis.call('ZCARD', deadlines) then
     complete()
   end
 end

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from korvet.errors import KafkaError
 from korvet.storage.group_types import Joined, Synced, Waiting
 from korvet.storage.resp import Redis
-from tests.storage.groups import Group
+from tests.storage.groups import Group, refused
 
 INSTANCES = ("", "", "x", "y")
 DATA = (b"one", b"two")
@@ -29,11 +29,12 @@ class Member:
 
 
 class Model:
-    """One group in memory, without an initial delay."""
+    """One group in memory, without an initial delay; `told` are ids that nobody has joined with yet (KIP-394)."""
 
     def __init__(self) -> None:
         self.state, self.generation, self.leader = "Empty", 0, ""
         self.members: dict[str, Member] = {}
+        self.told: set[str] = set()
         self.first = False
 
     def prepare(self) -> None:
@@ -60,9 +61,8 @@ class Model:
             each.parked, each.synced, each.part = "", False, b""
 
     def complete_if_all_joined(self) -> None:
-        if self.state == "PreparingRebalance" and (
-            self.first or all(each.parked == "join" for each in self.members.values())
-        ):
+        all_here = not self.told and all(each.parked == "join" for each in self.members.values())
+        if self.state == "PreparingRebalance" and (self.first or not self.members or all_here):
             self.complete()
 
     def drop(self, name: str) -> None:
@@ -135,6 +135,43 @@ class GroupMachine(RuleBasedStateMachine):
                 model.leader = model.leader or member.name
             model.join(member)
         self.joined(outcome, member)
+
+    def pick_told(self, number: int) -> str | None:
+        names = sorted(self.model.told)
+        return names[number % len(names)] if names else None
+
+    @rule()
+    def ask_for_an_id(self) -> None:
+        self.count += 1
+        name = f"m{self.count:03}"
+        refused("MEMBER_ID_REQUIRED", lambda: self.group.ask(new=name, told=True))
+        self.model.told.add(name)
+
+    @rule(number=PICK, data=st.sampled_from(DATA))
+    def join_with_the_id(self, number: int, data: bytes) -> None:
+        name, model = self.pick_told(number), self.model
+        if name is None:
+            return
+        member = Member(name, "", data)
+        outcome = self.group.ask(name, told=True, protocols=(("range", data),))
+        model.told.remove(name)
+        model.members[name] = member
+        model.leader = model.leader or name
+        model.join(member)
+        self.joined(outcome, member)
+
+    @rule(number=PICK, leaves=st.booleans())
+    def never_join_with_the_id(self, number: int, *, leaves: bool) -> None:
+        name, model = self.pick_told(number), self.model
+        if name is None:
+            return
+        model.told.remove(name)
+        if leaves:
+            assert self.group.leave((name, "")) == ["NONE"]
+        else:
+            self.group.time_is_up_for(name)
+            self.group.advance()
+        model.complete_if_all_joined()
 
     @rule(number=PICK, data=st.sampled_from(DATA))
     def join_again(self, number: int, data: bytes) -> None:
@@ -239,7 +276,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert leader == model.leader
         parked = {name.decode() for name in self.raw.zrangebyscore(self.group.deadlines, "+inf", "+inf")}
         assert parked == {each.name for each in model.members.values() if each.parked}
-        assert self.raw.zcard(self.group.deadlines) == len(model.members)
+        assert self.raw.zcard(self.group.deadlines) == len(model.members) + len(model.told)
         assert int(self.raw.hget(self.group.state, "size") or 0) == len(model.members)
         counted = int(self.raw.hget(self.group.state, "s:range") or 0)
         assert counted == len(model.members)

@@ -101,3 +101,11 @@ def test_an_id_that_a_dynamic_member_was_told_is_not_that_of_a_static_one(group:
     assert group.summary() == ("Stable", generation, {"a1"})
     group.heartbeat("a1", generation, "a")
     group.waits("b")
+
+
+def test_a_group_that_loses_its_last_member_is_empty_whoever_was_told_an_id(group: Group) -> None:
+    generation = group.stable("a")
+    told(group, "b")
+    group.leave(("a", ""))
+    assert group.summary() == ("Empty", generation + 1, set())
+    assert group.joined("b").generation == generation + 2
