@@ -81,3 +81,15 @@ def test_an_address_in_a_message_shows_no_credentials(url: str, text: str) -> No
     address = redis_url.parse(url)
     assert str(address) == text
     assert "s3cret" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://u:s3cret@db:7000/1", "redis://db:7000/1"),
+        ("rediss://:s3cret@[::1]?ssl_keyfile=/s3cret", "rediss://[::1]:6379/0"),
+        ("unix://u:s3cret@/run/r.sock?db=2", "unix:///run/r.sock?db=2"),
+    ],
+)
+def test_the_place_of_a_database_is_a_url_without_credentials(url: str, place: str) -> None:
+    assert redis_url.parse(url).place == place
