@@ -46,14 +46,21 @@ def config(
 
 def markdown_table(table: Sequence[Row]) -> str:
     """Write the settings as a Markdown table, one line each."""
-    lines = ["| Setting | Default | What it is |", "| --- | --- | --- |"]
+    lines = ["| Setting | Default | Altered by | What it is |", "| --- | --- | --- | --- |"]
     for row in table:
         choices = (
             f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if len(row.choices) > 1 else ""
         )
         default = f"`{row.shown(row.default)}`" if row.default != "" else ""
-        lines.append(f"| `{row.name}` | {default} | {row.about.doc}{choices} |")
+        lines.append(f"| `{row.name}` | {default} | {_altered_by(row)} | {row.about.doc}{choices} |")
     return "\n".join(lines) + "\n"
+
+
+def _altered_by(row: Row) -> str:
+    """Say what applies a new value of a setting: clients may alter what is dynamic, at once and without SIGHUP."""
+    if row.about.dynamic:
+        return "clients, SIGHUP"
+    return "SIGHUP" if row.about.reload else "restart"
 
 
 def _as_object(configuration: Configuration) -> dict[str, dict[str, Value]]:

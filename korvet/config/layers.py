@@ -11,8 +11,8 @@ from functools import cache
 
 import msgspec
 
-from korvet.config.row import Row, Value
-from korvet.config.settings import Settings, rows
+from korvet.config.row import About, Row, Value
+from korvet.config.settings import INT64_MAX, Settings, rows
 from korvet.config.sources import contradiction_in, parsed
 from korvet.errors import ConfigError
 
@@ -31,10 +31,28 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
     broker: Mapping[str, str] = {}
 
 
+def _throttle(name: str) -> Row:
+    doc = (
+        "Bytes a second that replicas move in Kafka while partitions are reassigned; without a meaning here."
+    )
+    return Row(name, "", int, INT64_MAX, (), About(doc, 0, INT64_MAX, dynamic=True))
+
+
+MEANINGLESS = tuple(
+    _throttle(name)
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)
+"""What Kafka's tools set and delete at brokers and no setting stands for: it is taken, kept and listed."""
+
+
 @cache
 def dynamic_rows() -> dict[str, Row]:
-    """Return the settings that may be altered while brokers run, by name."""
-    return {row.name: row for row in rows() if row.about.dynamic}
+    """Return what may be altered while brokers run, by name. A row without an attribute has no meaning here."""
+    return {row.name: row for row in (*rows(), *MEANINGLESS) if row.about.dynamic}
 
 
 def checked(name: str, text: str, layer: str) -> str:
@@ -53,7 +71,8 @@ def lay(static: Settings, cluster: Mapping[str, str], broker: Mapping[str, str])
         for name, text in values.items():
             checked(name, text, layer)
             row = dynamic_rows()[name]
-            given[row.attribute] = parsed(row, text, layer)
+            if row.attribute:
+                given[row.attribute] = parsed(row, text, layer)
             origins[name] = layer
     settings = msgspec.structs.replace(static, **given)
     if contradiction := contradiction_in(settings):

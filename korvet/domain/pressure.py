@@ -139,6 +139,10 @@ class Pressure:
         self._told = NONE
         self._evicts = False
 
+    def use(self, settings: Settings) -> None:
+        """Take over other thresholds; they count from the next reading on."""
+        self._thresholds = Thresholds.of(settings)
+
     def felt(self) -> Strain:
         """Return what a request to produce is to bear now."""
         now = self._clock()

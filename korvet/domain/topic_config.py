@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import IntEnum
+from functools import cache
 from typing import Literal
 
 import msgspec
 
-from korvet.config import Settings
+from korvet.config import Layers, Row, Settings, rows
+from korvet.domain.config_entries import ConfigEntry, ConfigSource, Synonym, chain, listed
 from korvet.domain.topic_config_table import DEFINITIONS, LONG_MAX, ConfigType, Definition
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
@@ -29,26 +30,8 @@ AS_RETENTION = -2
 """What local.retention.* says where the cold tier changes nothing about how long Redis keeps records."""
 
 
-class ConfigSource(IntEnum):
-    """Where a value comes from (DescribeConfigs and CreateTopics, `config_source`)."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-
-
-_DEFAULTS = Settings()
-
 FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
 """They say how the log is laid out, so a topic keeps the values it was made with."""
-
-
-class ConfigEntry(msgspec.Struct, frozen=True):
-    """A topic config as it stands: its value as text and where that comes from."""
-
-    name: str
-    value: str
-    source: ConfigSource
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +93,7 @@ def check_override(name: str, value: str | None) -> str:
 
 def _checked_list(definition: Definition, text: str) -> str:
     """Return a list as Kafka shows it, without blanks; an empty one names nothing, and nothing may be named twice."""
-    parts = _listed(text)
+    parts = listed(text)
     for place, part in enumerate(parts):
         if part not in definition.choices:
             allowed = ", ".join(definition.choices)
@@ -119,10 +102,6 @@ def _checked_list(definition: Definition, text: str) -> str:
         if part in parts[:place]:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{definition.name}={text} names {part} twice")
     return ",".join(parts)
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")] if text else []
 
 
 def _check_number(definition: Definition, text: str) -> None:
@@ -137,46 +116,73 @@ def _check_number(definition: Definition, text: str) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not between {least} and {most}")
 
 
-def entries(overrides: Mapping[str, str], settings: Settings) -> list[ConfigEntry]:
-    """Return every topic config by name with its effective value: the override, else the broker's, else Kafka's."""
-    found = []
-    for name, definition in sorted(DEFINITIONS.items()):
-        if name in overrides:
-            found.append(ConfigEntry(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
-        elif definition.default is None:
-            found.append(_of_broker(definition, settings))
-        else:
-            found.append(ConfigEntry(name, definition.default, ConfigSource.DEFAULT_CONFIG))
-    return found
+def values(overrides: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Return every topic config with its effective value: the override, else the broker's, else Kafka's."""
+    return {
+        name: overrides[name] if name in overrides else _inherited(definition, settings)
+        for name, definition in DEFINITIONS.items()
+    }
 
 
-def _of_broker(definition: Definition, settings: Settings) -> ConfigEntry:
-    """Return what the broker's setting says; where that is what every broker says, nobody has set it."""
-    attribute = definition.setting.replace(".", "_")
-    value = getattr(settings, attribute)
-    is_default = value == getattr(_DEFAULTS, attribute)
-    source = ConfigSource.DEFAULT_CONFIG if is_default else ConfigSource.STATIC_BROKER_CONFIG
-    text = ",".join(_listed(value)) if definition.type is ConfigType.LIST else str(value)
-    return ConfigEntry(definition.name, text, source)
+def _inherited(definition: Definition, settings: Settings) -> str:
+    if definition.default is not None:
+        return definition.default
+    row = _rows()[definition.setting]
+    text = row.shown(row.of(settings))
+    return ",".join(listed(text)) if row.is_list else text
+
+
+def entries(overrides: Mapping[str, str], layers: Layers) -> list[ConfigEntry]:
+    """Return every topic config by name, as clients are told of it."""
+    return [_entry(definition, overrides, layers) for _, definition in sorted(DEFINITIONS.items())]
+
+
+def _entry(definition: Definition, overrides: Mapping[str, str], layers: Layers) -> ConfigEntry:
+    name = definition.name
+    if definition.default is None:
+        row = _rows()[definition.setting]
+        synonyms = chain(row, layers)
+    else:
+        synonyms = (Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG),)
+    if name in overrides:
+        synonyms = (Synonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+    return ConfigEntry(
+        name=name,
+        synonyms=synonyms,
+        type=definition.type,
+        documentation=documentation(definition),
+        read_only=name in FIXED_AT_CREATION,
+    )
+
+
+def documentation(definition: Definition) -> str:
+    """Return what a topic config is for: mostly what the setting is for that it lies over."""
+    text = definition.documentation or _rows()[definition.setting].about.doc
+    return f"{text} Without a meaning here." if definition.meaningless else text
+
+
+@cache
+def _rows() -> dict[str, Row]:
+    return {row.name: row for row in rows()}
 
 
 def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
     """Raise KafkaError INVALID_CONFIG where a topic's configs, each of which is in order, contradict each other."""
-    values = {entry.name: entry.value for entry in entries(overrides, settings)}
-    _check_at_most(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
-    if values["remote.storage.enable"] != "true":
+    found = values(overrides, settings)
+    _check_at_most(found, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    if found["remote.storage.enable"] != "true":
         return
-    if "compact" in _listed(values["cleanup.policy"]):
+    if "compact" in listed(found["cleanup.policy"]):
         message = "remote.storage.enable=true excludes cleanup.policy=compact"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     for unit in ("ms", "bytes"):
         local, whole = f"local.retention.{unit}", f"retention.{unit}"
         # -1 is without a limit; -2 says that the local one is as the whole one.
-        if values[whole] != "-1" and values[local] == "-1":
-            message = f"{local}=-1 is more than {whole}={values[whole]}"
+        if found[whole] != "-1" and found[local] == "-1":
+            message = f"{local}=-1 is more than {whole}={found[whole]}"
             raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-        if values[whole] != "-1":
-            _check_at_most(values, local, whole)
+        if found[whole] != "-1":
+            _check_at_most(found, local, whole)
 
 
 def _check_at_most(values: Mapping[str, str], smaller: str, larger: str) -> None:
@@ -187,33 +193,31 @@ def _check_at_most(values: Mapping[str, str], smaller: str, larger: str) -> None
 
 def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
     """Return what the broker acts on for a topic with these overrides."""
-    values = {entry.name: entry.value for entry in entries(overrides, settings)}
-    compression, policies = values["compression.type"], _listed(values["cleanup.policy"])
-    retention_ms, retention_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
-    local_ms, local_bytes = int(values["local.retention.ms"]), int(values["local.retention.bytes"])
+    found = values(overrides, settings)
+    compression, policies = found["compression.type"], listed(found["cleanup.policy"])
+    retention_ms, retention_bytes = int(found["retention.ms"]), int(found["retention.bytes"])
+    local_ms, local_bytes = int(found["local.retention.ms"]), int(found["local.retention.bytes"])
     return TopicConfig(
         # The stored records do not tell which codec each producer used; both of these mean uncompressed here.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
-        max_message_bytes=int(values["max.message.bytes"]),
-        sequence_bits=int(values["offset.sequence.bits"]),
-        format="batch" if values["storage.format"] == "batch" else "record",
+        max_message_bytes=int(found["max.message.bytes"]),
+        sequence_bits=int(found["offset.sequence.bits"]),
+        format="batch" if found["storage.format"] == "batch" else "record",
         recompress=compression not in ("none", "producer"),
-        at_rest=AtRest(
-            _AT_REST_CODECS[values["storage.compression"]], settings.storage_compression_min_bytes
-        ),
+        at_rest=AtRest(_AT_REST_CODECS[found["storage.compression"]], settings.storage_compression_min_bytes),
         compact="compact" in policies,
         delete="delete" in policies,
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
         local_retention_ms=retention_ms if local_ms == AS_RETENTION else local_ms,
         local_retention_bytes=retention_bytes if local_bytes == AS_RETENTION else local_bytes,
-        remote_storage=values["remote.storage.enable"] == "true",
-        delete_retention_ms=int(values["delete.retention.ms"]),
-        min_cleanable_dirty_ratio=float(values["min.cleanable.dirty.ratio"]),
-        min_compaction_lag_ms=int(values["min.compaction.lag.ms"]),
-        max_compaction_lag_ms=int(values["max.compaction.lag.ms"]),
-        segment_ms=int(values["segment.ms"]),
-        log_append_time=values["message.timestamp.type"] == "LogAppendTime",
-        timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
-        timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
+        remote_storage=found["remote.storage.enable"] == "true",
+        delete_retention_ms=int(found["delete.retention.ms"]),
+        min_cleanable_dirty_ratio=float(found["min.cleanable.dirty.ratio"]),
+        min_compaction_lag_ms=int(found["min.compaction.lag.ms"]),
+        max_compaction_lag_ms=int(found["max.compaction.lag.ms"]),
+        segment_ms=int(found["segment.ms"]),
+        log_append_time=found["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=int(found["message.timestamp.before.max.ms"]),
+        timestamp_after_max_ms=int(found["message.timestamp.after.max.ms"]),
     )

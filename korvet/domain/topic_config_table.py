@@ -26,6 +26,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     `setting` names the broker setting that gives the default where `default` is None. `refused` maps values that
     Kafka knows to why Korvet does not take them (yet); `meaningless` says that nothing here acts on the value.
+    `documentation` says what it is where that is not what the setting is.
     """
 
     name: str
@@ -44,21 +46,45 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     refused: Mapping[str, str] = {}
     meaningless: bool = False
+    documentation: str = ""
 
 
 def _limit(name: str, setting: str, least: int) -> Definition:
     return Definition(name=name, type=ConfigType.LONG, setting=setting, least=least)
 
 
-def _meaningless(name: str, default: str, least: float, most: float = LONG_MAX) -> Definition:
-    kind = ConfigType.INT if most == INT_MAX else ConfigType.LONG
-    return Definition(name=name, type=kind, default=default, least=least, most=most, meaningless=True)
-
-
-def _off_only(name: str) -> Definition:
-    refused = {"true": _NOT_BUILT}
+def _meaningless(
+    name: str, documentation: str, default: str, least: float, most: float = LONG_MAX
+) -> Definition:
     return Definition(
-        name=name, type=ConfigType.BOOLEAN, default="false", choices=("false",), refused=refused
+        name=name,
+        type=ConfigType.INT if most == INT_MAX else ConfigType.LONG,
+        default=default,
+        least=least,
+        most=most,
+        meaningless=True,
+        documentation=documentation,
+    )
+
+
+def _throttled(whose: str) -> Definition:
+    return Definition(
+        name=f"{whose}.replication.throttled.replicas",
+        type=ConfigType.LIST,
+        default="",
+        meaningless=True,
+        documentation=f"Replicas whose copying Kafka throttles at the {whose}.",
+    )
+
+
+def _off_only(name: str, documentation: str) -> Definition:
+    return Definition(
+        name=name,
+        type=ConfigType.BOOLEAN,
+        default="false",
+        choices=("false",),
+        refused={"true": _NOT_BUILT},
+        documentation=documentation,
     )
 
 
@@ -99,9 +125,11 @@ DEFINITIONS: dict[str, Definition] = {
             least=8,
             most=12,
         ),
-        _off_only("remote.log.copy.disable"),
-        _off_only("remote.log.delete.on.disable"),
-        _off_only("remote.storage.enable"),
+        _off_only("remote.log.copy.disable", "Whether nothing more is copied to the cold tier."),
+        _off_only(
+            "remote.log.delete.on.disable", "Whether the cold tier is emptied when it is switched off."
+        ),
+        _off_only("remote.storage.enable", "Whether the topic has a cold tier."),
         _limit("delete.retention.ms", "log.cleaner.delete.retention.ms", 0),
         _limit("local.retention.bytes", "log.local.retention.bytes", -2),
         _limit("local.retention.ms", "log.local.retention.ms", -2),
@@ -132,32 +160,40 @@ DEFINITIONS: dict[str, Definition] = {
             choices=_FORMATS,
         ),
         # What follows belongs to segments and replicas of Kafka's own log.
-        _meaningless("compression.gzip.level", "-1", -1, INT_MAX),
-        _meaningless("compression.lz4.level", "9", 1, INT_MAX),
-        _meaningless("compression.zstd.level", "3", -131072, INT_MAX),
-        _meaningless("file.delete.delay.ms", "60000", 0),
-        _meaningless("flush.messages", str(LONG_MAX), 1),
-        _meaningless("flush.ms", str(LONG_MAX), 0),
-        Definition(
-            name="follower.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
+        _meaningless("compression.gzip.level", "Kafka's effort with gzip.", "-1", -1, INT_MAX),
+        _meaningless("compression.lz4.level", "Kafka's effort with lz4.", "9", 1, INT_MAX),
+        _meaningless("compression.zstd.level", "Kafka's effort with zstd.", "3", -131072, INT_MAX),
+        _meaningless("file.delete.delay.ms", "How long Kafka keeps files of deleted logs.", "60000", 0),
+        _meaningless("flush.messages", "Records after which Kafka writes its log to disk.", str(LONG_MAX), 1),
+        _meaningless("flush.ms", "Time after which Kafka writes its log to disk.", str(LONG_MAX), 0),
+        _throttled("follower"),
+        _meaningless("index.interval.bytes", "Bytes between two rows of Kafka's index.", "4096", 0, INT_MAX),
+        _throttled("leader"),
+        _meaningless(
+            "min.insync.replicas",
+            "Replicas of Kafka's that must have a record; the setting replicas counts those of Redis.",
+            "1",
+            1,
+            INT_MAX,
         ),
-        _meaningless("index.interval.bytes", "4096", 0, INT_MAX),
         Definition(
-            name="leader.replication.throttled.replicas", type=ConfigType.LIST, default="", meaningless=True
+            name="preallocate",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            choices=_BOOLEANS,
+            meaningless=True,
+            documentation="Whether Kafka takes the whole place of a segment at once.",
         ),
-        _meaningless("min.insync.replicas", "1", 1, INT_MAX),
-        Definition(
-            name="preallocate", type=ConfigType.BOOLEAN, default="false", choices=_BOOLEANS, meaningless=True
-        ),
-        _meaningless("segment.bytes", "1073741824", 14, INT_MAX),
-        _meaningless("segment.index.bytes", "10485760", 4, INT_MAX),
-        _meaningless("segment.jitter.ms", "0", 0),
+        _meaningless("segment.bytes", "Size of the files of Kafka's log.", "1073741824", 14, INT_MAX),
+        _meaningless("segment.index.bytes", "Size of the files of Kafka's index.", "10485760", 4, INT_MAX),
+        _meaningless("segment.jitter.ms", "How far Kafka spreads the ages of segments.", "0", 0),
         Definition(
             name="unclean.leader.election.enable",
             type=ConfigType.BOOLEAN,
             default="false",
             choices=_BOOLEANS,
             meaningless=True,
+            documentation="Whether a replica of Kafka's that lacks records may lead.",
         ),
     )
 }

@@ -135,6 +135,19 @@ class Topics:
                 self._remember(row)
             self._epoch = registry.epoch
 
+    def settle(self, settings: Settings) -> None:
+        """Let topics have what `settings` say from now on, where nothing else is set on them."""
+        with self._refreshing:
+            self._settings = settings
+            # Most topics have the same few configs, if any.
+            configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+            for topic in self.cached():
+                overrides = tuple(topic.overrides.items())
+                if overrides not in configs:
+                    configs[overrides] = topic_config.effective(topic.overrides, settings)
+                settled = msgspec.structs.replace(topic, config=configs[overrides])
+                self._by_name[topic.name] = self._by_id[topic.id] = settled
+
     def all(self) -> list[Topic]:
         """Return every topic, by name, as of now."""
         self.refresh()
@@ -240,9 +253,9 @@ class Topics:
         configs |= {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
         topic_config.check_together(configs, self._settings)
         # These shape what is stored: a later change of the broker's defaults must not change how it is read.
-        for entry in topic_config.entries(configs, self._settings):
-            if entry.name in topic_config.FIXED_AT_CREATION:
-                configs[entry.name] = entry.value
+        for name, value in topic_config.values(configs, self._settings).items():
+            if name in topic_config.FIXED_AT_CREATION:
+                configs[name] = value
         assignment = None if new.assignment is None else [list(some) for some in new.assignment]
         return TopicRow(
             name=new.name,

@@ -96,11 +96,11 @@ def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
         CreatableTopicConfigs(
             name=entry.name,
             value=entry.value,
-            read_only=False,
+            read_only=entry.read_only,
             config_source=entry.source,
-            is_sensitive=False,
+            is_sensitive=entry.sensitive,
         )
-        for entry in topic_config.entries(topic.overrides, broker.settings)
+        for entry in topic_config.entries(topic.overrides, broker.live.layers)
     ]
     return CreatableTopicResult(
         name=topic.name,

@@ -19,6 +19,7 @@ from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
 from korvet.domain.groups.membership import Groups
+from korvet.domain.live_settings import LiveSettings
 from korvet.domain.log_dir import LogDir
 from korvet.domain.offsets import Offsets
 from korvet.domain.placement import Placement
@@ -47,7 +48,7 @@ class Caller(msgspec.Struct, frozen=True):
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a broker that handlers call; `apis` are those it serves."""
 
-    settings: Settings
+    live: LiveSettings
     apis: tuple[Api, ...]
     cluster: Cluster
     topics: Topics
@@ -65,6 +66,11 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas
     pressure: Pressure
     failures: Failures
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now: to be asked for anew by every request."""
+        return self.live.settings
 
 
 class Begun(Protocol):

@@ -55,6 +55,10 @@ class Acceptor:
         self._connections: dict[Connection, gevent.Greenlet[..., None]] = {}
         self._refusing = False
 
+    def use(self, settings: Settings) -> None:
+        """Take over another limit of connections; those that are there stay."""
+        self._connections_max = settings.max_connections
+
     def run(self) -> None:
         """Accept until killed."""
         while True:

@@ -74,6 +74,7 @@ class Keeper:
             return
         outcome = "done"
         try:
+            self.context.live.refresh()
             task.run(self.context, partial(self.lease.check, token))
         except LeaseLostError:
             _log.warning("lost its lease in the middle of a task", task=task.name)
@@ -84,7 +85,7 @@ class Keeper:
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 
     def _turns(self, task: Task, stop: Event) -> None:
-        while not stop.wait(task.interval_ms / 1000):
+        while not stop.wait(task.interval_ms(self.context.settings) / 1000):
             self._turn(task)
 
 

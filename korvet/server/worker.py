@@ -29,6 +29,7 @@ from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
 from korvet.domain.groups.membership import Groups
 from korvet.domain.growth import Growth
+from korvet.domain.live_settings import LiveSettings
 from korvet.domain.log_dir import LogDir
 from korvet.domain.offsets import Offsets
 from korvet.domain.placement import Placement
@@ -48,6 +49,7 @@ from korvet.server.follow import Follower
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage import redis_url
+from korvet.storage.broker_config_store import BrokerConfigStore
 from korvet.storage.broker_store import BrokerStore
 from korvet.storage.disk import Disk
 from korvet.storage.figures_store import FiguresStore
@@ -128,8 +130,10 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
     storage = Storage.of(settings)
     broker = build_broker(settings, storage, slot)
+    broker.live.refresh()
     broker.topics.refresh()
     acceptor = Acceptor(listen(slot.listen), Dispatcher(HANDLERS, broker), settings)
+    broker.live.follow(acceptor.use)
     accepting = gevent.spawn(acceptor.run)
     following = gevent.spawn(follower(settings, storage, broker).run)
     slot.ready()
@@ -156,7 +160,16 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
     )
+    live = LiveSettings(settings, BrokerConfigStore(storage.redis, keys))
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
+    live.follow(topics.settle)
+    pressure = Pressure(
+        UsageStore(storage.redis, with_file=slot.data is not None),
+        settings,
+        None if slot.data is None else Disk(slot.data),
+        _tell_memory,
+    )
+    live.follow(pressure.use)
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
@@ -172,7 +185,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     )
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
-        settings=settings,
+        live=live,
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,
@@ -199,19 +212,16 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
             topics,
         ),
         replicas=Replicas(replication),
-        pressure=Pressure(
-            UsageStore(storage.redis, with_file=slot.data is not None),
-            settings,
-            None if slot.data is None else Disk(slot.data),
-            _tell_memory,
-        ),
+        pressure=pressure,
         failures=Failures(_count_failure),
     )
 
 
 def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
     """Return what lets `broker` see at once what others change in the cluster; its greenlet is to be spawned."""
-    return Follower(storage.subscriptions, Keys(settings.namespace).topics_channel, [broker.topics.refresh])
+    # Settings first: topics are made of them.
+    looks = [broker.live.refresh, broker.topics.refresh]
+    return Follower(storage.subscriptions, Keys(settings.namespace).topics_channel, looks)
 
 
 def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells

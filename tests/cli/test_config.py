@@ -44,7 +44,7 @@ def test_markdown_has_one_row_for_each_setting() -> None:
     assert result.stdout == markdown_table(rows())
     lines = result.stdout.splitlines()
     assert len(lines) == 2 + len(rows())
-    assert {line.count("|") for line in lines} == {4}
+    assert {line.count("|") for line in lines} == {5}
 
 
 def test_json_and_markdown_exclude_each_other() -> None:

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from korvet.config import Settings
+from korvet.config import Layers, Settings
 from korvet.domain import topic_config
-from korvet.domain.topic_config import ConfigSource
+from korvet.domain.config_entries import ConfigSource
 from korvet.domain.topic_config_table import DEFINITIONS, LONG_MAX, ConfigType
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
@@ -51,6 +51,11 @@ KAFKAS = {
 OWN = {"offset.sequence.bits", "storage.compression", "storage.format"}
 
 
+def started(settings: Settings) -> Layers:
+    """Return the layers of a broker on which nothing was set since its start."""
+    return Layers(settings=settings, static=settings)
+
+
 def refusal(name: str, value: str | None) -> str:
     with pytest.raises(KafkaError) as refused:
         topic_config.check_override(name, value)
@@ -64,8 +69,9 @@ def test_every_topic_config_of_kafka_is_known_and_ours_are_named_apart() -> None
 
 @pytest.mark.parametrize("name", sorted(DEFINITIONS))
 def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
-    [entry] = [each for each in topic_config.entries({}, Settings()) if each.name == name]
+    [entry] = [each for each in topic_config.entries({}, started(Settings())) if each.name == name]
     assert entry.source == ConfigSource.DEFAULT_CONFIG
+    assert entry.value is not None
     assert topic_config.check_override(name, entry.value) == entry.value
 
 
@@ -119,7 +125,7 @@ def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(va
 
 
 def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
-    entries = topic_config.entries({}, Settings(log_cleanup_policy="delete , compact"))
+    entries = topic_config.entries({}, started(Settings(log_cleanup_policy="delete , compact")))
     assert [each.value for each in entries if each.name == "cleanup.policy"] == ["delete,compact"]
 
 
@@ -238,7 +244,7 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
     of_topic = topic_config.effective(overrides, settings)
     assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
-    sources = {each.name: each.source for each in topic_config.entries(overrides, settings)}
+    sources = {each.name: each.source for each in topic_config.entries(overrides, started(settings))}
     dynamic = {name for name, source in sources.items() if source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
     assert dynamic == set(overrides)
     static = {name for name, source in sources.items() if source == ConfigSource.STATIC_BROKER_CONFIG}

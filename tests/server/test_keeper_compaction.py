@@ -85,8 +85,8 @@ def test_retention_and_compaction_of_one_topic_leave_what_both_do(keeper: Keeper
 
 
 def test_the_task_has_its_turns_only_where_the_cleaner_is_enabled(settings: Settings, redis_url: str) -> None:
-    names = {task.name: task.interval_ms for task in keeper_tasks.every(settings)}
-    assert names["compaction"] == settings.log_cleaner_backoff_ms
+    intervals = {task.name: task.interval_ms for task in keeper_tasks.every(settings)}
+    assert intervals["compaction"](settings) == settings.log_cleaner_backoff_ms
     without = load(None, {}, {"redis.url": redis_url, "log.cleaner.enable": "false"}).settings
     assert "compaction" not in {task.name for task in keeper_tasks.every(without)}
 

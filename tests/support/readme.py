@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 from korvet.cli import apis, config
-from korvet.config import load, rows
+from korvet.config import Layers, load, rows
 from korvet.domain import topic_config
 from korvet.domain.topic_config_table import DEFINITIONS
 from korvet.handlers import HANDLERS
@@ -25,16 +25,16 @@ _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close>
 
 
 def topic_config_table() -> str:
-    """Write the topic configs as a Markdown table: name, default, what is taken, whether anything acts on it."""
+    """Write the topic configs as a Markdown table: name, default, what is taken, what it is."""
     settings = load(None, {}, {}).settings
-    lines = ["| Topic config | Default | Taken | Acted upon |", "| --- | --- | --- | --- |"]
-    for entry in topic_config.entries({}, settings):
+    lines = ["| Topic config | Default | Taken | What it is |", "| --- | --- | --- | --- |"]
+    for entry in topic_config.entries({}, Layers(settings=settings, static=settings)):
         definition = DEFINITIONS[entry.name]
         taken = ", ".join(f"`{choice}`" for choice in definition.choices)
         if definition.refused:
             taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.refused)})"
-        acted = "no meaning here" if definition.meaningless else "yes"
-        lines.append(f"| `{entry.name}` | `{entry.value}` | {taken} | {acted} |".replace("``", ""))
+        line = f"| `{entry.name}` | `{entry.value}` | {taken} | {entry.documentation} |"
+        lines.append(line.replace("``", ""))
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ turns is an object, made anew for each keeper.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +26,15 @@ from korvet.server.keeper_tasks.retention import EnforceRetention
 
 
 class Task(NamedTuple):
-    """A task, its name in logs and metrics, and the ms between the end of a turn and the next one."""
+    """A task, its name in logs and metrics, and the ms from the end of a turn to the next one, by the settings then."""
 
     name: str
     run: Callable[[Context, CheckLease], None]
-    interval_ms: int
+    interval_ms: Callable[[Settings], int]
+
+
+def _always(interval_ms: int) -> Callable[[Settings], int]:
+    return lambda _settings: interval_ms
 
 
 def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Task, ...]:
@@ -37,17 +42,18 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
 
     Figures are taken only where they have a directory, and logs compacted only with log.cleaner.enable.
     """
-    check_ms = settings.log_retention_check_interval_ms
+    check_ms = attrgetter("log_retention_check_interval_ms")
+    offsets_ms = attrgetter("offsets_retention_check_interval_ms")
     tasks: tuple[Task, ...] = (
-        Task("expire_groups", ExpireGroups(), EXPIRE_GROUPS_MS),
-        Task("expire_offsets", expire_offsets, settings.offsets_retention_check_interval_ms),
+        Task("expire_groups", ExpireGroups(), _always(EXPIRE_GROUPS_MS)),
+        Task("expire_offsets", expire_offsets, offsets_ms),
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
         Task("reindex", reindex, check_ms),
         Task("retention", EnforceRetention(), check_ms),
     )
     if settings.log_cleaner_enable:
-        tasks = (*tasks, Task("compaction", CompactLogs(), settings.log_cleaner_backoff_ms))
+        tasks = (*tasks, Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
     if figures_directory is None:
         return tasks
-    return (*tasks, Task("figures", Figures(figures_directory), settings.log_figures_interval_ms))
+    return (*tasks, Task("figures", Figures(figures_directory), attrgetter("log_figures_interval_ms")))

@@ -22,17 +22,20 @@ class CompactLogs:
 
     def __init__(self) -> None:
         self._compactor: Compactor | None = None
+        self._buffer_bytes = 0
         self._complaints: set[str] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Compact every log that is due; one that fails waits for the next turn."""
-        if self._compactor is None:
+        buffer_bytes = context.settings.log_cleaner_dedupe_buffer_size
+        if self._compactor is None or buffer_bytes != self._buffer_bytes:
             self._compactor = Compactor(
                 CleanStore(context.redis),
                 context.log_store,
-                buffer_bytes=context.settings.log_cleaner_dedupe_buffer_size,
+                buffer_bytes=buffer_bytes,
                 decompressed_bytes_max=context.settings.record_decompressed_max_bytes,
             )
+            self._buffer_bytes = buffer_bytes
         complaints: set[str] = set()
         for plan in self._plans(self._compactor, context, check_lease, complaints):
             while self._compact(self._compactor, plan, check_lease, complaints):

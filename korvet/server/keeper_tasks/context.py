@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from korvet.config import Settings
+from korvet.domain.live_settings import LiveSettings
 from korvet.domain.topics import Topics
+from korvet.storage.broker_config_store import BrokerConfigStore
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
 from korvet.storage.log_store import LogStore
@@ -28,7 +30,6 @@ class Context:
     """The keeper's connection, and the stores and the registry of topics on it."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
         self.keys = Keys(settings.namespace)
         self.redis = Redis(
             settings.redis_url,
@@ -38,6 +39,13 @@ class Context:
         self.keeper_store = KeeperStore(self.redis, self.keys)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
         self.topics = Topics(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
+        self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
+        self.live.follow(self.topics.settle)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now: to be asked for anew by every turn of a task."""
+        return self.live.settings
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
         """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
