@@ -38,7 +38,7 @@ test: lint ## run all checks and all tests; ARGS are flags of pytest
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
 
-lint: $(VENV)/.dev ## run ruff and mypy
+lint: $(VENV)/.lake ## run ruff and mypy
 	@echo "==> ruff check"
 	@$(BIN)/ruff check --quiet .
 	@echo "==> ruff format --check"
@@ -60,6 +60,8 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --output-file requirements.lock
 	@echo "==> requirements-dev.lock"
 	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@echo "==> requirements-lake.lock"
+	@$(COMPILE) --extra lake --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
 	@echo "==> requirements-bench.lock"
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 
@@ -85,6 +87,13 @@ $(VENV)/.run: $(VENV)/.made requirements.lock pyproject.toml
 $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	@echo "==> installing what the tests need (requirements-dev.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-dev.lock
+	@touch $@
+
+# pyspark is built here, by what the line above has installed.
+$(VENV)/.lake: $(VENV)/.dev requirements-lake.lock
+	@echo "==> installing what the lake needs (requirements-lake.lock)"
+	@$(PIP) install --require-hashes --no-build-isolation --only-binary :all: --no-binary pyspark \
+		--requirement requirements-lake.lock
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.run requirements-bench.lock

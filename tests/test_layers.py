@@ -24,6 +24,7 @@ BELOW = {
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
     "server": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers"},
     "admin": {"errors", "protocol"},
+    "lake": {"errors", "logs", "protocol", "storage"},
     "cli": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"},
     "__main__": {"cli"},
 }
@@ -35,8 +36,8 @@ CONFINED = {
     "click": {"cli"},
     "rich": {"cli"},
     "prometheus_client": {"server"},
-    "pyarrow": set[str](),
-    "deltalake": set[str](),
+    "pyarrow": {"lake"},
+    "deltalake": {"lake"},
     "pyspark": set[str](),
 }
 

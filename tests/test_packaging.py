@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-bench.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-lake.lock", "requirements-bench.lock")
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 
 
@@ -89,9 +89,11 @@ def test_the_locks_agree_and_satisfy_what_the_project_declares() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = project["dependency-groups"]
     needed = [*project["project"]["dependencies"], *groups["build"]]
-    run, dev = pins("requirements.lock"), pins("requirements-dev.lock")
+    run, dev, lake = (pins(f"requirements{each}.lock") for each in ("", "-dev", "-lake"))
     assert run.items() <= dev.items()
-    for lock, declared in ((run, needed), (dev, [*needed, *groups["dev"]])):
+    assert run.items() <= lake.items()
+    extra = project["project"]["optional-dependencies"]["lake"]
+    for lock, declared in ((run, needed), (dev, [*needed, *groups["dev"]]), (lake, [*needed, *extra])):
         for requirement in map(Requirement, declared):
             assert requirement.specifier.contains(lock[requirement.name]), requirement
 
@@ -101,4 +103,4 @@ def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
     block = text[text.index("dependencies = [") : text.index("[project.scripts]")]
     lines = [line.strip() for line in block.splitlines() if line.startswith('    "')]
     assert len(lines) > 10
-    assert [line for line in lines if not re.fullmatch(r'"[a-z0-9-]+>=[0-9.]+", +# .+', line)] == []
+    assert [line for line in lines if not re.fullmatch(r'"[a-z0-9-]+>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)] == []

@@ -1,0 +1,83 @@
+"""The columns of an archived topic, the same in Arrow, Parquet and Delta.
+
+Knows names and types. A row is a record; (partition, offset) is unique, and files are in that order. Names and types
+are those of Spark's Kafka source where it has the column.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+PARTITION: Final = "partition"
+OFFSET: Final = "offset"
+TIMESTAMP: Final = "timestamp"
+TIMESTAMP_MS: Final = "timestamp_ms"
+TIMESTAMP_TYPE: Final = "timestamp_type"
+KEY: Final = "key"
+VALUE: Final = "value"
+HEADERS: Final = "headers"
+ATTRIBUTES: Final = "attributes"
+PRODUCER_ID: Final = "producer_id"
+PRODUCER_EPOCH: Final = "producer_epoch"
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+SCHEMA = pa.schema(
+    [
+        pa.field(PARTITION, pa.int32(), nullable=False),
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        # Null: the record has none (-1), or one that no calendar has; see TIMESTAMP_MS.
+        pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        # 0: its producer's time (CreateTime); 1: that of its append (LogAppendTime).
+        pa.field(TIMESTAMP_TYPE, pa.int32(), nullable=False),
+        pa.field(KEY, pa.binary()),
+        pa.field(VALUE, pa.binary()),
+        # Null: the record has none.
+        pa.field(HEADERS, pa.list_(HEADER_TYPE)),
+        # Milliseconds since the epoch, where TIMESTAMP cannot hold them.
+        pa.field(TIMESTAMP_MS, pa.int64()),
+        # Bits of the record's batch, and its producer, where that was transactional or a control batch.
+        pa.field(ATTRIBUTES, pa.int16()),
+        pa.field(PRODUCER_ID, pa.int64()),
+        pa.field(PRODUCER_EPOCH, pa.int16()),
+    ]
+)
+
+NO_TIMESTAMP = -1
+_CALENDAR_FIRST_MS = -62_135_596_800_000  # 0001-01-01, where the calendars of Python and Spark begin
+_CALENDAR_LAST_MS = 253_402_300_799_999  # 9999-12-31
+
+Ints = npt.NDArray[np.int64]
+
+
+def timestamp_columns(milliseconds: Ints) -> tuple[pa.Array, pa.Array]:
+    """Return the columns TIMESTAMP and TIMESTAMP_MS for timestamps of the log, -1 where a record has none."""
+    fits = (milliseconds >= _CALENDAR_FIRST_MS) & (milliseconds <= _CALENDAR_LAST_MS)
+    fits &= milliseconds != NO_TIMESTAMP
+    if fits.all():
+        micros = pa.array(milliseconds * 1000)
+        rest = pa.nulls(len(milliseconds), pa.int64())
+    else:
+        micros = pa.array(np.where(fits, milliseconds, 0) * 1000, mask=~fits)
+        rest = pa.array(milliseconds, mask=fits | (milliseconds == NO_TIMESTAMP))
+    return micros.view(SCHEMA.field(TIMESTAMP).type), rest
+
+
+def milliseconds_of(timestamps: pa.Array, rest: pa.Array) -> Ints:
+    """Return the log's timestamps that `timestamp_columns` made the two columns of."""
+    micros = timestamps.view(pa.int64())
+    values: Ints = np.where(
+        np.asarray(micros.is_valid()), _filled(micros, 0) // 1000, _filled(rest, NO_TIMESTAMP)
+    )
+    return values
+
+
+def _filled(column: pa.Array, filling: int) -> Ints:
+    if column.null_count == len(column):
+        return np.full(len(column), filling, dtype=np.int64)
+    filled: Ints = column.fill_null(filling).to_numpy(zero_copy_only=False)
+    return filled

@@ -1,0 +1,192 @@
+"""The table of one topic: what of it is archived, and how rows come into it exactly once.
+
+Knows Delta's log through deltalake; nothing of Redis or of what the rows are. A topic's table lies at
+`<lake>/<topic>/<topic id>`, so one made anew under the same name begins an empty one. For each partition the log holds,
+as the version of an application's transaction ("Transaction Identifiers" in Delta's protocol), the offset that is to be
+archived next. A commit says from which offset it goes on, and is refused where that is not the one in the table: files
+that no commit has added do not count, whoever wrote them and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from korvet.lake.files import StorageOptions, WrittenFile
+from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP
+
+_PROPERTIES = {
+    # Readers that skip files by statistics need no others, and a log without them stays small.
+    "delta.dataSkippingStatsColumns": f"{OFFSET},{TIMESTAMP}",
+    "delta.checkpointInterval": "50",
+}
+
+
+class LakeError(Exception):
+    """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which."""
+
+
+class CommitConflictError(LakeError):
+    """Another commit came first; nothing was added. Look at the table anew, and plan anew."""
+
+
+_FILE_COLUMNS = (
+    "path",
+    f"partition.{PARTITION}",
+    "size_bytes",
+    "num_records",
+    f"min.{OFFSET}",
+    f"max.{OFFSET}",
+    f"min.{TIMESTAMP}",
+    f"max.{TIMESTAMP}",
+    "modification_time",
+)
+"""Of get_add_actions, in the order of TableFile."""
+
+
+class TableFile(NamedTuple):
+    """A file of the table, its path relative to it; timestamps in microseconds since the epoch."""
+
+    path: str
+    partition: int
+    size_bytes: int
+    rows: int
+    first_offset: int
+    last_offset: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    written_ms: int
+
+
+class Advance(NamedTuple):
+    """What a commit adds for a partition: the rows from offset `expected` up to `next_offset`, which it excludes."""
+
+    partition: int
+    expected: int
+    next_offset: int
+
+
+def table_uri(lake: str, topic: str, topic_id: str) -> str:
+    """Return where the table of a topic lies; `topic_id` is the text of 22 characters that Kafka's tools print."""
+    return f"{lake.rstrip('/')}/{topic}/{topic_id}"
+
+
+class ArchiveTable:
+    """A topic's table at one moment: each look and each commit goes by what was there when it was opened."""
+
+    def __init__(self, table: DeltaTable, topic: str, topic_id: str) -> None:
+        self._table = table
+        self._topic = topic
+        self._topic_id = topic_id
+
+    @classmethod
+    def open(
+        cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
+    ) -> ArchiveTable | None:
+        """Return the topic's table, None where nothing was ever archived of it; raises LakeError."""
+        uri = table_uri(lake, topic, topic_id)
+        try:
+            return cls(DeltaTable(uri, storage_options=storage_options), topic, topic_id)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(f"{uri}: {error}") from error
+
+    @classmethod
+    def create(
+        cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
+    ) -> ArchiveTable:
+        """Return the topic's table, made now where there is none; raises LakeError."""
+        uri = table_uri(lake, topic, topic_id)
+        try:
+            DeltaTable.create(
+                uri,
+                Schema.from_arrow(SCHEMA),
+                mode="ignore",
+                partition_by=[PARTITION],
+                name=topic,
+                description=f"Records of the Kafka topic {topic}, id {topic_id}",
+                configuration=_PROPERTIES,
+                storage_options=storage_options,
+            )
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(f"{uri}: {error}") from error
+        table = cls.open(lake, topic, topic_id, storage_options)
+        if table is None:
+            raise LakeError(f"{uri}: the table was removed while it was made")
+        return table
+
+    @property
+    def version(self) -> int:
+        """The number of the last commit."""
+        return self._table.version()
+
+    @property
+    def uri(self) -> str:
+        """Where the table lies."""
+        return self._table.table_uri
+
+    def next_offset(self, partition: int) -> int | None:
+        """Return the offset to archive next of a partition; None where nothing was archived of it."""
+        return self._table.transaction_version(self._app_id(partition))
+
+    def files(self) -> list[TableFile]:
+        """Return the table's files, by partition and offset. Raises LakeError for one without statistics."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        try:
+            columns = [_column(actions, each) for each in _FILE_COLUMNS]
+            found = [TableFile(*each) for each in zip(*columns, strict=True)]
+            return sorted(found, key=lambda each: (each.partition, each.first_offset))
+        except (KeyError, TypeError, pa.ArrowInvalid) as error:
+            raise LakeError(f"{self.uri}: a file is not as Korvet writes them: {error!r}") from error
+
+    def append(self, written: Sequence[WrittenFile], advances: Sequence[Advance]) -> None:
+        """Add files by one commit; `advances` are the partitions whose records they bring, with files or without.
+
+        Raises CommitConflictError where a partition is not at the offset that was expected, or another commit came
+        first; LakeError.
+        """
+        for each in advances:
+            at = self.next_offset(each.partition)
+            if (each.expected if at is None else at) != each.expected:
+                message = (
+                    f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
+                )
+                raise CommitConflictError(message)
+        self._commit(
+            [each.add_action() for each in written],
+            [Transaction(self._app_id(each.partition), each.next_offset) for each in advances],
+        )
+
+    def _commit(self, actions: list[AddAction | RemoveAction], transactions: list[Transaction]) -> None:
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                [PARTITION],
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )
+        except CommitFailedError as error:
+            raise CommitConflictError(f"{self.uri}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.uri}: {error}") from error
+
+    def _app_id(self, partition: int) -> str:
+        return f"korvet:{self._topic_id}:{partition}"
+
+
+def _column(actions: pa.Table, name: str) -> list[object]:
+    """Return a column of the table's files; timestamps as numbers, and null where no file has statistics of them."""
+    if name not in actions.column_names and name.endswith(f".{TIMESTAMP}"):
+        return [None] * actions.num_rows
+    column = actions.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    values: list[object] = column.to_pylist()
+    return values

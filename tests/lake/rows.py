@@ -1,0 +1,37 @@
+"""Stored batches and records for the tests of the lake, and rows as plain records again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from korvet.lake.schema import KEY, OFFSET, TIMESTAMP, TIMESTAMP_MS, VALUE, milliseconds_of
+from korvet.protocol.records.batch import CODEC_MASK, HEADER, BatchHeader
+from korvet.protocol.records.record import StoredRecord
+from korvet.storage.batch_entry import StoredBatch
+
+BYTES_MAX = 1 << 24
+
+
+def stored(raw: bytes, base_offset: int) -> StoredBatch:
+    """Return a batch as it lies in the log from `base_offset` on."""
+    header = BatchHeader._make(HEADER.unpack_from(raw))
+    next_offset = base_offset + header.last_offset_delta + 1
+    return StoredBatch(base_offset, next_offset, len(raw), header.attributes & CODEC_MASK, raw)
+
+
+def records_of(rows: pa.RecordBatch) -> list[StoredRecord]:
+    """Return rows as the tuples in which the log is read."""
+    headers = [
+        [] if each is None else [(one["key"], one["value"]) for one in each]
+        for each in rows.column("headers").to_pylist()
+    ]
+    columns: tuple[Any, ...] = (
+        rows.column(OFFSET).to_pylist(),
+        milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist(),
+        rows.column(KEY).to_pylist(),
+        rows.column(VALUE).to_pylist(),
+        headers,
+    )
+    return list(zip(*columns, strict=True))

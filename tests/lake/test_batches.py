@@ -1,0 +1,146 @@
+"""korvet/lake/batches.py: record batches as Arrow, against the compiled reader of record batches."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.lake.batches import VIEW_SCHEMA, batches_to_arrow
+from korvet.lake.schema import SCHEMA
+from korvet.protocol.records.batch import (
+    ATTRIBUTES_AT,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
+from korvet.protocol.records.stored import stored_records
+from korvet.storage.batch_entry import StoredBatch
+from tests.lake.rows import BYTES_MAX, records_of, stored
+from tests.support.batches import CODECS, Record, batch
+
+CONTENTS = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"x" * 12, b"y" * 13, b"z" * 300])
+HEADERS = st.lists(st.tuples(st.text(max_size=5), CONTENTS), max_size=3) | st.just([("h", b"v")] * 40)
+TIMES = st.integers(-(2**63) // 4, 2**63 // 4) | st.integers(-2, 2**42) | st.just(-1)
+RECORDS = st.lists(
+    st.builds(Record, value=CONTENTS, key=CONTENTS, timestamp=TIMES, headers=HEADERS), min_size=1, max_size=8
+)
+
+
+def expected(batches: list[StoredBatch]) -> list[object]:
+    """Return the records as the reader of the log yields them."""
+    return [
+        record
+        for each in batches
+        for record in stored_records(each.header, each.payload, each.base_offset, BYTES_MAX)
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(RECORDS, st.sampled_from(CODECS), st.integers(0, 50)), min_size=1, max_size=4))
+def test_every_record_is_the_row_that_the_log_would_serve(
+    contents: list[tuple[list[Record], int, int]],
+) -> None:
+    batches, at = [], 0
+    for records, codec, gap in contents:
+        batches.append(stored(batch(*records, codec=codec), at + gap))
+        at = batches[-1].next_offset
+    rows = batches_to_arrow(7, batches, BYTES_MAX)
+    rows.validate(full=True)
+    assert rows.schema == VIEW_SCHEMA
+    assert records_of(rows) == expected(batches)
+    assert set(rows.column("partition").to_pylist()) == {7}
+    assert set(rows.column("timestamp_type").to_pylist()) == {0}
+    assert rows.column("attributes").null_count == rows.num_rows
+
+
+def test_the_views_are_what_the_table_holds() -> None:
+    rows = batches_to_arrow(0, [stored(batch(Record(b"v" * 20, b"k"), Record(None, None)), 0)], BYTES_MAX)
+    plain = pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(rows.columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+    assert plain.column("value").to_pylist() == [b"v" * 20, None]
+    assert plain.column("key").to_pylist() == [b"k", None]
+
+
+def with_attributes(raw: bytes, bits: int) -> bytes:
+    """Return the batch with these bits in its header; its CRC no longer counts once it is stored."""
+    (attributes,) = struct.unpack_from(">h", raw, ATTRIBUTES_AT)
+    return raw[:ATTRIBUTES_AT] + struct.pack(">h", attributes | bits) + raw[ATTRIBUTES_AT + 2 :]
+
+
+def test_a_batch_with_the_time_of_its_append_has_that_time_for_all_records() -> None:
+    first = stored(batch(Record(timestamp=5), Record(timestamp=9)), 0)
+    second = stored(with_attributes(batch(Record(timestamp=5), Record(timestamp=9)), LOG_APPEND_TIME_BIT), 2)
+    rows = batches_to_arrow(0, [first, second], BYTES_MAX)
+    assert [record[1] for record in records_of(rows)] == [5, 9, 9, 9]
+    assert rows.column("timestamp_type").to_pylist() == [0, 0, 1, 1]
+
+
+def test_transactional_and_control_batches_keep_what_a_reader_needs_of_them() -> None:
+    plain = stored(batch(Record(), producer_id=3, epoch=1, sequence=0), 0)
+    data = stored(with_attributes(batch(Record(), producer_id=4, epoch=2, sequence=0), TRANSACTIONAL_BIT), 1)
+    marker = batch(Record(key=b"\x00\x00\x00\x01", value=b"\x00" * 6), producer_id=4, epoch=2)
+    control = stored(with_attributes(marker, TRANSACTIONAL_BIT | CONTROL_BIT), 2)
+    rows = batches_to_arrow(0, [plain, data, control], BYTES_MAX)
+    assert rows.column("attributes").to_pylist() == [
+        None,
+        TRANSACTIONAL_BIT,
+        TRANSACTIONAL_BIT | CONTROL_BIT,
+    ]
+    assert rows.column("producer_id").to_pylist() == [None, 4, 4]
+    assert rows.column("producer_epoch").to_pylist() == [None, 2, 2]
+    assert rows.column("key")[2].as_py() == b"\x00\x00\x00\x01"
+
+
+def test_times_that_no_calendar_has_stay_what_they_are() -> None:
+    times = [0, -1, -2, 253_402_300_799_999, 253_402_300_800_000, -(2**62), 2**62]
+    rows = batches_to_arrow(0, [stored(batch(*(Record(timestamp=each) for each in times)), 0)], BYTES_MAX)
+    assert [record[1] for record in records_of(rows)] == times
+    assert rows.column("timestamp").is_valid().to_pylist() == [True, False, True, True, False, False, False]
+    assert rows.column("timestamp_ms").to_pylist() == [
+        None,
+        None,
+        None,
+        None,
+        253_402_300_800_000,
+        -(2**62),
+        2**62,
+    ]
+
+
+def test_a_header_name_that_is_no_utf8_stands_as_escapes() -> None:
+    raw = batch(Record(headers=[("NAME", b"v")])).replace(b"NAME", b"\xff\xfea ")
+    rows = batches_to_arrow(0, [stored(raw, 0)], BYTES_MAX)
+    assert rows.column("headers").to_pylist() == [[{"key": "\\xff\\xfea ", "value": b"v"}]]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_damage_is_an_error_that_names_the_batch_or_other_records(data: st.DataObject) -> None:
+    good = batch(Record(b"value" * 3, b"key", headers=[("h", b"v"), ("n", None)]), Record(None))
+    at = data.draw(st.integers(HEADER_BYTES, len(good) - 1))
+    raw = bytearray(good)
+    raw[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, 3))
+    damaged = stored(bytes(raw[: len(raw) - cut]), 100)
+    caught: KafkaError | None = None
+    try:
+        batches_to_arrow(0, [stored(good, 0), damaged], BYTES_MAX).validate(full=True)
+    except KafkaError as error:
+        caught = error
+    if caught is not None:
+        assert caught.code is ErrorCode.CORRUPT_MESSAGE
+        assert "offset 100" in caught.message
+
+
+def test_a_batch_larger_than_allowed_is_refused_by_name() -> None:
+    with pytest.raises(KafkaError) as caught:
+        batches_to_arrow(0, [stored(batch(Record(b"x" * 5000), codec=4), 70)], 1000)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "offset 70" in caught.value.message

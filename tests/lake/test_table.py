@@ -1,0 +1,156 @@
+"""korvet/lake/files.py and table.py: files that come into a topic's table exactly once, on a real file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import ROW_GROUP_ROWS, WrittenFile, filesystem, write_file
+from korvet.lake.schema import SCHEMA
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.protocol.records.record import StoredRecord
+from tests.lake.rows import records_of
+
+TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def rows(first: int, stop: int, partition: int = 0) -> pa.RecordBatch:
+    records: list[StoredRecord] = [(at, 1000 + at, b"key", b"value %d" % at, []) for at in range(first, stop)]
+    return records_to_arrow(partition, records)
+
+
+def written(table: ArchiveTable, first: int, stop: int, partition: int = 0) -> WrittenFile:
+    file = write_file(filesystem(table.uri), partition, [rows(first, stop, partition)], now_ms=7)
+    assert file is not None
+    return file
+
+
+def archived(lake: Path) -> ArchiveTable:
+    table = ArchiveTable.open(str(lake), TOPIC, TOPIC_ID)
+    assert table is not None
+    return table
+
+
+def contents(table: ArchiveTable) -> list[tuple[int, int]]:
+    """Read the whole table with deltalake's own reader."""
+    found = DeltaTable(table.uri).to_pyarrow_table().select(["partition", "offset"])
+    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def test_rows_are_in_the_table_once_they_are_committed(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    assert table.next_offset(0) is None
+    file = written(table, 5, 8)
+    assert contents(table) == []
+    table.append([file], [Advance(0, 5, 10)])
+    table = archived(tmp_path)
+    assert contents(table) == [(0, 5), (0, 6), (0, 7)]
+    assert (table.next_offset(0), table.next_offset(1)) == (10, None)
+    (found,) = table.files()
+    assert (found.path, found.partition, found.rows) == (file.path, 0, 3)
+    assert (found.first_offset, found.last_offset) == (5, 7)
+    assert (found.first_timestamp, found.last_timestamp) == (1_005_000, 1_007_000)
+    assert found.size_bytes == (Path(tmp_path) / TOPIC / TOPIC_ID / file.path).stat().st_size
+
+
+def test_any_reader_gets_every_column(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    records: list[StoredRecord] = [
+        (0, -1, None, None, []),
+        (1, 5, b"", b"", [("h", None), ("h", b"x")]),
+        (9, 2**62, b"\xff", b"v", []),
+    ]
+    file = write_file(filesystem(table.uri), 3, [records_to_arrow(3, records)], now_ms=7)
+    assert file is not None
+    table.append([file], [Advance(3, 0, 10)])
+    read = DeltaTable(table.uri).to_pyarrow_table()
+    assert read.schema.names == SCHEMA.names
+    assert [field.type for field in read.schema] == [field.type for field in SCHEMA]
+    assert records_of(read.combine_chunks().to_batches()[0]) == records
+    assert read.column("partition").to_pylist() == [3, 3, 3]
+
+
+def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) -> None:
+    ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    first, second = archived(tmp_path), archived(tmp_path)
+    first.append([written(first, 0, 3)], [Advance(0, 0, 3)])
+    with pytest.raises(CommitConflictError):
+        second.append([written(second, 0, 5)], [Advance(0, 0, 5)])
+    with pytest.raises(CommitConflictError, match="archived up to 3, not 0"):
+        archived(tmp_path).append([written(second, 0, 5)], [Advance(0, 0, 5)])
+    assert contents(archived(tmp_path)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_commits_for_different_partitions_do_not_hinder_each_other(tmp_path: Path) -> None:
+    ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    first, second = archived(tmp_path), archived(tmp_path)
+    first.append([written(first, 0, 2)], [Advance(0, 0, 2)])
+    second.append([written(second, 0, 2, partition=1)], [Advance(1, 0, 2)])
+    table = archived(tmp_path)
+    assert contents(table) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [table.next_offset(each) for each in (0, 1)] == [2, 2]
+
+
+def test_a_partition_may_advance_without_rows(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table.append([], [Advance(0, 0, 1 << 51)])
+    assert archived(tmp_path).next_offset(0) == 1 << 51
+    assert archived(tmp_path).files() == []
+
+
+def test_a_topic_made_anew_begins_an_empty_table(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
+    other = ArchiveTable.create(str(tmp_path), TOPIC, "BBBBBBBBBBBBBBBBBBBBBB")
+    assert other.next_offset(0) is None
+    assert contents(other) == []
+
+
+def test_a_table_is_made_once(tmp_path: Path) -> None:
+    assert ArchiveTable.open(str(tmp_path), TOPIC, TOPIC_ID) is None
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
+    assert ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID).next_offset(0) == 2
+
+
+def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
+    log = tmp_path / TOPIC / TOPIC_ID / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{not a log")
+    with pytest.raises(LakeError, match=TOPIC_ID):
+        ArchiveTable.open(str(tmp_path), TOPIC, TOPIC_ID)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(LakeError, match="file"):
+        ArchiveTable.create(str(file), TOPIC, TOPIC_ID)
+
+
+def test_a_file_has_small_row_groups_with_statistics_of_offsets(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    file = written(table, 0, ROW_GROUP_ROWS + 10)
+    metadata = pq.read_metadata(Path(tmp_path) / TOPIC / TOPIC_ID / file.path)
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [ROW_GROUP_ROWS, 10]
+    statistics = groups[1].column(0).statistics
+    assert groups[1].column(0).path_in_schema == "offset"
+    assert (statistics.min, statistics.max) == (ROW_GROUP_ROWS, ROW_GROUP_ROWS + 9)
+
+
+def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    files = filesystem(table.uri)
+    with pytest.raises(ValueError, match="offset 3 follows 4"):
+        write_file(files, 0, [rows(0, 5), rows(3, 6)], now_ms=7)
+    records: list[StoredRecord] = [(1, 0, None, None, []), (1, 0, None, None, [])]
+    with pytest.raises(ValueError, match="do not rise"):
+        write_file(files, 0, [records_to_arrow(0, records)], now_ms=7)
+    assert write_file(files, 0, [rows(0, 0)], now_ms=7) is None
+
+
+def test_where_a_table_lies() -> None:
+    assert table_uri("s3://bucket/lake/", "orders", "id") == "s3://bucket/lake/orders/id"
