@@ -8,10 +8,13 @@ was deleted or made anew meanwhile is fenced by its id in every script, so a sta
 from __future__ import annotations
 
 import base64
+import contextlib
 import fnmatch
+import math
 import re
+import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -107,6 +110,7 @@ class Topics:
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._deleting: dict[str, TopicRow] = {}
         self._epoch = -1
         self._refreshing = RLock()
 
@@ -131,6 +135,7 @@ class Topics:
             registry = self._store.load()
             self._by_name.clear()
             self._by_id.clear()
+            self._deleting.clear()
             for row in registry.rows.values():
                 self._remember(row)
             self._epoch = registry.epoch
@@ -204,17 +209,18 @@ class Topics:
                 self.reload()
                 return
 
-    def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+    def create(self, new: NewTopic, *, validate_only: bool = False, until: float = math.inf) -> Topic:
         """Make a topic, or only check that it could be made; returns it as it is, or would be.
 
-        Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
-        TOPIC_ALREADY_EXISTS. When it returns, every worker finds the topic.
+        Clears away first what is left of a deleted topic of that name, for which there is time until `until` (monotonic
+        seconds). Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+        INVALID_CONFIG, TOPIC_ALREADY_EXISTS, REQUEST_TIMED_OUT. When it returns, every worker finds the topic.
         """
         row = self._row(new)
         if self._exists(new.name):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
         if not validate_only:
-            self._store.create(row)
+            self._make(row, until)
             self.refresh()
             topic = self._by_name.get(new.name)
             if topic is not None and id_text(topic.id) == row.id:
@@ -231,10 +237,51 @@ class Topics:
         self.refresh()
         return self._topic(row)
 
-    def delete(self, topic: Topic) -> None:
-        """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster."""
-        self._store.delete(topic.name, id_text(topic.id), len(topic.partitions))
+    def delete(self, topic: Topic, until: float = math.inf) -> None:
+        """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster.
+
+        When it returns nobody finds the topic. Of a large one something may be left to clear away after `until`
+        (monotonic seconds), or where Redis goes away meanwhile: that is the keeper's.
+        """
+        gone = self._store.removal.delete(topic.name, id_text(topic.id))
         self.refresh()
+        if gone is not None:
+            with contextlib.suppress(KafkaError):
+                self._clear_away_until(gone, until)
+            self.refresh()
+
+    def deleted(self) -> list[TopicRow]:
+        """Return deleted topics of which something is left to clear away, as of now."""
+        self.refresh()
+        return list(self._deleting.values())
+
+    def clear_away(self, deleted: TopicRow) -> Iterator[None]:
+        """Remove what is left of a deleted topic, one short step before each yield.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps can be done again from the beginning.
+        """
+        return self._store.removal.steps(deleted)
+
+    def _clear_away_until(self, deleted: TopicRow, until: float) -> None:
+        for _ in self.clear_away(deleted):
+            if time.monotonic() > until:
+                return
+
+    def _make(self, row: TopicRow, until: float) -> None:
+        while True:
+            try:
+                self._store.create(row)
+            except KafkaError as error:
+                self.refresh()
+                deleted = self._deleting.get(row.name)
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or deleted is None:
+                    raise
+                if time.monotonic() > until:
+                    message = f"The deleted topic '{row.name}' is being cleared away."
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+                self._clear_away_until(deleted, until)
+            else:
+                return
 
     def _exists(self, name: str) -> bool:
         self.refresh()
@@ -275,11 +322,15 @@ class Topics:
 
     def _remember(self, row: TopicRow) -> None:
         self._forget(row.name)
+        if row.state == "deleting":
+            self._deleting[row.name] = row
+            return
         topic = self._topic(row)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
     def _forget(self, name: str) -> None:
+        self._deleting.pop(name, None)
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)

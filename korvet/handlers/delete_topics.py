@@ -1,4 +1,7 @@
-"""DeleteTopics (key 20), versions 1-6: deletes topics, records and all, each by one atomic script.
+"""DeleteTopics (key 20), versions 1-6: deletes topics, records and all.
+
+A topic is gone when it is answered. Of a large one something may be left that takes no place but in memory: the keeper
+clears away what was not by the end of the request's timeout.
 
 Version 6 names topics or gives ids. Deletion can be forbidden by delete.topic.enable; clients older than version 3 do
 not know that code and get INVALID_REQUEST, as Kafka does.
@@ -6,6 +9,7 @@ not know that code and get INVALID_REQUEST, as Kafka does.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from korvet.domain.topics import Topic
@@ -32,6 +36,7 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
     broker.topics.refresh()
+    until = time.monotonic() + request.timeout_ms / 1000
     states = _states(request)
     times = Counter((state.name, state.topic_id) for state in states)
     results = []
@@ -40,7 +45,7 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
             error = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
             results.append(_failed(name, topic_id, error))
         else:
-            results.append(_delete(name, topic_id, broker))
+            results.append(_delete(name, topic_id, broker, until))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -55,10 +60,10 @@ def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def _delete(name: str | None, topic_id: bytes, broker: Broker) -> DeletableTopicResult:
+def _delete(name: str | None, topic_id: bytes, broker: Broker, until: float) -> DeletableTopicResult:
     try:
         topic = _find(name, topic_id, broker)
-        broker.topics.delete(topic)
+        broker.topics.delete(topic, until)
     except KafkaError as error:
         return _failed(name, topic_id, error)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)

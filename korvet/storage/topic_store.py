@@ -1,4 +1,4 @@
-"""The registry of topics in Redis: rows, their creation and deletion, and the feed of changes.
+"""The registry of topics in Redis: rows, how they are made and changed, and the feed of changes.
 
 Knows the registry's keys and the scripts under lua/topic; nothing of names that are allowed, of defaults or of the
 wire. A row that cannot be read is no topic: one log line, and the others are served.
@@ -13,28 +13,19 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import scripts, topic_rows
-from korvet.storage.keys import Keys, group_decoded
+from korvet.storage.keys import Keys
 from korvet.storage.replies import Reply, RespError, value_of
 from korvet.storage.resp import Arg, Redis
+from korvet.storage.topic_removal import CHANGES_MAX, TopicRemoval
 from korvet.storage.topic_rows import TopicRow
 
-__all__ = ["CHANGES_MAX", "OFFSETS_MAX", "Changes", "Registry", "TopicRow", "TopicStore"]
+__all__ = ["CHANGES_MAX", "Changes", "Registry", "TopicRow", "TopicStore"]
 
 _ALTER = scripts.get("topic/alter")
 _CREATE = scripts.get("topic/create")
-_DELETE = scripts.get("topic/delete")
-
-CHANGES_MAX = 10_000
-"""Topics whose last change the feed remembers; who has missed more reads the registry as a whole."""
-
-OFFSETS_MAX = 5_000
-"""Groups times partitions whose committed offsets a deletion removes: a few ms of Redis. More are the keeper's work."""
 
 _ALTER_ROUNDS_MAX = 20
 """Tries of a change while others change the same row: each but the last has met one of theirs that was done."""
-
-_DELETE_ROUNDS_MAX = 5
-"""Tries of a deletion while the number of partitions changes under it."""
 
 
 class Changes(NamedTuple):
@@ -53,9 +44,10 @@ class Registry(NamedTuple):
 
 
 class TopicStore:
-    """The registry of one namespace."""
+    """The registry of one namespace; `removal` deletes topics from it."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
+        self.removal = TopicRemoval(redis, keys)
         self._redis = redis
         self._keys = keys
 
@@ -112,49 +104,6 @@ class TopicStore:
             if self._int(self._run(_ALTER, [registry, self._keys.topic_changes], args)):
                 return changed
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{registry}: the row of {name} changes all the time")
-
-    def delete(self, name: str, topic_id: str, partitions: int) -> int:
-        """Remove the row, log, side keys and committed offsets of every partition at once; returns the change's epoch.
-
-        `partitions` is how many the caller believes there are: a wrong number costs another round trip. Offsets stay
-        where groups are very many (OFFSETS_MAX): they are no commits of any topic any more. Raises KafkaError:
-        UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR; StorageUnavailableError.
-        """
-        names = self._keys
-        for _ in range(_DELETE_ROUNDS_MAX):
-            keys = [names.topics, names.topic_changes]
-            groups = self._offsets_of_groups(OFFSETS_MAX // max(partitions, 1))
-            args: list[Arg] = [name, topic_id, names.topics_channel, CHANGES_MAX, len(groups)]
-            for index in range(partitions):
-                of = (name, index)
-                keys += (
-                    names.stream(*of),
-                    names.state(*of),
-                    names.producers(*of),
-                    names.index(*of),
-                    names.moving(*of),
-                    names.clean(*of, 0),
-                    names.clean(*of, 1),
-                )
-                args.append(names.append_channel(*of))
-            reply = self._run(_DELETE, keys + groups, args)
-            if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 - done or not, and a number
-                raise self._malformed("the answer of lua/topic/delete.lua")
-            done, number = reply
-            if done == 1:
-                return self._int(number)
-            partitions = self._int(number)
-        raise self._malformed(f"the number of partitions of {name}")
-
-    def _offsets_of_groups(self, most: int) -> list[str]:
-        """Return where the groups keep their committed offsets; none where they are more than `most`."""
-        reply = self._call("ZRANGE", self._keys.groups, 0, most)
-        if not isinstance(reply, list):
-            raise self._malformed("the list of groups")
-        names = cast("list[bytes]", reply)
-        if len(names) > most:
-            return []
-        return [self._keys.group_offsets(group_decoded(name.decode("utf-8", "replace"))) for name in names]
 
     def load(self) -> Registry:
         """Return all topics and the epoch to ask for changes from. Raises KafkaError, StorageUnavailableError."""

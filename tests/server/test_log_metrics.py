@@ -44,7 +44,7 @@ def test_a_log_is_told_of_until_its_topic_is_deleted(tmp_path: Path, redis_url: 
         assert int(float(value)) == end
         assert len(figures(broker, "oldest_record_age_seconds")) == 1
         assert len(figures(broker, "size_bytes")) == 3
-        bench.topics.delete("orders", TOPIC_ID, 3)
+        bench.topics.removal.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: not figures(broker, "size_bytes"), "the topic is forgotten")
         assert "korvet_log_figures_timestamp_seconds " in page(broker, "/metrics")
 
@@ -96,5 +96,5 @@ def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, 
         processes.wait_until(lambda: lag() == ["0.0"], "the lag follows a commit")
         bench.append(b"d")
         processes.wait_until(lambda: lag() == ["1.0"], "the lag follows an append")
-        bench.topics.delete("orders", TOPIC_ID, 3)
+        bench.topics.removal.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: lag() == [], "the topic is forgotten")

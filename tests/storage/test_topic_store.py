@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import topic_store
-from korvet.storage.keys import Keys, group_encoded
+from korvet.storage.keys import Keys
 from korvet.storage.resp import Redis
 from korvet.storage.topic_store import Changes, Registry, TopicRow, TopicStore
 
@@ -55,7 +55,7 @@ def test_a_topic_that_exists_is_refused(store: TopicStore) -> None:
 def test_changes_since_an_epoch_are_told_once(store: TopicStore) -> None:
     store.create(row("a"))
     store.create(row("b"))
-    store.delete("a", "id", 1)
+    store.removal.delete("a", "id")
     store.create(row("c"))
     assert store.changes(0) == Changes(4, [row("b"), row("c")], ["a"])
     assert store.changes(2) == Changes(4, [row("c")], ["a"])
@@ -64,7 +64,7 @@ def test_changes_since_an_epoch_are_told_once(store: TopicStore) -> None:
 
 def test_a_recreated_topic_is_an_upsert_of_the_new_one(store: TopicStore) -> None:
     store.create(row("a", "id-1"))
-    store.delete("a", "id-1", 1)
+    store.removal.delete("a", "id-1")
     store.create(row("a", "id-2"))
     assert store.changes(1) == Changes(3, [row("a", "id-2")], [])
 
@@ -161,7 +161,7 @@ def test_a_topic_that_is_deleted_under_its_change_stays_deleted(store: TopicStor
     store.create(ORDERS)
 
     def too_late(row: TopicRow) -> TopicRow:
-        store.delete("orders", "id-1", 2)
+        store.removal.delete("orders", "id-1")
         return replace(row, configs={})
 
     with pytest.raises(KafkaError) as refused:
@@ -170,32 +170,10 @@ def test_a_topic_that_is_deleted_under_its_change_stays_deleted(store: TopicStor
     assert store.load().rows == {}
 
 
-def test_deletion_finds_all_partitions_whatever_the_caller_believes(
-    store: TopicStore, raw_redis: Any
-) -> None:
-    for believed in (0, 1, 5):
-        store.create(ORDERS)
-        for partition in range(2):
-            raw_redis.xadd(KEYS.stream("orders", partition), {"value": "x"})
-        store.delete("orders", "id-1", believed)
-        assert raw_redis.keys() == [KEYS.topic_changes.encode()]
-
-
-def test_deletion_of_another_incarnation_is_refused(store: TopicStore) -> None:
-    store.create(ORDERS)
-    for name, topic_id in (("orders", "id-0"), ("unknown", "id-1")):
-        with pytest.raises(KafkaError) as refused:
-            store.delete(name, topic_id, 2)
-        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert store.load().rows == {"orders": ORDERS}
-
-
-def test_ten_thousand_partitions_are_created_and_deleted(store: TopicStore, raw_redis: Any) -> None:
+def test_ten_thousand_partitions_are_created(store: TopicStore, raw_redis: Any) -> None:
     store.create(TopicRow(name="wide", id="id", partitions=10_000))
     assert raw_redis.dbsize() == 10_002
     assert raw_redis.hget(KEYS.state("wide", 9999), "topic") == b"id"
-    store.delete("wide", "id", 10_000)
-    assert raw_redis.keys() == [KEYS.topic_changes.encode()]
 
 
 @pytest.mark.parametrize(
@@ -244,34 +222,3 @@ def test_a_registry_of_the_wrong_type_is_an_error_that_names_it(
     for ask in (store.load, lambda: store.changes(0), lambda: store.create(row("b"))):
         with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR korvet:topics: .*WRONGTYPE"):
             ask()
-
-
-def offsets_of(redis: Any, group: str) -> set[bytes]:
-    return set(redis.hkeys(KEYS.group_offsets(group)))
-
-
-def commit(redis: Any, group: str, *topics: str) -> None:
-    redis.zadd(KEYS.groups, {group_encoded(group): "inf"})
-    redis.hset(KEYS.group_offsets(group), mapping={KEYS.stream(topic, 0): "row" for topic in topics})
-
-
-def test_committed_offsets_of_a_deleted_topic_go_with_it(store: TopicStore, raw_redis: Any) -> None:
-    for name in ("orders", "others"):
-        store.create(row(name))
-    for group in ("a", "{b}%"):
-        commit(raw_redis, group, "orders", "others")
-    store.delete("orders", row("orders").id, row("orders").partitions)
-    assert offsets_of(raw_redis, "a") == offsets_of(raw_redis, "{b}%") == {KEYS.stream("others", 0).encode()}
-
-
-def test_with_very_many_groups_a_deletion_leaves_their_offsets(
-    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topic_store, "OFFSETS_MAX", 2 * row("orders").partitions)
-    cases: list[tuple[set[bytes], int]] = [(set(), 2), ({KEYS.stream("orders", 0).encode()}, 3)]
-    for left, groups in cases:
-        store.create(row("orders"))
-        for number in range(groups):
-            commit(raw_redis, f"g{number}", "orders")
-        store.delete("orders", row("orders").id, row("orders").partitions)
-        assert [offsets_of(raw_redis, f"g{number}") for number in range(groups)] == [left] * groups
