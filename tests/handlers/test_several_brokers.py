@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,27 +16,11 @@ from korvet.protocol.messages.create_topics import (
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support import redis_servers
-from tests.support.broker import Broker, korvet_cluster
+from tests.support.broker import Broker
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 PARTITIONS = 40
-
-
-@pytest.fixture(scope="module")
-def cluster_redis() -> Iterator[str]:
-    """Give the URL of the brokers' Redis."""
-    with redis_servers.server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """Run the two brokers."""
-    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
-        yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 @pytest.fixture
@@ -47,13 +30,6 @@ def acting(cluster_redis: str, brokers: list[Broker]) -> int:
         wait_until(lambda: client.exists("korvet:keeper"), "a keeper acts")
         holder: Any = client.get("korvet:keeper")
         return int(holder.partition(b":")[0])
-
-
-@pytest.fixture
-def ends(brokers: list[Broker]) -> Iterator[tuple[Client, Client]]:
-    """Give a connection to each."""
-    with Client(brokers[0].address) as one, Client(brokers[1].address) as two:
-        yield one, two
 
 
 def metadata(client: Client, *names: str, version: int = 12) -> Any:
