@@ -35,9 +35,11 @@ class Offsets:
         self.removal = GroupRemoval(redis, KEYS, mirror=True)
         self.key = KEYS.group_offsets(name)
 
-    def commit(self, *offsets: int, generation: int = -1, member: str = "") -> None:
+    def commit(
+        self, *offsets: int, generation: int = -1, member: str = "", retention_ms: int | None = None
+    ) -> None:
         commits = [
-            Commit(partition, offset, -1, "")
+            Commit(partition, offset, -1, "", retention_ms)
             for partition, offset in zip(self.bench.partitions, offsets, strict=False)
         ]
         assert all(self.store.commit(Committer(self.name, generation, member), commits))
@@ -111,6 +113,23 @@ def test_a_group_that_had_members_keeps_all_until_these_are_gone_for_so_long(off
     offsets.empty_for(60_000)
     assert offsets.expire() == Expired(2, 1)
     assert not offsets.is_listed()
+
+
+@pytest.mark.parametrize("with_members", [False, True])
+def test_an_offset_is_kept_for_as_long_as_its_client_has_said(
+    offsets: Offsets, *, with_members: bool
+) -> None:
+    if with_members:
+        generation = offsets.group.stable("m1")
+        offsets.commit(1, generation=generation, member="m1", retention_ms=5 * DAY_MS)
+        offsets.group.leave(("m1", ""))
+        offsets.empty_for(5 * DAY_MS)
+    else:
+        offsets.commit(1, retention_ms=5 * DAY_MS)
+    offsets.grow_older(0, 5 * DAY_MS - 60_000)
+    assert offsets.expire() == NOTHING
+    offsets.grow_older(0, 60_000)
+    assert offsets.expire() == Expired(1, 1)
 
 
 def subscribed(*topics: bytes) -> tuple[tuple[str, bytes], ...]:

@@ -8,55 +8,10 @@ from typing import Any
 import gevent
 import pytest
 
-from korvet.config import Settings
-from korvet.domain.groups.membership import LOOK_MS, Asking, Groups
+from korvet.domain.groups.membership import LOOK_MS
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.group_types import Joined, Sync
-from korvet.storage.resp import Redis
-from korvet.storage.subscriptions import Subscriptions
-from tests.storage.groups import KEYS, Group
-
-SECONDS_MAX = 20.0
-
-
-class Worker:
-    """One worker's groups."""
-
-    def __init__(self, url: str, raw: Any) -> None:
-        self.redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
-        self.subscriptions = Subscriptions(url, connect_timeout_ms=5000, linger_ms=30_000)
-        self.group = Group(self.redis, raw)
-        self.groups = Groups(self.group.store, self.subscriptions, Settings(), KEYS.group_channel)
-
-    def joining(self, member: str = "", **fields: Any) -> gevent.Greenlet[..., Joined]:
-        """Join in a greenlet of its own; returns once a new member waits in Redis."""
-        given: dict[str, Any] = {
-            "instance": "",
-            "client_id": "c",
-            "client_host": "/h",
-            "session_ms": 10_000,
-            "rebalance_ms": 60_000,
-            "protocol_type": "consumer",
-            "protocols": (("range", b"topics"),),
-            "told": False,
-            "skips": True,
-        }
-        asking = Asking(group="billing", member_id=member, **given | fields)
-        before = self.waiting()
-        greenlet = gevent.spawn(self.groups.join, asking)
-        with gevent.Timeout(SECONDS_MAX):
-            while not member and self.waiting() == before and not greenlet.dead:
-                gevent.sleep(0.001)
-        return greenlet
-
-    def waiting(self) -> int:
-        """Return how many members wait."""
-        count: int = self.group.raw.zcount(self.group.deadlines, "+inf", "+inf")
-        return count
-
-    def close(self) -> None:
-        self.subscriptions.close()
-        self.redis.close()
+from tests.domain.groups.worker import SECONDS_MAX, Worker
 
 
 @pytest.fixture
