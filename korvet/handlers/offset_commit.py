@@ -1,7 +1,7 @@
 """OffsetCommit (key 8), versions 2-10: a consumer says how far it has come.
 
-All that can be committed is, by one script. The error of a group stands at every partition. Retention times that old
-clients may ask for are not honoured: offsets.retention.minutes holds for all.
+All that can be committed is, by one script. The error of a group stands at every partition. Versions 2 to 4 may say for
+how long the offsets are to be kept; -1 there, and every other version, means offsets.retention.minutes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from korvet.storage.offset_store import Committer
 REQUEST = OffsetCommitRequest
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
 TOPIC_ID_VERSION_FIRST = 10
+RETENTION_OF_BROKER = -1
 
 
 def handle(request: OffsetCommitRequest, caller: Caller, broker: Broker) -> OffsetCommitResponse:
@@ -34,7 +35,9 @@ def handle(request: OffsetCommitRequest, caller: Caller, broker: Broker) -> Offs
         request.member_id,
         request.group_instance_id or "",
     )
-    wishes = [wish for topic in request.topics for wish in _wishes(topic, caller, broker)]
+    asked_ms = request.retention_time_ms
+    retention_ms = None if asked_ms == RETENTION_OF_BROKER else asked_ms
+    wishes = [wish for topic in request.topics for wish in _wishes(topic, retention_ms, caller, broker)]
     try:
         outcomes = broker.committed.commit(by, wishes)
     except KafkaError as error:
@@ -53,7 +56,9 @@ def refuse(request: OffsetCommitRequest, _caller: Caller, error: KafkaError) -> 
     )
 
 
-def _wishes(topic: OffsetCommitRequestTopic, caller: Caller, broker: Broker) -> list[Wish]:
+def _wishes(
+    topic: OffsetCommitRequestTopic, retention_ms: int | None, caller: Caller, broker: Broker
+) -> list[Wish]:
     by_id = caller.version >= TOPIC_ID_VERSION_FIRST
     topics = broker.topics
     find = partial(topics.find_by_id, topic.topic_id) if by_id else partial(topics.find, topic.name)
@@ -64,6 +69,7 @@ def _wishes(topic: OffsetCommitRequestTopic, caller: Caller, broker: Broker) -> 
             each.committed_offset,
             each.committed_leader_epoch,
             each.committed_metadata or "",
+            retention_ms,
         )
         for each in topic.partitions
     ]

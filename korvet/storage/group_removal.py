@@ -45,13 +45,15 @@ class Seen(NamedTuple):
 class Held(NamedTuple):
     """A committed offset: its row as it lies in Redis, when it was committed (ms), None where nobody can read it.
 
-    `counts`: it may be of the topic that is there now.
+    `counts`: it may be of the topic that is there now. `retention_ms`: for how long its client wants it kept, None: as
+    the broker does.
     """
 
     place: Place
     row: bytes
     ms: int | None
     counts: bool
+    retention_ms: int | None = None
 
 
 class Forgotten(NamedTuple):
@@ -165,7 +167,7 @@ def _held(place: Place, row: bytes, topic: Reply) -> Held:
         return Held(place, row, None, counts=True)
     # A state that cannot be read is no sign that the topic is gone.
     gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())
-    return Held(place, row, committed.ms, counts=not gone)
+    return Held(place, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)
 
 
 def _seen(key: str, reply: Reply) -> Seen | KafkaError:

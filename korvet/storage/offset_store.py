@@ -33,22 +33,27 @@ class Committer(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The offset of the next record to be read, the leader epoch of the last one read (-1: unknown), and a note."""
+    """The offset of the next record to be read, the leader epoch of the last one read (-1: unknown), and a note.
+
+    `retention_ms` is for how long the client wants it kept from now on, None: as the broker does.
+    """
 
     partition: Partition
     offset: int
     epoch: int
     metadata: str
+    retention_ms: int | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A row: what was committed when (ms, Redis' clock), and of which topic."""
+    """A row: what was committed when (ms, Redis' clock), and of which topic; see Commit for the rest."""
 
     offset: int
     epoch: int
     metadata: str
     topic_id: str
     ms: int
+    retention_ms: int | None = None
 
 
 class Place(NamedTuple):
@@ -58,11 +63,12 @@ class Place(NamedTuple):
     partition: int
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int
     epoch: int
     metadata: str
     topic_id: str
+    retention_ms: int | None = None
 
 
 class OffsetStore:
@@ -90,9 +96,9 @@ class OffsetStore:
             by.instance,
             self._mirror,
         ]
-        for partition, offset, epoch, metadata in commits:
+        for partition, offset, epoch, metadata, retention_ms in commits:
             keys += (partition.stream, partition.state)
-            row = msgspec.json.encode(_Row(offset, epoch, metadata, partition.topic_id))
+            row = msgspec.json.encode(_Row(offset, epoch, metadata, partition.topic_id, retention_ms))
             # The time stands last, for the script to write it: only Redis knows it.
             args += (partition.topic_id, row[:-1] + b',"ms":', _read_up_to(partition, offset))
         [reply] = self._redis.scripts([(_COMMIT, keys, args)])

@@ -260,3 +260,17 @@ def test_a_stream_that_is_not_there_is_not_made(client: Client, topic: str, stor
     assert commit(client, topic, topic, 0) == [0]
     assert not stored.exists(f"korvet:{topic}:0")
     assert fetch(client, topic, topic) == [(0, -1, "", 0)]
+
+
+@pytest.mark.parametrize(("version", "kept"), [(2, 7), (4, 7), (5, None), (10, None)])
+def test_old_versions_may_say_for_how_long_an_offset_is_kept(
+    client: Client, topic: str, stored: Any, version: int, kept: int | None
+) -> None:
+    topic_id = client.create(topic)
+    named = topic_id if version >= 10 else ZERO_UUID
+    commit(client, topic, topic, 3, version=version, retention_time_ms=7, topic_id=named)
+    row = json.loads(stored.hget(f"korvet:group:{topic}:offsets", f"korvet:{topic}:0"))
+    assert row.get("retention_ms") == kept
+    assert fetch(client, topic, topic) == [(3, -1, "", 0)]
+    commit(client, topic, topic, 3, version=4)
+    assert "retention_ms" not in json.loads(stored.hget(f"korvet:group:{topic}:offsets", f"korvet:{topic}:0"))

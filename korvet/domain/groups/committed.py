@@ -20,7 +20,8 @@ from korvet.storage.offset_store import Commit, Committed, Committer, OffsetStor
 class Wish(msgspec.Struct, frozen=True):
     """An offset to be committed for the partition `index` of the topic that `find` finds.
 
-    `epoch` is the leader epoch of the last record read, -1: unknown; `metadata` the client's own note.
+    `epoch` is the leader epoch of the last record read, -1: unknown; `metadata` the client's own note; `retention_ms`
+    for how long the client wants it kept, None: as the broker does.
     """
 
     find: Callable[[], Topic]
@@ -28,6 +29,7 @@ class Wish(msgspec.Struct, frozen=True):
     offset: int
     epoch: int
     metadata: str
+    retention_ms: int | None = None
 
 
 class CommittedOffsets:
@@ -80,7 +82,7 @@ class CommittedOffsets:
             except KafkaError as error:
                 outcomes[place] = error
             else:
-                commits[place] = Commit(found, wish.offset, wish.epoch, wish.metadata)
+                commits[place] = Commit(found, wish.offset, wish.epoch, wish.metadata, wish.retention_ms)
         if not known and wishes:
             return outcomes, []
         fenced = []

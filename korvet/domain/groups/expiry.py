@@ -2,8 +2,9 @@
 
 Knows how long offsets are kept (Kafka's rules, offsets.retention.minutes); nothing of when anybody looks. Offsets of a
 group that had members go when it has had none for so long, those of consumers without membership when they were
-committed so long ago, and so do those of topics that no member of a stable group of consumers is subscribed to. Those
-of a topic that is gone go at once.
+committed so long ago, and so do those of topics that no member of a stable group of consumers is subscribed to. Where
+a client has said itself for how long (OffsetCommit 2 to 4), that counts from its commit on. Those of a topic that is
+gone go at once.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class OffsetExpiry:
         return self._removal.forget(group, seen, going, drop=True)
 
     def _is_old(self, held: Held, kept_since_ms: int, now_ms: int) -> bool:
-        return held.ms is not None and now_ms - max(held.ms, kept_since_ms) >= self._retention_ms
+        if held.ms is None:
+            return False
+        if held.retention_ms is not None:
+            return now_ms - held.ms >= held.retention_ms
+        return now_ms - max(held.ms, kept_since_ms) >= self._retention_ms
 
     def _not_subscribed(self, group: str, seen: Seen, held: list[Held]) -> list[Held]:
         """Return those that no member is subscribed to; none where that is not known, or about to change."""
