@@ -22,6 +22,7 @@ from korvet.protocol.messages.elect_leaders import (
 )
 
 REQUEST = ElectLeadersRequest
+ERROR_VERSION_FIRST = 1
 
 
 def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> ElectLeadersResponse:
@@ -50,13 +51,15 @@ def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> Ele
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def refuse(request: ElectLeadersRequest, _caller: Caller, error: KafkaError) -> ElectLeadersResponse:
-    """Answer the whole (from version 1 on) and every partition asked for with the error."""
+def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> ElectLeadersResponse:
+    """Answer the whole and every partition asked for with the error."""
     results = [
         _result(asked.topic, asked.partitions, dict.fromkeys(asked.partitions, error))
         for asked in request.topic_partitions or ()
     ]
-    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+    # KIP-460: version 0 has no error of the whole.
+    code = error.code if caller.version >= ERROR_VERSION_FIRST else ErrorCode.NONE
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> list[KafkaError]:
