@@ -20,6 +20,8 @@ from korvet.server.keeper_tasks.expire_groups import ExpireGroups
 from korvet.server.keeper_tasks.expire_offsets import expire_offsets
 from korvet.server.keeper_tasks.expire_producers import expire_producers
 from korvet.server.keeper_tasks.figures import Figures
+from korvet.server.keeper_tasks.finish_deletions import INTERVAL_MS as FINISH_DELETIONS_MS
+from korvet.server.keeper_tasks.finish_deletions import finish_deletions
 from korvet.server.keeper_tasks.reindex import reindex
 from korvet.server.keeper_tasks.renumber import renumber
 from korvet.server.keeper_tasks.retention import EnforceRetention
@@ -45,6 +47,7 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
     check_ms = attrgetter("log_retention_check_interval_ms")
     offsets_ms = attrgetter("offsets_retention_check_interval_ms")
     tasks: tuple[Task, ...] = (
+        Task("finish_deletions", finish_deletions, _always(FINISH_DELETIONS_MS)),
         Task("expire_groups", ExpireGroups(), _always(EXPIRE_GROUPS_MS)),
         Task("expire_offsets", expire_offsets, offsets_ms),
         Task("expire_producers", expire_producers, check_ms),
