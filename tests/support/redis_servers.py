@@ -82,10 +82,14 @@ class DurableServer:
         )
         _wait_until_ready(self.url)
 
-    def crash(self) -> None:
-        """Kill it and start it again on what it had written."""
+    def kill(self) -> None:
+        """Kill it, for good."""
         self._process.kill()
         self._process.wait()
+
+    def crash(self) -> None:
+        """Kill it and start it again on what it had written."""
+        self.kill()
         self._start()
 
     def __enter__(self) -> Self:
