@@ -35,6 +35,7 @@ _SYNC = scripts.get("group/sync")
 _HEARTBEAT = scripts.get("group/heartbeat")
 _LEAVE = scripts.get("group/leave")
 _ADVANCE = scripts.get("group/advance")
+_RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
 
 
@@ -118,6 +119,10 @@ class GroupStore:
         """Do what time has brought; returns the ms until something is due again, None where nothing is."""
         keys = (*self._keys_of(group), self._keys.groups)
         return _due(cast("int", self._run(_ADVANCE, group, keys, self._names(group))))
+
+    def resume(self, group: str) -> None:
+        """Begin all sessions anew, after a time in which nobody could renew them."""
+        self._run(_RESUME, group, (*self._keys_of(group), self._keys.groups), self._names(group))
 
     def look_at_join(self, group: str, instance: str, waiting: Waiting) -> JoinOutcome:
         """Return what a member that waits in a join is to be told; raises KafkaError as lua/group/look.lua says."""

@@ -1,4 +1,4 @@
-"""The keeper and groups: sessions end where no member waits, whatever one of the groups looks like."""
+"""The keeper and groups: sessions end where no member waits, and begin anew after a time without a keeper."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from korvet.config import Settings, load
 from korvet.server.keeper import Keeper
+from korvet.server.keeper_tasks.expire_groups import UNWATCHED_MS, ExpireGroups
+from korvet.storage.group_types import Waiting
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
 from korvet.storage.resp import Redis
@@ -30,23 +32,35 @@ def redis(redis_url: str) -> Iterator[Redis]:
     client.close()
 
 
+def watching(settings: Settings) -> Keeper:
+    """Return an acting keeper that has had a turn already."""
+    keeper = Keeper(settings)
+    assert keeper.lease.renew()
+    keeper.round()
+    return keeper
+
+
 def expired(redis: Redis, raw: Any, name: str) -> Group:
     """Make a group whose one member has not been heard of for its session time-out."""
     group = Group(redis, raw, name)
     group.stable("a")
-    group.time_is_up_for("a")
-    raw.zadd("korvet:groups", {name: 1})
+    time_is_up(group)
     return group
+
+
+def time_is_up(group: Group) -> None:
+    """Let the session of the member `a` end, and the list of groups know of it."""
+    group.time_is_up_for("a")
+    group.raw.zadd("korvet:groups", {group.name: 1})
 
 
 def test_a_round_ends_the_sessions_of_members_that_were_silent(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
-    keeper = Keeper(settings)
+    keeper = watching(settings)
     groups = [expired(redis, raw_redis, f"group-{n}") for n in range(GROUPS)]
     living = Group(redis, raw_redis, "living")
     living.stable("a")
-    assert keeper.lease.renew()
     keeper.round()
     assert not any(group.ids() for group in groups)
     assert living.summary() == ("Stable", 1, {"a"})
@@ -56,13 +70,12 @@ def test_a_group_that_cannot_be_read_keeps_no_other_from_it_and_is_told_once(
     settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    keeper = Keeper(settings)
+    keeper = watching(settings)
     damaged = [expired(redis, raw_redis, f"broken-{n}") for n in range(GROUPS)]
     for broken in damaged:
         raw_redis.hset(broken.state, "generation", "x")
     raw_redis.zadd("korvet:groups", {"a{": 1, b"\xff": 1, b"\xfe": 1})
     group = expired(redis, raw_redis, "zz")
-    assert keeper.lease.renew()
     keeper.round()
     keeper.round()
     assert not group.ids()
@@ -83,4 +96,41 @@ def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
     other.hold("other", 0)
     assert keeper.lease.renew()
     keeper.round()
+    time_is_up(group)
+    keeper.round()
     assert group.summary()[2] == set()
+
+
+def test_after_a_time_without_a_keeper_sessions_begin_anew(
+    settings: Settings, redis: Redis, raw_redis: Any
+) -> None:
+    groups = [expired(redis, raw_redis, f"group-{n}") for n in range(GROUPS)]
+    rebalancing = expired(redis, raw_redis, "rebalancing")
+    waiting = rebalancing.waits(new="b")
+    rebalancing.phase_is_over()
+    raw_redis.set(Keys("korvet").group_members("group-0"), "no hash")
+    keeper = watching(settings)
+    assert [group.summary() for group in groups[1:]] == [("Stable", 1, {"a"})] * (GROUPS - 1)
+    assert rebalancing.summary() == ("PreparingRebalance", 1, {"a", "b"})
+    assert isinstance(rebalancing.store.look_at_join("rebalancing", "", waiting), Waiting)
+    groups[1].heartbeat("a", 1)
+    time_is_up(groups[2])
+    keeper.round()
+    assert (groups[1].ids(), groups[2].ids()) == ({"a"}, set())
+
+
+def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
+    settings: Settings, redis: Redis, raw_redis: Any
+) -> None:
+    context = Keeper(settings).context
+    now_s = 1000.0
+    task = ExpireGroups(lambda: now_s)
+    task(context, lambda: None)
+    group = expired(redis, raw_redis, "away")
+    now_s += UNWATCHED_MS / 1000 + 1
+    task(context, lambda: None)
+    assert group.ids() == {"a"}
+    time_is_up(group)
+    now_s += UNWATCHED_MS / 1000 - 1
+    task(context, lambda: None)
+    assert group.ids() == set()

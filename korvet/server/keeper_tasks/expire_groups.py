@@ -1,10 +1,18 @@
-"""The keeper's task that does in groups what time has brought, where no member waits whose worker would do it."""
+"""The keeper's task that does in groups what time has brought, where no member waits whose worker would do it.
+
+Where no keeper has looked for a while, brokers or Redis may have been away, and members could not renew their sessions.
+These begin anew then, as in Kafka where another broker takes over a group: the end of an outage costs no rebalance.
+"""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable
 
 from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.server.keeper_tasks.context import CheckLease, Context
+from korvet.storage.group_list import GroupList
 from korvet.storage.group_store import GroupStore
 
 _log = logs.Log(__name__)
@@ -14,12 +22,17 @@ INTERVAL_MS = 1000
 
 GROUPS_PER_STEP = 100
 
+UNWATCHED_MS = 5000
+"""So long without a turn is an outage: turns are a second apart, and no session is shorter than a few of them."""
+
 
 class ExpireGroups:
-    """The task; it remembers what it has complained about."""
+    """The task; it remembers what it has complained about, and when it last had done all."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._complaints: set[str] = set()
+        self._clock = clock
+        self._watched_until: float | None = None
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Advance every group in which something is due; raises StorageUnavailableError."""
@@ -29,6 +42,13 @@ class ExpireGroups:
             size_max=context.settings.group_max_size,
             initial_delay_ms=context.settings.group_initial_rebalance_delay_ms,
         )
+        watched = self._watched_until
+        if watched is None or self._clock() - watched > UNWATCHED_MS / 1000:
+            _resume_all(store, GroupList(context.redis, context.keys), check_lease)
+        self._advance_due(store, check_lease)
+        self._watched_until = self._clock()
+
+    def _advance_due(self, store: GroupStore, check_lease: CheckLease) -> None:
         complaints: set[str] = set()
         seen: set[str] = set()
         passed_over = 0
@@ -51,3 +71,17 @@ class ExpireGroups:
                     passed_over += 1
                 seen.add(group)
         self._complaints = complaints
+
+
+def _resume_all(store: GroupStore, groups: GroupList, check_lease: CheckLease) -> None:
+    check_lease()
+    for names in groups.names():
+        for group in names:
+            check_lease()
+            try:
+                store.resume(group)
+            except StorageUnavailableError:
+                raise
+            except KafkaError as error:
+                # It is told of where something is due in it.
+                _log.debug("sessions of a group not begun anew", group=group, reason=error)

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Begins the sessions of a group's members anew, and the time of the rebalance or sync under way.
+-- KEYS     group, members, deadlines, groups
+-- ARGV     channel of the group, its name in `groups`
+-- Returns  the ms until something is due, -1 where nothing is
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- For after a time in which members may have had nobody to renew their sessions with. No session becomes shorter. Who was
+-- told an id and has not joined yet is let alone. allow-oom: consumers go on where memory is full.
+
+local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, name = ARGV[1], ARGV[2]
+-- @include shared/group_state
+-- @include shared/group_steps
+
+if size == 0 then
+  return due_in()
+end
+local scores = {}
+each_row(redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(+inf'), function(member, row)
+  scores[#scores + 1] = whole(now_ms + row.session_ms)
+  scores[#scores + 1] = member
+end)
+if deadline > 0 and extend_until == 0 then
+  deadline = math.max(deadline, now_ms + rebalance_ms())
+end
+in_thousands(scores, function(...) redis.call('ZADD', deadlines, 'XX', 'GT', ...) end)
+finish()
+return due_in()

@@ -1,0 +1,69 @@
+"""lua/group/resume.lua: sessions and phases that begin anew, and what stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group.support import (
+    CHANNEL,
+    DEADLINES,
+    GROUP,
+    GROUPS,
+    INFINITE,
+    KEYS,
+    MEMBERS,
+    SESSION_MS,
+    Group,
+)
+from tests.lua.support import run
+
+
+def resume(group: Group) -> int:
+    reply: int = run(group.client, "group/resume", KEYS, (CHANNEL, "g"))
+    return reply
+
+
+def test_of_no_group_nothing_is_made(group: Group) -> None:
+    assert resume(group) == -1
+    assert group.client.exists(*KEYS) == 0
+
+
+def test_sessions_begin_anew_and_none_becomes_shorter(group: Group) -> None:
+    group.stable("a", "b", "c")
+    later = group.now_ms() + 10 * SESSION_MS
+    group.client.zadd(DEADLINES, {"a": 1, "b": later})
+    group.client.zadd(GROUPS, {"g": 1})
+    before = group.now_ms()
+    assert 0 < resume(group) <= SESSION_MS
+    assert (group.deadline("a") or 0) >= before + SESSION_MS
+    assert (group.deadline("c") or 0) >= before + SESSION_MS
+    assert group.deadline("b") == later
+    assert group.client.zscore(GROUPS, "g") >= before + SESSION_MS
+    assert group.state() == "Stable"
+
+
+def test_who_waits_goes_on_waiting_and_a_phase_begins_anew(group: Group) -> None:
+    group.stable("a")
+    assert group.join(new="b")[0] == b"WAIT"
+    with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
+        group.join(new="c", told=True)
+    pending = group.deadline("c")
+    group.client.hset(GROUP, "deadline", 1)
+    resume(group)
+    assert int(group.client.hget(GROUP, "deadline")) > group.now_ms()
+    assert (group.deadline("b"), group.deadline("c")) == (INFINITE, pending)
+    assert group.advance() > 0
+    assert group.state() == "PreparingRebalance"
+
+
+def test_a_row_that_cannot_be_read_leaves_all_as_it_was(group: Group) -> None:
+    group.stable("a", "b")
+    group.client.zadd(DEADLINES, {"a": 1})
+    group.client.hset(MEMBERS, "m:b", "no row")
+    before: list[Any] = group.snapshot()
+    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR "):
+        resume(group)
+    assert group.snapshot() == before
