@@ -18,7 +18,10 @@ from being told; `settled` makes an exception of the first of these. Its modules
     topics      list, describe, create, grow and delete topics, and delete records
     topic_types  topics as they are told, and as they are asked for
     topic_id    the id that tells topics of one name apart
+    configs     describe and change settings
     config_types  settings, what they belong to, and what can be done to them
+    partitions  where they lie and move to, who leads them, what they hold, who writes to them
+    cluster     brokers, and what they speak
     groups      list, describe and delete consumer groups
     assignment  the bytes in which consumers tell each other what they read
     offsets     committed offsets, and offsets of the logs
@@ -29,6 +32,7 @@ from being told; `settled` makes an exception of the first of these. Its modules
 """
 
 from korvet.admin.client import AdminClient
+from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, Features, Levels
 from korvet.admin.config_types import (
     Append,
     Change,
@@ -46,6 +50,7 @@ from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
 from korvet.admin.outcomes import settled
+from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
 from korvet.admin.topic_id import TopicId
 from korvet.admin.topic_types import (
     CreatedTopic,
@@ -62,9 +67,12 @@ __all__ = [
     "LATEST",
     "AdminClient",
     "AdminError",
+    "ApiVersions",
     "Append",
     "BrokerError",
+    "BrokerNode",
     "Change",
+    "ClusterDescription",
     "CommittedOffset",
     "Config",
     "ConfigSource",
@@ -72,13 +80,19 @@ __all__ = [
     "ConfigType",
     "CreatedTopic",
     "Delete",
+    "Features",
     "Group",
     "GroupDescription",
+    "Levels",
+    "LogDir",
     "LogOffset",
+    "LogSize",
     "Member",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
+    "Producer",
+    "Reassignment",
     "Resource",
     "ResourceType",
     "Set",

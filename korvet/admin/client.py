@@ -16,21 +16,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from korvet.admin.cluster import Cluster
+from korvet.admin.configs import Configs
 from korvet.admin.connection import Address, Connection
 from korvet.admin.deadline import Deadline
 from korvet.admin.errors import (
     AdminError,
     BrokerError,
+    BrokerNotAvailableError,
     ConnectionFailedError,
     NotControllerError,
     RequestTimedOutError,
 )
 from korvet.admin.groups import Groups
-from korvet.admin.names import INVALID_GROUP, INVALID_TOPIC, can_be_sent
 from korvet.admin.offsets import Offsets
+from korvet.admin.partitions import Partitions
 from korvet.admin.topics import Topics
 from korvet.admin.topology import TopicPartition, Topology, topology_of
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.schema import Message
@@ -43,6 +47,10 @@ _COORDINATOR_OF_GROUP = 0
 K = TypeVar("K")
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+
+
+def _ask_about_any(_key: object) -> None:
+    """Refuse nothing."""
 
 
 class AdminClient:
@@ -71,6 +79,9 @@ class AdminClient:
         self._known: list[Address] = []
         self._connections: dict[Address, Connection] = {}
         self.topics = Topics(self)
+        self.configs = Configs(self)
+        self.partitions = Partitions(self)
+        self.cluster = Cluster(self)
         self.groups = Groups(self)
         self.offsets = Offsets(self)
 
@@ -109,35 +120,31 @@ class AdminClient:
 
     def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
         """Return by one try where each group is kept, or why that cannot be told now."""
-        unsendable: dict[str, Address | AdminError] = {
-            each: INVALID_GROUP for each in groups if not can_be_sent(each)
-        }
-        asked = [each for each in groups if each not in unsendable]
-        if not asked:
-            return unsendable
-        found = self._ask_any(lambda connection: _find_coordinators(connection, asked, deadline), deadline)
-        return found | unsendable
+        return self._ask_any(lambda connection: _find_coordinators(connection, groups, deadline), deadline)
 
     def controller(self, keys: list[K], deadline: Deadline) -> dict[K, Address | AdminError]:
-        """Return by one try the broker that takes changes, for each of `keys`."""
-        topology = self.topology_now((), deadline)
-        if topology.controller is None:
-            return dict.fromkeys(
-                keys, NotControllerError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
-            )
-        return dict.fromkeys(keys, topology.brokers[topology.controller])
+        """Return by one try the broker that takes changes, for each of `keys`. Raises AdminError."""
+        return dict.fromkeys(keys, self._controller(deadline))
 
     def anywhere(self, keys: list[K], deadline: Deadline) -> dict[K, Address | AdminError]:
-        """Return by one try a broker that can be reached, for each of `keys`."""
-        return dict.fromkeys(keys, self._ask_any(lambda connection: connection.address, deadline))
+        """Return by one try a broker that can be reached, for each of `keys`. Raises AdminError."""
+        return dict.fromkeys(keys, self.reachable(deadline))
+
+    def reachable(self, deadline: Deadline) -> Address:
+        """Return by one try a broker that can be reached. Raises AdminError."""
+        return self._ask_any(lambda connection: connection.address, deadline)
+
+    def brokers(self, keys: list[int], deadline: Deadline) -> dict[int, Address | AdminError]:
+        """Return by one try the brokers with these ids. Raises AdminError."""
+        known = self.topology_now((), deadline).brokers
+        return {key: known.get(key) or _no_broker(key) for key in keys}
 
     def leaders(
         self, keys: list[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, Address | AdminError]:
         """Return by one try the leader of each partition."""
-        topics = [key.topic for key in keys if can_be_sent(key.topic)]
-        topology = self.topology_now(topics, deadline)
-        return {key: topology.leader(key) if can_be_sent(key.topic) else INVALID_TOPIC for key in keys}
+        topology = self.topology_now([key.topic for key in keys], deadline)
+        return {key: topology.leader(key) for key in keys}
 
     def ask(
         self,
@@ -152,9 +159,27 @@ class AdminClient:
             address, lambda connection: connection.call(request, answer, deadline, within), deadline
         )
 
-    def ask_any(self, request: Message, answer: type[M], deadline: Deadline) -> M:
-        """Ask the first broker that can be reached, by one try."""
-        return self._ask_any(lambda connection: connection.call(request, answer, deadline), deadline)
+    def ask_controller(self, request: Message, answer: type[M], deadline: Deadline) -> M:
+        """Ask the broker that takes changes, by one try; see Connection.call."""
+        return self.ask(self._controller(deadline), request, answer, deadline)
+
+    def ask_any(
+        self,
+        request: Message,
+        answer: type[M],
+        deadline: Deadline,
+        within: tuple[int, int] | None = None,
+    ) -> M:
+        """Ask the first broker that can be reached, by one try; see Connection.call."""
+        return self._ask_any(lambda connection: connection.call(request, answer, deadline, within), deadline)
+
+    def serves(self, address: Address, request: type[Message], deadline: Deadline) -> bool:
+        """Whether a broker serves an API in a version that is known here, by one try."""
+        return self._on(address, lambda connection: connection.serves(request), deadline)
+
+    def api_versions(self, address: Address, deadline: Deadline) -> ApiVersionsResponse:
+        """Ask a broker what it serves now, by one try."""
+        return self._on(address, lambda connection: connection.api_versions(deadline), deadline)
 
     def question(self, ask: Callable[[Deadline], T]) -> T:
         """Ask one thing, and again where another try may help. Raises the AdminError of the last try."""
@@ -176,24 +201,35 @@ class AdminClient:
         route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
         ask: Callable[[Address, list[K], Deadline], Mapping[K, T | AdminError]],
         *,
+        refuse: Callable[[K], AdminError | None] = _ask_about_any,
         repeatable: bool = True,
     ) -> dict[K, T | AdminError]:
         """Ask about many keys, each at the broker that `route` finds for it, until all is settled or time is up.
 
         `ask` answers for the keys that one broker is asked about. Only what failed with a retriable error is asked
         again, by a new route. The outcomes have the order of the keys. Raises nothing: what failed for all of them is
-        the outcome of each. What is not `repeatable`, since a second time it would fail for the first, is not asked
-        again of a broker that says itself that it was not done in time.
+        the outcome of each.
+
+        `refuse` gives the outcome of a key that nobody is to be asked about, None for others. What is not `repeatable`,
+        since a second time it would fail for the first, is not asked again of a broker that says itself that it was not
+        done in time.
         """
         deadline = self.deadline()
-        asked = left = list(dict.fromkeys(keys))
-        outcomes: dict[K, T | AdminError] = {}
-        for _ in deadline.tries() if asked else ():
+        given = list(dict.fromkeys(keys))
+        outcomes: dict[K, T | AdminError] = {key: error for key in given if (error := refuse(key))}
+        left = [key for key in given if key not in outcomes]
+        for _ in deadline.tries() if left else ():
             outcomes |= self._settle_once(left, route, ask, deadline)
             left = [each for each in left if _worth_another_try(outcomes[each], repeatable=repeatable)]
             if not left:
                 break
-        return {key: outcomes[key] for key in asked}
+        return {key: outcomes[key] for key in given}
+
+    def _controller(self, deadline: Deadline) -> Address:
+        topology = self.topology_now((), deadline)
+        if topology.controller is None:
+            raise NotControllerError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        return topology.brokers[topology.controller]
 
     def _settle_once(
         self,
@@ -258,6 +294,12 @@ def address_of(text: str, port_default: int = PORT_DEFAULT) -> Address:
     if not 0 < int(port) <= _PORT_MAX:
         raise ValueError(f"{text!r} has no port from 1 to {_PORT_MAX}")
     return Address(bare, int(port))
+
+
+def _no_broker(broker_id: int) -> BrokerNotAvailableError:
+    return BrokerNotAvailableError(
+        ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {broker_id} now"
+    )
 
 
 def _worth_another_try(outcome: object, *, repeatable: bool) -> bool:

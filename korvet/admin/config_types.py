@@ -132,6 +132,18 @@ class Subtract(msgspec.Struct, frozen=True):
 Change = Set | Delete | Append | Subtract
 
 
+def changed(value: str | None, change: Change) -> str | None:
+    """Return what a value comes to by a change; None where it is deleted, or is not there."""
+    if isinstance(change, Set):
+        return change.value
+    if isinstance(change, Delete):
+        return None
+    present = _words(value or "")
+    if isinstance(change, Append):
+        return ",".join(dict.fromkeys([*present, *_words(change.value)]))
+    return ",".join(word for word in present if word not in _words(change.value))
+
+
 def source_of(number: int) -> ConfigSource:
     """Return a source as it came over the wire; UNKNOWN for one that a later Kafka has."""
     try:
@@ -146,3 +158,7 @@ def type_of(number: int) -> ConfigType:
         return ConfigType(number)
     except ValueError:
         return ConfigType.UNKNOWN
+
+
+def _words(value: str) -> list[str]:
+    return [word for each in value.split(",") if (word := each.strip())]

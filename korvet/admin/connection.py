@@ -34,6 +34,9 @@ _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _FIRST_VERSIONS_ASKED = 3
 _CORRELATION_IDS = 2**31
+_WHO_ASKS = ApiVersionsRequest(
+    client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -73,6 +76,11 @@ class Connection:
         """Close the connection."""
         self._socket.close()
 
+    def serves(self, request: type[Message]) -> bool:
+        """Whether there is a version of a request that both sides know."""
+        first, last = self._served.get(request.api.key, (0, -1))
+        return max(first, request.api.versions[0]) <= min(last, request.api.versions[1])
+
     def version(self, request: type[Message], within: tuple[int, int] | None = None) -> int:
         """Return the newest version of a request that both sides know; `within` bounds it, both ends included.
 
@@ -109,17 +117,27 @@ class Connection:
         # KIP-511: the answer to ApiVersions has the plain header in every version.
         return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
 
+    def api_versions(self, deadline: Deadline) -> ApiVersionsResponse:
+        """Ask again what the broker serves, with its features, in the newest version that both sides know.
+
+        Raises AdminError.
+        """
+        version = self.version(ApiVersionsRequest)
+        frame = self._exchange(ApiVersionsRequest.api, version, encode(_WHO_ASKS, version), deadline)
+        response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
+        error = BrokerError.of(response.error_code)
+        if error is not None:
+            raise error
+        return response
+
     def _ask_for_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
         """Return the versions served by API key; a broker that is too old for the question says so in version 0."""
         api = ApiVersionsRequest.api
-        request = ApiVersionsRequest(
-            client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
-        )
         version = _FIRST_VERSIONS_ASKED
-        frame = self._exchange(api, version, encode(request, version), deadline)
+        frame = self._exchange(api, version, encode(_WHO_ASKS, version), deadline)
         if frame[_SIZE.size : _SIZE.size + 2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION):
             version = 0
-            frame = self._exchange(api, version, encode(request, version), deadline)
+            frame = self._exchange(api, version, encode(_WHO_ASKS, version), deadline)
         response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
         error = BrokerError.of(response.error_code)
         if error is not None:

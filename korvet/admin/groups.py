@@ -13,6 +13,7 @@ import msgspec
 
 from korvet.admin.assignment import partitions_of
 from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.names import bad_group
 from korvet.admin.outcomes import for_each
 from korvet.admin.topology import TopicPartition
 from korvet.errors import ErrorCode
@@ -92,7 +93,7 @@ class Groups:
 
         >>> described = admin.groups.describe(["billing", "shipping"])
         """
-        return self._client.settle(group_ids, self._client.coordinators, self._describe)
+        return self._client.settle(group_ids, self._client.coordinators, self._describe, refuse=bad_group)
 
     def delete(self, group_ids: Iterable[str]) -> dict[str, AdminError | None]:
         """Delete groups with all that they have committed; returns for each what kept it from being deleted.
@@ -102,7 +103,7 @@ class Groups:
             >>> admin.groups.delete(["billing"])
             {'billing': None}
         """
-        return self._client.settle(group_ids, self._client.coordinators, self._delete)
+        return self._client.settle(group_ids, self._client.coordinators, self._delete, refuse=bad_group)
 
     def _list(self, request: ListGroupsRequest, deadline: Deadline) -> dict[str, Group]:
         """Ask every broker: each of Kafka's lists the groups that it keeps, each of Korvet's all of them."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.names import bad_group, bad_partition
 from korvet.admin.outcomes import for_each
 from korvet.admin.topology import TopicPartition, by_topic
 from korvet.protocol.messages.list_offsets import (
@@ -100,7 +101,7 @@ class Offsets:
         ) -> dict[str, _Committed | AdminError]:
             return {group: self._committed(address, group, wanted, deadline) for group in groups}
 
-        outcome = self._client.settle([group_id], self._client.coordinators, ask)[group_id]
+        outcome = self._client.settle([group_id], self._client.coordinators, ask, refuse=bad_group)[group_id]
         if isinstance(outcome, AdminError):
             raise outcome
         return outcome
@@ -126,7 +127,9 @@ class Offsets:
         ) -> dict[TopicPartition, AdminError | None]:
             return self._commit(address, group_id, {key: given[key] for key in keys}, deadline)
 
-        return self._client.settle(given, self._to_coordinator_of(group_id), ask)
+        return self._client.settle(
+            given, self._to_coordinator_of(group_id), ask, refuse=_bad_partition_or(group_id)
+        )
 
     def delete(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -144,7 +147,9 @@ class Offsets:
         ) -> dict[TopicPartition, AdminError | None]:
             return self._delete(address, group_id, keys, deadline)
 
-        return self._client.settle(partitions, self._to_coordinator_of(group_id), ask)
+        return self._client.settle(
+            partitions, self._to_coordinator_of(group_id), ask, refuse=_bad_partition_or(group_id)
+        )
 
     def at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogOffset | AdminError]:
         """Return for each partition the first offset at or behind a timestamp (ms), or EARLIEST or LATEST.
@@ -157,7 +162,7 @@ class Offsets:
         ) -> dict[TopicPartition, LogOffset | AdminError]:
             return self._at(address, {key: timestamps[key] for key in keys}, deadline)
 
-        return self._client.settle(timestamps, self._client.leaders, ask)
+        return self._client.settle(timestamps, self._client.leaders, ask, refuse=bad_partition)
 
     def _to_coordinator_of(self, group_id: str) -> Route:
         def route(
@@ -265,3 +270,9 @@ class Offsets:
                     each.offset, each.timestamp, each.leader_epoch
                 )
         return for_each(address, timestamps, outcomes)
+
+
+def _bad_partition_or(group_id: str) -> Callable[[TopicPartition], AdminError | None]:
+    """Return what refuses partitions: all of them where the group is none that can be asked about."""
+    group = bad_group(group_id)
+    return lambda partition: group or bad_partition(partition)

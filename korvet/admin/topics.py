@@ -7,11 +7,11 @@ finds: changes go to the controller, records are deleted by the leaders.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from korvet.admin.errors import AdminError, BrokerError, InvalidRequestError
-from korvet.admin.names import INVALID_TOPIC, can_be_sent
+from korvet.admin.names import bad_partition, bad_topic
 from korvet.admin.outcomes import for_each
 from korvet.admin.topic_id import TopicId, topic_id_of
 from korvet.admin.topic_types import (
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 TopicKey = str | TopicId
 """A topic by its name, or by its id."""
 
-K = TypeVar("K", bound=TopicKey)
 
 # Names are sent in versions that every broker has; ids need the one that knows them.
 _DELETE_BY_NAME = (1, 5)
@@ -99,7 +98,7 @@ class Topics:
             >>> len(settled(described)["orders"].partitions)
             1
         """
-        return self._client.settle(topics, _sendable(self._client.anywhere), self._describe)
+        return self._client.settle(topics, self._client.anywhere, self._describe, refuse=bad_topic)
 
     def create(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
@@ -120,17 +119,17 @@ class Topics:
         wanted = {each.name: each for each in given}
         twice = [name for name, times in Counter(each.name for each in given).items() if times > 1]
 
-        def route(keys: Sequence[str], deadline: Deadline) -> Mapping[str, Address | AdminError]:
-            once = [key for key in keys if key not in twice]
-            refused = InvalidRequestError(ErrorCode.INVALID_REQUEST, "the topic is given twice")
-            return _sendable(self._client.controller)(once, deadline) | dict.fromkeys(twice, refused)
+        def refuse(key: str) -> AdminError | None:
+            if key in twice:
+                return InvalidRequestError(ErrorCode.INVALID_REQUEST, "the topic is given twice")
+            return bad_topic(key)
 
         def ask(
             address: Address, keys: Sequence[str], deadline: Deadline
         ) -> dict[str, CreatedTopic | AdminError]:
             return self._create(address, [wanted[key] for key in keys], deadline, validate_only=validate_only)
 
-        return self._client.settle(wanted, route, ask, repeatable=False)
+        return self._client.settle(wanted, self._client.controller, ask, refuse=refuse, repeatable=False)
 
     def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
@@ -149,7 +148,7 @@ class Topics:
                 address, {key: counts[key] for key in keys}, deadline, validate_only=validate_only
             )
 
-        return self._client.settle(counts, _sendable(self._client.controller), ask, repeatable=False)
+        return self._client.settle(counts, self._client.controller, ask, refuse=bad_topic, repeatable=False)
 
     def delete(self, topics: Iterable[TopicKey]) -> dict[TopicKey, AdminError | None]:
         """Delete topics, by name or id, with their records; returns for each what kept it from being deleted.
@@ -160,8 +159,9 @@ class Topics:
             >>> admin.topics.delete(["bills"])
             {'bills': None}
         """
-        route = _sendable(self._client.controller)
-        return self._client.settle(topics, route, self._delete, repeatable=False)
+        return self._client.settle(
+            topics, self._client.controller, self._delete, refuse=bad_topic, repeatable=False
+        )
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | AdminError]:
         """Delete the records before these offsets, LATEST for all there are; returns where each log begins now.
@@ -178,7 +178,7 @@ class Topics:
         ) -> dict[TopicPartition, int | AdminError]:
             return self._delete_records(address, {key: offsets[key] for key in keys}, deadline)
 
-        return self._client.settle(offsets, self._client.leaders, ask)
+        return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
 
     def _describe(
         self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
@@ -273,16 +273,3 @@ class Topics:
                 place = TopicPartition(topic.name, each.partition_index)
                 outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or each.low_watermark
         return for_each(address, offsets, outcomes)
-
-
-def _sendable(
-    route: Callable[[list[K], Deadline], Mapping[K, Address | AdminError]],
-) -> Callable[[Sequence[K], Deadline], dict[K, Address | AdminError]]:
-    """Return the route for keys that can be sent, with INVALID_TOPIC for the others."""
-
-    def checked(keys: Sequence[K], deadline: Deadline) -> dict[K, Address | AdminError]:
-        places: dict[K, Address | AdminError] = dict.fromkeys(keys, INVALID_TOPIC)
-        sendable = [key for key in keys if isinstance(key, TopicId) or can_be_sent(key)]
-        return places | dict(route(sendable, deadline)) if sendable else places
-
-    return checked
