@@ -1,0 +1,236 @@
+"""Administrators of placement with real clients, on two brokers of one Redis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, Producer, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as Partition
+from kafka.errors import (
+    InvalidReplicationAssignmentError,
+    NoReassignmentInProgressError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+
+from tests.support import reading, redis_servers
+from tests.support.broker import Broker, korvet_broker, korvet_cluster
+from tests.support.load import ConfluentLoad
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.tail import ConfluentTail
+
+METADATA_MS = 500
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster_redis() -> Iterator[str]:
+    """Give the URL of the brokers' Redis."""
+    with redis_servers.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """Run the two brokers."""
+    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
+        yield running
+        assert all("Traceback" not in each.log() for each in running)
+
+
+@pytest.fixture(scope="module")
+def admin(brokers: list[Broker]) -> Iterator[Any]:
+    """Give kafka-python's administrator, which knows both."""
+    client = KafkaAdminClient(bootstrap_servers=[each.bootstrap for each in brokers])
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, brokers: list[Broker]) -> str:
+    """Give a topic of 4 partitions, named after the test."""
+    name = str(request.node.name)[:100]
+    reading.create_topic(brokers[0].bootstrap, name, PARTITIONS)
+    return name
+
+
+def described(broker: Broker, topic: str) -> list[tuple[int, list[int], list[int]]]:
+    """Return leader, replicas and in-sync replicas of each partition, as confluent-kafka tells of them."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = client.describe_topics(TopicCollection([topic]))[topic].result(WAIT_SECONDS_MAX)
+    return [
+        (each.leader.id, [one.id for one in each.replicas], [one.id for one in each.isr])
+        for each in found.partitions
+    ]
+
+
+def elected(
+    broker: Broker, kind: ElectionType, partitions: list[TopicPartition] | None
+) -> dict[tuple[str, int], int | None]:
+    """Return the error code of each partition of an election by confluent-kafka."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    results = client.elect_leaders(kind, partitions).result(WAIT_SECONDS_MAX)
+    return {(each.topic, each.partition): error and error.code() for each, error in results.items()}
+
+
+def go_on(load: ConfluentLoad, tail: ConfluentTail) -> None:
+    """Wait until producer and consumer have got ahead in every partition."""
+    acknowledged, received = len(load.acknowledged), len(tail.received)
+
+    def everywhere() -> bool:
+        written = {partition for partition, _ in load.acknowledged[acknowledged:]}
+        read = {partition for partition, _, _ in tail.received[received:]}
+        return len(written) == len(read) == PARTITIONS
+
+    wait_until(lambda: everywhere() or load.errors or tail.errors, "producer and consumer go on")
+
+
+def test_a_move_is_seen_by_another_client_on_each_broker(
+    brokers: list[Broker], admin: Any, topic: str
+) -> None:
+    moves = {Partition(topic, 0): [1], Partition(topic, 1): [0], Partition(topic, 2): [1, 0]}
+    assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)
+    assert admin.list_partition_reassignments() == {}
+    assert admin.list_partition_reassignments(list(moves)) == {}
+    for broker in brokers:
+        assert described(broker, topic)[:3] == [(1, [1], [1]), (0, [0], [0]), (1, [1, 0], [1, 0])]
+
+
+def test_refused_moves_name_the_reason(brokers: list[Broker], admin: Any, topic: str) -> None:
+    before = described(brokers[1], topic)
+    assert admin.alter_partition_reassignments(
+        {
+            Partition(topic, 0): [0, 7],
+            Partition(topic, 1): [1, 1],
+            Partition(topic, 2): None,
+            Partition(topic, 9): [0],
+            Partition("not-there", 0): [0],
+        }
+    ) == {
+        Partition(topic, 0): InvalidReplicationAssignmentError,
+        Partition(topic, 1): InvalidReplicationAssignmentError,
+        Partition(topic, 2): NoReassignmentInProgressError,
+        Partition(topic, 9): UnknownTopicOrPartitionError,
+        Partition("not-there", 0): UnknownTopicOrPartitionError,
+    }
+    assert described(brokers[1], topic) == before
+
+
+def test_a_producer_and_a_consumer_follow_their_partitions(
+    brokers: list[Broker], admin: Any, topic: str
+) -> None:
+    load = ConfluentLoad(brokers[0].bootstrap, topic, PARTITIONS, METADATA_MS)
+    tail = ConfluentTail(brokers[0].bootstrap, topic, PARTITIONS, METADATA_MS)
+    for each in (load, tail):
+        each.start()
+    for leader in (0, 1, 0):
+        moves = {Partition(topic, index): [leader] for index in range(PARTITIONS)}
+        assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)
+        go_on(load, tail)
+    load.end()
+    tail.end(load.sent)
+    load.check(reading.read_all(brokers[1].bootstrap, topic, range(PARTITIONS), load.sent))
+    tail.check(load.sent)
+
+
+def test_leaders_that_nobody_assigned_are_spread_over_the_brokers(brokers: list[Broker]) -> None:
+    reading.create_topic(brokers[0].bootstrap, "spread", 40)
+    found = described(brokers[0], "spread")
+    assert set(Counter(leader for leader, _, _ in found)) == {0, 1}
+    assert all(replicas == in_sync == [leader] for leader, replicas, in_sync in found)
+
+
+def test_elections_are_answered_with_the_reason_that_they_change_nothing(
+    brokers: list[Broker],
+    admin: Any,
+    cluster_redis: str,
+    topic: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    flags = ("--redis-url", cluster_redis, "--broker-id", "2")
+    with korvet_broker(tmp_path_factory.mktemp("third"), *flags, workers=1):
+        moves = {Partition(topic, 0): [2, 1], Partition(topic, 1): [1]}
+        assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)
+        assert described(brokers[0], topic)[0] == (2, [2, 1], [2, 1])
+        assert elected(brokers[0], ElectionType.PREFERRED, None) == {}
+    asked = [TopicPartition(topic, index) for index in (0, 1, 9)]
+    needless = ConfluentError.ELECTION_NOT_NEEDED
+    away = ConfluentError.PREFERRED_LEADER_NOT_AVAILABLE
+    unknown = ConfluentError.UNKNOWN_TOPIC_OR_PART
+    for broker in brokers:
+        assert described(broker, topic)[0] == (1, [2, 1], [1])
+        assert elected(broker, ElectionType.PREFERRED, asked) == {
+            (topic, 0): away,
+            (topic, 1): needless,
+            (topic, 9): unknown,
+        }
+        assert elected(broker, ElectionType.UNCLEAN, asked) == {
+            (topic, 0): needless,
+            (topic, 1): needless,
+            (topic, 9): unknown,
+        }
+        assert elected(broker, ElectionType.PREFERRED, None) == {(topic, 0): away}
+    with pytest.raises(PreferredLeaderNotAvailableError):
+        admin.elect_leaders(0, {topic: [0]})
+    # Where the preferred broker is back it leads, without any election.
+    with korvet_broker(tmp_path_factory.mktemp("third again"), *flags, workers=1):
+        assert described(brokers[0], topic)[0] == (2, [2, 1], [2, 1])
+        assert elected(brokers[0], ElectionType.PREFERRED, asked[:1]) == {(topic, 0): needless}
+    assert admin.alter_partition_reassignments({Partition(topic, 0): [0]}) == {Partition(topic, 0): None}
+
+
+def test_topics_are_read_in_pieces(admin: Any, topic: str) -> None:
+    found: list[int] = []
+    cursor: Any = None
+    while cursor is not None or not found:
+        answer = admin.describe_topic_partitions([topic], response_partition_limit=3, cursor=cursor)
+        found += [each["partition_index"] for one in answer["topics"] for each in one["partitions"]]
+        cursor = answer["next_cursor"]
+        assert (cursor is None) == (len(found) == 4)
+    assert found == [0, 1, 2, 3]
+    [missing] = admin.describe_topic_partitions(["not-there"])["topics"]
+    assert missing["error_code"] == UnknownTopicOrPartitionError.errno
+
+
+def test_log_directories_hold_each_partition_once(brokers: list[Broker], admin: Any, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": brokers[0].bootstrap})
+    producer.produce(topic, b"x" * 1000, partition=2)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    sizes: dict[int, int] = {}
+    for answer in admin.describe_log_dirs({topic: [0, 1, 2, 3]}):
+        [directory] = answer["log_dirs"]
+        assert directory["error_code"] == 0
+        for told in directory["topics"]:
+            for each in told["partitions"]:
+                assert each["partition_index"] not in sizes
+                sizes[each["partition_index"]] = each["partition_size"]
+    assert sorted(sizes) == [0, 1, 2, 3]
+    assert sizes[2] > 1000
+    assert [sizes[index] for index in (0, 1, 3)] == [0, 0, 0]
+
+
+def test_producers_are_told(brokers: list[Broker], admin: Any, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": brokers[0].bootstrap, "enable.idempotence": True})
+    for number in range(5):
+        producer.produce(topic, b"%d" % number, partition=3)
+        assert producer.flush(WAIT_SECONDS_MAX) == 0
+    answer = admin.describe_producers([Partition(topic, 3), Partition(topic, 0)])
+    [found] = answer[Partition(topic, 3)].active_producers
+    told = (found.producer_epoch, found.last_sequence, found.current_transaction_start_offset)
+    assert told == (0, 4, -1)
+    assert answer[Partition(topic, 0)].active_producers == []
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.describe_producers([Partition(topic, 9)], broker_id=0)
+
+
+def test_the_embedded_servers_log_directory_is_where_its_data_is(broker: Broker) -> None:
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    [answer] = client.describe_log_dirs()
+    client.close()
+    assert [each["log_dir"] for each in answer["log_dirs"]] == [str(broker.data_dir)]
