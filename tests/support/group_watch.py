@@ -106,11 +106,13 @@ class GroupWatch:
         """Wait until the group is in a state."""
         wait_until(lambda: self._last.state == state, f"{self._group} is {state}", SECONDS_MAX)
 
-    def go_on(self, beyond: dict[int, int]) -> None:
-        """Wait until the group has committed more than that in every partition."""
+    def go_on(self) -> None:
+        """Wait until the group has committed more than now in every partition."""
+        now = dict(self.committed)
         wait_until(
             lambda: (
-                self.problems or all(self.committed.get(each, 0) > beyond[each] for each in self._partitions)
+                self.problems
+                or all(self.committed.get(each, 0) > now.get(each, 0) for each in self._partitions)
             ),
             f"{self._group} goes on",
             SECONDS_MAX,

@@ -1,0 +1,98 @@
+"""Twelve real consumers go on in the same generation when workers, or the whole broker, that they talk to are killed.
+
+A producer goes on all along. The generation is asked of brokers by bytes, and of clients as far as they tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.support import processes, reading
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.connections import connected
+from tests.support.crowd import SECONDS_MAX, Crowd
+from tests.support.group_watch import GroupWatch
+from tests.support.load import ConfluentLoad
+from tests.support.processes import wait_until
+from tests.support.wire_client import WireClient
+
+PARTITIONS = 24
+PAUSE_SECONDS = 0.02
+SESSION_MS = 20_000
+LEASE_MS = 2000
+METADATA_MS = 500
+TOPIC = "orders"
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, redis_url: str) -> Iterator[list[Broker]]:
+    """Run two brokers of two workers on one Redis, and one topic."""
+    flags = ("--set", "group.initial.rebalance.delay.ms=0", "--set", f"broker.lease.ms={LEASE_MS}")
+    with korvet_cluster(tmp_path, redis_url, *flags, brokers=2, workers=2) as running:
+        reading.create_topic(running[0].bootstrap, TOPIC, PARTITIONS)
+        yield running
+        assert all("Traceback" not in each.log() for each in running)
+
+
+def coordinator(brokers: list[Broker], group: str) -> Broker:
+    """Return the broker that clients are told to talk to about a group."""
+    with WireClient(brokers[0].address) as client:
+        [found] = client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+    node_id: int = found.node_id
+    return brokers[node_id]
+
+
+@pytest.mark.parametrize(
+    ("kind", "assignor"),
+    [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "sticky")],
+)
+def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
+    brokers: list[Broker], kind: str, assignor: str
+) -> None:
+    bootstrap = ",".join(each.bootstrap for each in brokers)
+    load = ConfluentLoad(bootstrap, TOPIC, PARTITIONS, METADATA_MS, PAUSE_SECONDS)
+    load.start()
+    with (
+        Crowd(bootstrap, TOPIC, session_ms=SESSION_MS, assignor=assignor) as crowd,
+        GroupWatch(brokers, TOPIC, PARTITIONS) as watch,
+    ):
+        for host in ("a", "b", "c"):
+            crowd.host(kind, *(f"{host}{number}" for number in range(4)))
+        before = watch.settle(crowd)
+        watch.go_on()
+        generation, views = watch.generation(), crowd.views()
+        kept = coordinator(brokers, TOPIC)
+
+        def go_on_as_before() -> None:
+            watch.go_on()
+            assert watch.settle(crowd) == before
+            assert (watch.generation(), crowd.views()) == (generation, views)
+
+        for pid in kept.worker_pids():
+            assert connected(pid, crowd.host_pids())
+            processes.kill(pid)
+            wait_until(lambda: len(kept.worker_pids()) == 2 and pid not in kept.worker_pids(), "another")  # noqa: B023
+            go_on_as_before()
+        watch.brokers = [each for each in brokers if each is not kept]
+        kept.kill()
+        go_on_as_before()
+        load.end()
+        assert load.errors == []
+        ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
+        wait_until(
+            lambda: (
+                crowd.problems
+                or watch.problems
+                or (len(crowd.received), watch.committed) == (load.sent, ends)
+            ),
+            "all is delivered and committed",
+            SECONDS_MAX,
+        )
+        watch.check()
+        assert watch.settle(crowd) == before
+        assert (watch.generation(), crowd.views()) == (generation, views)
+        crowd.check(load.sent)

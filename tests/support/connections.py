@@ -1,0 +1,26 @@
+"""Which processes of this machine are connected over TCP, as the kernel tells it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+_ESTABLISHED = "01"
+
+
+def connected(pid: int, others: Iterable[int]) -> bool:
+    """Tell whether a process has a connection to one of the others."""
+    far_ends = {(remote, local) for other in others for local, remote in _ends(other)}
+    return not far_ends.isdisjoint(_ends(pid))
+
+
+def _ends(pid: int) -> set[tuple[str, str]]:
+    """Return the local and the remote address of each connection of a process."""
+    sockets = set()
+    with contextlib.suppress(FileNotFoundError):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                sockets.add(str(path.readlink()))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {(row[1], row[2]) for row in rows if row[3] == _ESTABLISHED and f"socket:[{row[9]}]" in sockets}
