@@ -3,12 +3,14 @@
 Knows tables, files and Arrow; nothing of Spark, and nothing of clients. It needs the extra `korvet[lake]`: whoever
 imports one of these modules imports pyarrow, so nothing outside does before a topic has a cold tier.
 
-    schema    the columns of a table, and how a timestamp and a header's name stand in them
-    varints   many varints at once
-    views     bytes that are there already as Arrow's binaries
-    batches   record batches as Arrow
-    entries   records that lie one by one in a stream as Arrow
-    serving   Arrow as record batches for a consumer
-    files     Parquet files, and what the table is told of them
-    table     a topic's Delta table: what is archived, and commits that come first or not at all
+    schema      the columns of a table, and how a timestamp and a header's name stand in them
+    varints     many varints at once
+    views       bytes that are there already as Arrow's binaries
+    batches     record batches as Arrow
+    entries     records that lie one by one in a stream as Arrow
+    serving     Arrow as record batches for a consumer
+    files       Parquet files, and what the table is told of them
+    data_files  files as they are read: footers and row groups, kept for the next fetch
+    reader      archived records by offset and by time, for consumers
+    table       a topic's Delta table: what is archived, and commits that come first or not at all
 """

@@ -44,13 +44,14 @@ _FILE_COLUMNS = (
     f"max.{OFFSET}",
     f"min.{TIMESTAMP}",
     f"max.{TIMESTAMP}",
+    f"null_count.{TIMESTAMP}",
     "modification_time",
 )
 """Of get_add_actions, in the order of TableFile."""
 
 
 class TableFile(NamedTuple):
-    """A file of the table, its path relative to it; timestamps in microseconds since the epoch."""
+    """A file of the table, its path relative to it; timestamps in microseconds since the epoch, None without any."""
 
     path: str
     partition: int
@@ -60,6 +61,7 @@ class TableFile(NamedTuple):
     last_offset: int
     first_timestamp: int | None
     last_timestamp: int | None
+    rows_without_timestamp: int
     written_ms: int
 
 

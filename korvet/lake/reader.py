@@ -1,0 +1,226 @@
+"""Reading archived records by offset and by time, for consumers.
+
+Knows how a record is found: among the files of a table by what its log says of them, within a file by the statistics
+of its row groups. So a fetch reads one row group, whatever the size of the archive. For one thread at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from korvet.lake.data_files import DataFiles, Group
+from korvet.lake.files import StorageOptions, filesystem
+from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
+from korvet.lake.serving import arrow_to_batches
+from korvet.lake.table import ArchiveTable, LakeError, TableFile, table_uri
+from korvet.protocol.records.builder import Buffer
+
+TABLES_MAX = 256
+"""Tables that are kept open."""
+
+T = TypeVar("T")
+
+
+class TopicOfLake(NamedTuple):
+    """A topic as the lake names it; `topic_id` is the text of 22 characters."""
+
+    topic: str
+    topic_id: str
+
+
+class Place(NamedTuple):
+    """Where to read: from an offset of a partition on. `archived` is how far the lake is known to hold it."""
+
+    of: TopicOfLake
+    partition: int
+    offset: int
+    archived: int
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much to read, and in what form: see `serving.arrow_to_batches`."""
+
+    bytes_max: int
+    at_least_one: bool = True
+    codec: int = 0
+    leader_epoch: int = 0
+
+
+class ColdRead(msgspec.Struct, frozen=True):
+    """Batches of archived records, and the offset to read next; `more`: that one is archived too."""
+
+    data: bytes
+    record_count: int
+    next_offset: int
+    more: bool
+
+
+class Stamp(NamedTuple):
+    """A record by its offset, and its timestamp (ms)."""
+
+    offset: int
+    timestamp: int
+
+
+class Reader:
+    """Reads the tables of one lake."""
+
+    def __init__(self, lake: str, storage_options: StorageOptions = None) -> None:
+        self._lake = lake
+        self._options = storage_options
+        self._tables: OrderedDict[TopicOfLake, _Table] = OrderedDict()
+
+    def read(self, place: Place, limits: Limits) -> ColdRead:
+        """Return archived records from the place on, none where no more are archived.
+
+        Raises LakeError: no table, no access, less in the table than is said to be archived, or a file that is damaged
+        or gone.
+        """
+        return self._ask(place, lambda table: table.read(place, limits))
+
+    def first_from(self, place: Place, timestamp: int) -> Stamp | None:
+        """Return the first record from the place on whose timestamp (ms) is not smaller; raises LakeError."""
+        return self._ask(place, lambda table: table.first_from(place, timestamp))
+
+    def largest(self, place: Place) -> Stamp | None:
+        """Return the first of the records with the largest timestamp, from the place on; raises LakeError."""
+        return self._ask(place, lambda table: table.largest(place))
+
+    def _ask(self, place: Place, ask: Callable[[_Table], T]) -> T:
+        """Ask the table as it was when it was last looked at, and look again where that may be too old."""
+        table = self._tables.get(place.of)
+        if table is not None and table.holds(place):
+            self._tables.move_to_end(place.of)
+            try:
+                return ask(table)
+            except LakeError:
+                # A file that is gone may have been compacted into another one since.
+                pass
+        table = self._look(place.of)
+        if not table.holds(place):
+            message = f"{table.uri}: partition {place.partition} is not archived up to {place.archived}"
+            raise LakeError(message)
+        return ask(table)
+
+    def _look(self, of: TopicOfLake) -> _Table:
+        former = self._tables.pop(of, None)
+        snapshot = ArchiveTable.open(self._lake, *of, self._options)
+        if snapshot is None:
+            raise LakeError(f"{table_uri(self._lake, *of)}: there is no such table")
+        files = former.files if former else DataFiles(snapshot.uri, filesystem(snapshot.uri, self._options))
+        table = self._tables[of] = _Table(snapshot, files)
+        while len(self._tables) > TABLES_MAX:
+            self._tables.popitem(last=False)
+        return table
+
+
+class _Candidate(NamedTuple):
+    """A row group that may hold what is looked for; `bound` is the largest timestamp (us) that it may have."""
+
+    bound: float
+    path: str
+    group: Group
+
+
+class _Table:
+    """A table at one moment, and its files, whose contents never change."""
+
+    def __init__(self, snapshot: ArchiveTable, files: DataFiles) -> None:
+        """Raise LakeError where the table's log cannot be read."""
+        self.files = files
+        self.uri = snapshot.uri
+        self._snapshot = snapshot
+        self._by_partition: dict[int, list[TableFile]] = {}
+        for file in snapshot.files():
+            self._by_partition.setdefault(file.partition, []).append(file)
+
+    def holds(self, place: Place) -> bool:
+        """Tell whether all is here that is said to be archived."""
+        return (self._snapshot.next_offset(place.partition) or 0) >= place.archived
+
+    def read(self, place: Place, limits: Limits) -> ColdRead:
+        """See Reader.read."""
+        pieces: list[Buffer] = []
+        size_bytes = count = 0
+        next_offset = place.offset
+        for _, path, group in self._groups_from(place):
+            rows = self.files.rows(path, group)
+            served = arrow_to_batches(
+                rows.slice(_row_from(rows, place.offset)),
+                codec=limits.codec,
+                leader_epoch=limits.leader_epoch,
+                bytes_max=limits.bytes_max - size_bytes,
+                at_least_one=limits.at_least_one and not count,
+            )
+            pieces += served.pieces
+            size_bytes += served.size_bytes
+            count += served.record_count
+            next_offset = max(next_offset, served.next_offset)
+            if served.full:
+                return ColdRead(b"".join(pieces), count, next_offset, more=True)
+        behind = max(next_offset, self._snapshot.next_offset(place.partition) or 0)
+        return ColdRead(b"".join(pieces), count, behind, more=False)
+
+    def first_from(self, place: Place, timestamp: int) -> Stamp | None:
+        """See Reader.first_from."""
+        for candidate in self._groups_from(place, timestamp * 1000):
+            offsets, stamps = self._stamps(candidate, place.offset)
+            found = np.flatnonzero(stamps >= timestamp)
+            if len(found):
+                return Stamp(int(offsets[found[0]]), int(stamps[found[0]]))
+        return None
+
+    def largest(self, place: Place) -> Stamp | None:
+        """See Reader.largest."""
+        best: Stamp | None = None
+        for candidate in sorted(self._groups_from(place), key=lambda each: -each.bound):
+            if best is not None and candidate.bound < best.timestamp * 1000:
+                break
+            offsets, stamps = self._stamps(candidate, place.offset)
+            if not len(stamps):
+                continue
+            at = int(stamps.argmax())
+            found = Stamp(int(offsets[at]), int(stamps[at]))
+            if found.timestamp != NO_TIMESTAMP and (best is None or _precedes(found, best)):
+                best = found
+        return best
+
+    def _groups_from(self, place: Place, bound_min: float = -np.inf) -> Iterator[_Candidate]:
+        """Yield the row groups with rows from an offset on, in order, that may have so large a timestamp (us)."""
+        files = self._by_partition.get(place.partition, [])
+        for file in files[bisect_left(files, place.offset, key=lambda each: each.last_offset) :]:
+            if _is_older(file, bound_min):
+                continue
+            for group in self.files.groups(file.path):
+                bound = np.inf if group.largest is None else float(group.largest)
+                if group.last_offset >= place.offset and bound >= bound_min:
+                    yield _Candidate(bound, file.path, group)
+
+    def _stamps(self, candidate: _Candidate, offset: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.files.stamps(candidate.path, candidate.group)
+        rows = rows.slice(_row_from(rows, offset))
+        stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
+        return rows.column(OFFSET).to_numpy(), stamps
+
+
+def _is_older(file: TableFile, bound_min: float) -> bool:
+    """Tell whether no timestamp (us) of a file is so large: they are cut to milliseconds, and some may not be told."""
+    if file.last_timestamp is None or file.rows_without_timestamp:
+        return False
+    return file.last_timestamp + 999 < bound_min
+
+
+def _row_from(rows: pa.RecordBatch, offset: int) -> int:
+    """Return the place of the first row with that offset or a larger one."""
+    return int(np.searchsorted(rows.column(OFFSET).to_numpy(), offset))
+
+
+def _precedes(one: Stamp, other: Stamp) -> bool:
+    return one.timestamp > other.timestamp or (one.timestamp == other.timestamp and one.offset < other.offset)

@@ -1,0 +1,139 @@
+"""What the lake costs: records into Arrow and Parquet, and back to a consumer from an archive of many files.
+
+Run as `python loadtest/micro/lake.py [--files 240] [--rows 20000] [--bytes 100]` from the repository. Prints CPU time
+per record (of this process), and the distribution of cold fetches of 1 MiB at random offsets (wall time), the table
+opened beforehand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from korvet.lake.batches import batches_to_arrow
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
+from korvet.lake.table import Advance, ArchiveTable
+from korvet.protocol.records.batch import HEADER, BatchHeader
+from korvet.protocol.records.stored import stored_records
+from korvet.storage.batch_entry import StoredBatch
+
+BATCH_RECORDS = 1000
+BATCHES_AT_ONCE = 20
+DECOMPRESSED_MAX = 1 << 30
+OF = TopicOfLake("micro", "AAAAAAAAAAAAAAAAAAAAAA")
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", type=int, default=240)
+    parser.add_argument("--rows", type=int, default=20_000, help="of each file")
+    parser.add_argument("--bytes", type=int, default=100, help="of a value")
+    args = parser.parse_args()
+    batches = [_batch(at * BATCH_RECORDS, args.bytes) for at in range(BATCHES_AT_ONCE)]
+    count = BATCHES_AT_ONCE * BATCH_RECORDS
+    records = [record for each in batches for record in _records(each)]
+    _print("batches to Arrow", count, lambda: batches_to_arrow(0, batches, DECOMPRESSED_MAX))
+    _print("batches to records", count, lambda: [_records(each) for each in batches])
+    _print("records to Arrow", count, lambda: records_to_arrow(0, records))
+    with tempfile.TemporaryDirectory() as lake:
+        table = ArchiveTable.create(lake, *OF)
+        files = filesystem(table.uri)
+        rows = batches_to_arrow(0, batches, DECOMPRESSED_MAX)
+        _print("Arrow to Parquet", count, lambda: write_file(files, 0, [rows], 0))
+        archived = _fill(table, args.files, args.rows, args.bytes)
+        _cold_fetches(lake, archived)
+
+
+def _batch(base_offset: int, value_bytes: int) -> StoredBatch:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    for at in range(BATCH_RECORDS):
+        builder.append(at, 1_700_000_000_000 + base_offset + at, b"key-%d" % at, _value(value_bytes), [])
+    raw = bytes(builder.build())
+    next_offset = base_offset + BATCH_RECORDS
+    return StoredBatch(
+        base_offset, next_offset, len(raw), BatchHeader._make(HEADER.unpack_from(raw)).codec, raw
+    )
+
+
+def _value(size: int) -> bytes:
+    """Return bytes of which zstd saves about half."""
+    return random.randbytes(size // 2).hex().encode()
+
+
+def _records(
+    batch: StoredBatch,
+) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    return stored_records(batch.header, batch.payload, batch.base_offset, DECOMPRESSED_MAX)
+
+
+def _print(what: str, count: int, work: Callable[[], object]) -> None:
+    times = []
+    for _ in range(9):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    print(f"{what:24} {statistics.median(times) / count * 1e6:6.2f} us a record")
+
+
+def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
+    """Archive many files by one commit; returns how far."""
+    written = []
+    for at in range(files):
+        batches = [_batch(at * rows + first, value_bytes) for first in range(0, rows, BATCH_RECORDS)]
+        file = write_file(filesystem(table.uri), 0, [batches_to_arrow(0, batches, DECOMPRESSED_MAX)], 0)
+        if file is not None:
+            written.append(file)
+    table.append(written, [Advance(0, 0, files * rows)])
+    return files * rows
+
+
+def _cold_fetches(lake: str, archived: int) -> None:
+    reader = Reader(lake)
+    start = time.perf_counter()
+    reader.read(Place(OF, 0, 0, archived), Limits(1 << 20))
+    print(f"{'first fetch':24} {(time.perf_counter() - start) * 1e3:6.1f} ms, opening the table")
+    for name, known in (("fetch, new footer", False), ("fetch, known footer", True)):
+        times = []
+        for _ in range(100):
+            offset = random.randrange(archived - 20_000)
+            if not known:
+                reader = _opened(lake, archived)
+            start = time.perf_counter()
+            reader.read(Place(OF, 0, offset, archived), Limits(1 << 20))
+            times.append((time.perf_counter() - start) * 1e3)
+        times.sort()
+        print(f"{name:24} p50 {times[50]:6.1f} ms, p99 {times[98]:6.1f} ms for 1 MiB")
+        if not known:
+            for offset in range(0, archived, 10_000):
+                reader.read(Place(OF, 0, offset, archived), Limits(1))
+
+
+def _opened(lake: str, archived: int) -> Reader:
+    reader = Reader(lake)
+    reader.read(Place(OF, 0, archived, archived), Limits(1))
+    return reader
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""korvet/lake/reader.py: archived records by offset and by time, against a plain list of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.lake import files as lake_files
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.reader import Limits, Place, Reader, Stamp, TopicOfLake
+from korvet.lake.table import Advance, ArchiveTable, LakeError
+from korvet.protocol.records.record import StoredRecord
+from tests.support.batches import read
+
+OF = TopicOfLake("orders", "AAAAAAAAAAAAAAAAAAAAAA")
+ALL = Limits(1 << 30)
+PARTITION = 2
+
+Archive = Callable[[list[StoredRecord], int], str]
+_numbers = itertools.count()
+
+
+def record(offset: int, timestamp: int = 1000, value: bytes = b"v" * 40) -> StoredRecord:
+    return offset, timestamp, b"k", value, []
+
+
+def append(lake: str, records: list[StoredRecord], next_offset: int) -> str:
+    """Archive records as one file, up to an offset; returns the file's path."""
+    table = ArchiveTable.create(lake, *OF)
+    at = table.next_offset(PARTITION) or 0
+    rows = records_to_arrow(PARTITION, records)
+    file = write_file(filesystem(table.uri), PARTITION, [rows], now_ms=1)
+    table.append([file] if file else [], [Advance(PARTITION, at, next_offset)])
+    return "" if file is None else f"{table.uri.removeprefix('file://')}{file.path}"
+
+
+def place(offset: int, archived: int) -> Place:
+    return Place(OF, PARTITION, offset, archived)
+
+
+def offsets(data: bytes) -> list[int]:
+    return [each.offset for each in read(data)]
+
+
+@pytest.fixture(autouse=True)
+def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few records make several row groups."""
+    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+
+
+def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    append(lake, [record(at) for at in range(10)], 10)
+    append(lake, [], 20)
+    append(lake, [record(at) for at in range(20, 40, 3)], 50)
+    reader = Reader(lake)
+    every = [*range(10), *range(20, 40, 3)]
+    for start in range(50):
+        found = reader.read(place(start, 50), ALL)
+        assert offsets(found.data) == [at for at in every if at >= start]
+        assert (found.next_offset, found.more) == (50, False)
+    assert reader.read(place(60, 50), ALL).next_offset == 60
+
+
+@pytest.mark.parametrize("bytes_max", [1, 300, 1000])
+def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_max: int) -> None:
+    lake = str(tmp_path)
+    for first in range(0, 30, 10):
+        append(lake, [record(at) for at in range(first, first + 10)], first + 10)
+    reader = Reader(lake)
+    got: list[int] = []
+    offset, more = 0, True
+    while more:
+        found = reader.read(place(offset, 30), Limits(bytes_max))
+        assert found.record_count == len(offsets(found.data)) > 0
+        got += offsets(found.data)
+        offset, more = found.next_offset, found.more
+    assert got == list(range(30))
+    assert reader.read(place(0, 30), Limits(1, at_least_one=False)).data == b""
+
+
+def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    append(lake, [record(0)], 1)
+    reader = Reader(lake)
+    assert offsets(reader.read(place(0, 1), ALL).data) == [0]
+    append(lake, [record(1)], 2)
+    assert offsets(reader.read(place(0, 2), ALL).data) == [0, 1]
+
+
+def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    with pytest.raises(LakeError, match="no such table"):
+        Reader(lake).read(place(0, 1), ALL)
+    append(lake, [record(0)], 1)
+    with pytest.raises(LakeError, match="not archived up to 2"):
+        Reader(lake).read(place(0, 2), ALL)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut off", "overwritten"])
+def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: Path, damage: str) -> None:
+    lake = str(tmp_path)
+    path = Path(append(lake, [record(at) for at in range(10)], 10))
+    append(lake, [record(at) for at in range(10, 20)], 20)
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut off":
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        path.write_bytes(b"x" * path.stat().st_size)
+    reader = Reader(lake)
+    for _ in range(2):
+        with pytest.raises(LakeError, match=path.name):
+            reader.read(place(5, 20), ALL)
+    assert offsets(reader.read(place(10, 20), ALL).data) == list(range(10, 20))
+
+
+TIMES = st.integers(-1, 8) | st.sampled_from([2**62, 253_402_300_800_000])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(TIMES, max_size=11), min_size=1, max_size=4), st.integers(0, 40))
+def test_records_are_found_by_time(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], first: int
+) -> None:
+    lake = str(tmp_path_factory.mktemp(f"lake{next(_numbers)}"))
+    stamps: list[Stamp] = []
+    for times in files:
+        start = len(stamps)
+        stamps += [Stamp(start + at, time) for at, time in enumerate(times)]
+        append(lake, [record(*each) for each in stamps[start:]], len(stamps))
+    reader = Reader(lake)
+    wanted = place(first, len(stamps))
+    there = [each for each in stamps if each.offset >= first]
+    for timestamp in (*range(10), 2**62, 2**62 + 1):
+        expected = next((each for each in there if each.timestamp >= timestamp), None)
+        assert reader.first_from(wanted, timestamp) == expected
+    largest = max((each.timestamp for each in there), default=-1)
+    first_largest = next((each for each in there if each.timestamp == largest), None)
+    assert reader.largest(wanted) == (None if largest < 0 else first_largest)
