@@ -8,6 +8,7 @@ wait listens to its group before it asks. It looks when something is announced, 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -23,6 +24,10 @@ from korvet.storage.subscriptions import Subscriptions
 
 LOOK_MS = 1000
 """Longest time between two looks of a member that waits."""
+
+NAMELESS_MS = 300_000
+"""Longest wait of a member that does not know its id, five minutes as in Kafka (KAFKA-7610): it asks again as another
+one, and those whose answers nobody reads any more would pile up in a long rebalance."""
 
 PROTOCOLS_MAX = 1000
 """Protocols of one member; no client has more than a handful."""
@@ -81,7 +86,7 @@ class Groups:
         self._draining = False
 
     def drain(self) -> None:
-        """Send every member that waits elsewhere, now and from now on; its membership stays as it is."""
+        """Send every member that waits elsewhere, now and from now on; its membership stays where it knows its id."""
         self._draining = True
         for watch in self._parked:
             watch.wake_all()
@@ -103,7 +108,8 @@ class Groups:
         def look(waiting: Waiting) -> JoinOutcome:
             return self._store.look_at_join(join.group, join.instance, waiting)
 
-        return self._wait(join.group, lambda: self._store.join(join), look)
+        nameless = not asking.member_id and not asking.instance
+        return self._wait(join.group, lambda: self._store.join(join), look, nameless=nameless)
 
     def sync(self, sync: Sync) -> Synced:
         """Ask for a member's part, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
@@ -139,12 +145,20 @@ class Groups:
         group: str,
         ask: Callable[[], _Outcome | Waiting],
         look: Callable[[Waiting], _Outcome | Waiting],
+        *,
+        nameless: bool = False,
     ) -> _Outcome:
         with Watch(self._subscriptions, [self._channel_of(group)]) as watch:
             if not watch.live:
                 watch.listen()
             outcome = ask()
+            began = time.monotonic()
             while isinstance(outcome, Waiting):
+                is_late = nameless and time.monotonic() - began >= NAMELESS_MS / 1000
+                if nameless and (is_late or self._draining):
+                    self._store.leave(group, [(outcome.member_id, "")])
+                if is_late:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "a new member has waited for too long")
                 if self._draining:
                     message = "this worker is stopping; the membership goes on with another"
                     raise KafkaError(ErrorCode.NOT_COORDINATOR, message)

@@ -8,10 +8,12 @@ from typing import Any
 import gevent
 import pytest
 
+from korvet.domain.groups import membership
 from korvet.domain.groups.membership import LOOK_MS
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.group_types import Joined, Sync
 from tests.domain.groups.worker import SECONDS_MAX, Worker
+from tests.storage.groups import refused
 
 
 @pytest.fixture
@@ -70,8 +72,12 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     worker: Worker, other: Worker
 ) -> None:
     other.group.stable("a")
-    waiting = worker.joining()
-    [member] = other.group.ids() - {"a"}
+    member = "b"
+    refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, told=True))
+    waiting = worker.joining(member)
+    with gevent.Timeout(SECONDS_MAX):
+        while not worker.waiting():
+            gevent.sleep(0.001)
     worker.groups.drain()
     with pytest.raises(KafkaError) as refusal:
         outcome(waiting)
@@ -96,6 +102,33 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     assert refusal.value.code is ErrorCode.NOT_COORDINATOR
     assert other.group.part("a", 2, a=b"1", **{member: b"2"}) == b"1"
     assert other.group.part(member, 2) == b"2"
+
+
+def refusal_of(greenlet: gevent.Greenlet[..., Joined]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        outcome(greenlet)
+    return refusal.value.code
+
+
+def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
+    worker: Worker, other: Worker
+) -> None:
+    other.group.stable("a")
+    nameless, static = worker.joining(), worker.joining(instance="one")
+    worker.groups.drain()
+    assert refusal_of(nameless) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
+    # Who has an instance id is found by that.
+    assert [each.instance for each in other.group.look().members if each.member_id != "a"] == ["one"]
+
+
+def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_to(
+    worker: Worker, other: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other.group.stable("a")
+    monkeypatch.setattr(membership, "NAMELESS_MS", 0)
+    assert refusal_of(worker.joining()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert other.group.ids() == {"a"}
+    assert other.group.joined("a").generation == 2
 
 
 def test_whoever_waits_no_more_leaves_nobody_listening(worker: Worker, other: Worker) -> None:
