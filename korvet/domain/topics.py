@@ -11,7 +11,6 @@ import base64
 import contextlib
 import fnmatch
 import math
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,18 +22,13 @@ from gevent.lock import RLock
 from korvet.config import Settings
 from korvet.domain import topic_config
 from korvet.domain.topic_config import TopicConfig
+from korvet.domain.topic_names import check_collisions, check_name
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.log_types import Partition
 from korvet.storage.topic_store import TopicRow, TopicStore
 
-NAME_LENGTH_MAX = 249
-"""Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
-
 PARTITIONS_MAX = 10_000
 """Partitions of one topic: one script creates them all, in a few milliseconds, and no request may ask for more."""
-
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
 
 PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
 Assignment = Sequence[Sequence[int]] | None
@@ -67,23 +61,6 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int = -1
     configs: Mapping[str, str | None] = {}
     assignment: Assignment = None
-
-
-def check_name(name: str, reserved_prefix: str) -> None:
-    """Raise KafkaError INVALID_TOPIC_EXCEPTION where `name` can be no topic's name, saying why."""
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
-    elif len(name) > NAME_LENGTH_MAX:
-        problem = f"the length of {len(name)} characters exceeds {NAME_LENGTH_MAX}"
-    elif not _NAME.fullmatch(name):
-        problem = "it contains characters other than ASCII alphanumerics, '.', '_' and '-'"
-    elif reserved_prefix and name.startswith(reserved_prefix):
-        problem = f"names that start with '{reserved_prefix}' are reserved"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 def id_text(topic_id: bytes) -> str:
@@ -209,6 +186,14 @@ class Topics:
                 self.reload()
                 return
 
+    def check_free(self, name: str) -> None:
+        """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS where no topic can have that name now."""
+        check_name(name, self._settings.topic_reserved_prefix)
+        self.refresh()
+        check_collisions(name, self._by_name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
     def create(self, new: NewTopic, *, validate_only: bool = False, until: float = math.inf) -> Topic:
         """Make a topic, or only check that it could be made; returns it as it is, or would be.
 
@@ -216,9 +201,8 @@ class Topics:
         seconds). Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
         INVALID_CONFIG, TOPIC_ALREADY_EXISTS, REQUEST_TIMED_OUT. When it returns, every worker finds the topic.
         """
+        self.check_free(new.name)
         row = self._row(new)
-        if self._exists(new.name):
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
         if not validate_only:
             self._make(row, until)
             self.refresh()
@@ -234,6 +218,27 @@ class Topics:
         or made anew, and what `change` raises.
         """
         row = self._store.alter(topic.name, id_text(topic.id), change)
+        self.refresh()
+        return self._topic(row)
+
+    def grow(
+        self, topic: Topic, change: Callable[[TopicRow], TopicRow], *, validate_only: bool = False
+    ) -> Topic:
+        """Give `topic` the partitions that `change` gives its row, or only try; returns it as it is, or would be, then.
+
+        `change` may be called more than once. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
+        or made anew, INVALID_CONFIG (format `batch` over streams that are there already), and what `change` raises.
+        """
+        if validate_only:
+            row = TopicRow(
+                name=topic.name,
+                id=id_text(topic.id),
+                partitions=len(topic.partitions),
+                configs=dict(topic.overrides),
+                assignment=None if topic.assignment is None else [list(each) for each in topic.assignment],
+            )
+            return self._topic(change(row))
+        row = self._store.grow(topic.name, id_text(topic.id), change)
         self.refresh()
         return self._topic(row)
 
@@ -269,8 +274,11 @@ class Topics:
 
     def _make(self, row: TopicRow, until: float) -> None:
         while True:
+            check_collisions(row.name, self._by_name)
             try:
-                self._store.create(row)
+                if self._store.create(row, self._epoch):
+                    return
+                self.refresh()
             except KafkaError as error:
                 self.refresh()
                 deleted = self._deleting.get(row.name)
@@ -280,15 +288,8 @@ class Topics:
                     message = f"The deleted topic '{row.name}' is being cleared away."
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
                 self._clear_away_until(deleted, until)
-            else:
-                return
-
-    def _exists(self, name: str) -> bool:
-        self.refresh()
-        return name in self._by_name
 
     def _row(self, new: NewTopic) -> TopicRow:
-        check_name(new.name, self._settings.topic_reserved_prefix)
         partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions
         if not 1 <= partitions <= PARTITIONS_MAX:
             message = f"Number of partitions must be between 1 and {PARTITIONS_MAX}, not {partitions}."

@@ -1,20 +1,23 @@
 """CreateTopics (key 19), versions 2-7: creates topics, or with validate_only says whether they could be.
 
 Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the answer has
-all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1: Redis
-replicates, not the broker. When the answer is sent every worker finds the topic.
+all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1, since
+Redis replicates and not the broker; where brokers are assigned it is their number. When the answer is sent every worker
+finds the topic. The timeout is for what a deleted topic of that name has left and is to be cleared away first.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from korvet.domain import topic_config
+from korvet.domain.assignments import in_order
+from korvet.domain.placement import replication_factor
 from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -23,11 +26,11 @@ from korvet.protocol.messages.create_topics import (
 )
 
 REQUEST = CreateTopicsRequest
-REPORTED_REPLICATION_FACTOR = 1
 
 
 def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> CreateTopicsResponse:
     """Create each topic; one that cannot be does not keep the others from it."""
+    until = time.monotonic() + request.timeout_ms / 1000
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -35,7 +38,7 @@ def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> Cre
             error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
             results.append(_failed(topic.name, error))
         else:
-            results.append(_create(topic, broker, validate_only=request.validate_only))
+            results.append(_create(topic, broker, until, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
@@ -44,9 +47,13 @@ def refuse(request: CreateTopicsRequest, _caller: Caller, error: KafkaError) -> 
     return CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
 
 
-def _create(topic: CreatableTopic, broker: Broker, *, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    topic: CreatableTopic, broker: Broker, until: float, *, validate_only: bool
+) -> CreatableTopicResult:
     try:
-        made = broker.topics.create(_new_topic(topic, broker), validate_only=validate_only)
+        # First, as in Kafka: who makes topics that may be there already is to hear that, and not what else is wrong.
+        broker.topics.check_free(topic.name)
+        made = broker.topics.create(_new_topic(topic, broker), validate_only=validate_only, until=until)
     except KafkaError as error:
         return _failed(topic.name, error)
     return _result(made, broker)
@@ -58,10 +65,10 @@ def _new_topic(topic: CreatableTopic, broker: Broker) -> NewTopic:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 where there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        _check_assignments(topic.assignments, broker)
-        partitions = len(topic.assignments)
-        by_index = sorted(topic.assignments, key=lambda each: each.partition_index)
-        assignment = tuple(tuple(each.broker_ids) for each in by_index)
+        live = {each.broker_id for each in broker.cluster.look().all}
+        given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
+        assignment = in_order(topic.name, given, live)
+        partitions = len(assignment)
     configs: dict[str, str | None] = {}
     for config in topic.configs:
         if config.name in configs:
@@ -74,21 +81,6 @@ def _new_topic(topic: CreatableTopic, broker: Broker) -> NewTopic:
         configs=configs,
         assignment=assignment,
     )
-
-
-def _check_assignments(assignments: list[CreatableReplicaAssignment], broker: Broker) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless partitions are 0, 1, 2, ... on brokers that exist, each named once."""
-    brokers = {each.broker_id for each in broker.cluster.look().all}
-    if sorted(each.partition_index for each in assignments) != list(range(len(assignments))):
-        message = "The partitions of the assignments are not 0, 1, 2, ..."
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    for each in assignments:
-        ids = each.broker_ids
-        if not ids or len(set(ids)) != len(ids) or not brokers.issuperset(ids):
-            message = (
-                f"Partition {each.partition_index} is assigned to brokers {ids}; there are {sorted(brokers)}"
-            )
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
@@ -107,7 +99,7 @@ def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
         topic_id=topic.id,
         error_message=None,
         num_partitions=len(topic.partitions),
-        replication_factor=REPORTED_REPLICATION_FACTOR,
+        replication_factor=replication_factor(topic.assignment, 0),
         configs=configs,
     )
 

@@ -7,7 +7,8 @@ is created by asking, and partitions without a leader or with leaders that are o
 from __future__ import annotations
 
 from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers, Placed
-from korvet.domain.topics import Topic, check_name
+from korvet.domain.topic_names import check_name
+from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.describe_topic_partitions import (

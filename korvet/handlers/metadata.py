@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 
 from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers
-from korvet.domain.topics import NewTopic, Topic, check_name
+from korvet.domain.topic_names import check_name
+from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.metadata import (

@@ -7,7 +7,7 @@ wire. A row that cannot be read is no topic: one log line, and the others are se
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -23,8 +23,12 @@ __all__ = ["CHANGES_MAX", "Changes", "Registry", "TopicRow", "TopicStore"]
 
 _ALTER = scripts.get("topic/alter")
 _CREATE = scripts.get("topic/create")
+_GROW = scripts.get("topic/grow")
 
-_ALTER_ROUNDS_MAX = 20
+Change: TypeAlias = Callable[[TopicRow], TopicRow]
+"""Gives what is to stand in the place of a row; may be called more than once, and may raise KafkaError."""
+
+_ROUNDS_MAX = 20
 """Tries of a change while others change the same row: each but the last has met one of theirs that was done."""
 
 
@@ -51,14 +55,89 @@ class TopicStore:
         self._redis = redis
         self._keys = keys
 
-    def create(self, row: TopicRow) -> int:
+    def create(self, row: TopicRow, known_epoch: int = 0) -> int:
         """Write the row and the state of every partition at once; returns the change's epoch.
 
-        Raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (format `batch` over streams that are there already),
-        KAFKA_STORAGE_ERROR; StorageUnavailableError.
+        `known_epoch` is that of a registry without topics whose names collide with this one. Returns 0, and nothing is
+        done, where nobody can tell what was made since; that concerns names with `.` or `_`. Raises KafkaError:
+        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (a topic made since collides), INVALID_CONFIG (format `batch` over
+        streams that are there already), KAFKA_STORAGE_ERROR; StorageUnavailableError.
         """
-        keys = [self._keys.topics, self._keys.topic_changes]
-        for index in range(row.partitions):
+        keys = [self._keys.topics, self._keys.topic_changes, *self._new_partitions(row, 0)]
+        text = topic_rows.encode(row)
+        channel = self._keys.topics_channel
+        args: list[Arg] = [row.name, row.id, text, channel, CHANGES_MAX, _streams(row), known_epoch]
+        return self._int(self._run(_CREATE, keys, args))
+
+    def alter(self, name: str, topic_id: str, change: Change) -> TopicRow:
+        """Change the row of a topic: `change` is given it, and gives what is to stand there; returns that.
+
+        `change` is called again where somebody else was faster, and may raise; a row that it leaves as it is is not
+        written. It has no say in name, id, state or the number of partitions, which scripts of their own change. Raises
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR;
+        StorageUnavailableError.
+        """
+
+        def write(_before: TopicRow, text: bytes, row: TopicRow) -> Reply:
+            args: list[Arg] = [name, text, topic_rows.encode(row), self._keys.topics_channel, CHANGES_MAX]
+            return self._run(_ALTER, [self._keys.topics, self._keys.topic_changes], args)
+
+        def changed(row: TopicRow) -> TopicRow:
+            wanted = change(row)
+            return msgspec.structs.replace(row, configs=wanted.configs, assignment=wanted.assignment)
+
+        return self._replace(name, topic_id, changed, write)
+
+    def grow(self, name: str, topic_id: str, change: Change) -> TopicRow:
+        """Give a topic more partitions: as `alter`, but that `change` says how many, and which brokers they are for.
+
+        Raises KafkaError INVALID_CONFIG too: format `batch` over streams that are there already.
+        """
+
+        def write(before: TopicRow, text: bytes, row: TopicRow) -> Reply:
+            partitions = self._new_partitions(row, before.partitions)
+            keys = [self._keys.topics, self._keys.topic_changes, *partitions]
+            channel = self._keys.topics_channel
+            args: list[Arg] = [
+                name,
+                topic_id,
+                text,
+                topic_rows.encode(row),
+                channel,
+                CHANGES_MAX,
+                _streams(row),
+            ]
+            return self._run(_GROW, keys, args)
+
+        def changed(row: TopicRow) -> TopicRow:
+            wanted = change(row)
+            partitions = max(wanted.partitions, row.partitions)
+            return msgspec.structs.replace(row, partitions=partitions, assignment=wanted.assignment)
+
+        return self._replace(name, topic_id, changed, write)
+
+    def _replace(
+        self, name: str, topic_id: str, change: Change, write: Callable[[TopicRow, bytes, TopicRow], Reply]
+    ) -> TopicRow:
+        """Put a changed row in the place of that which was read, by `write`, which answers 0 where that is gone."""
+        registry = self._keys.topics
+        for _ in range(_ROUNDS_MAX):
+            text = self._call("HGET", registry, name)
+            row = self._row(name.encode(), text) if isinstance(text, bytes) else None
+            if not isinstance(text, bytes) or row is None or row.id != topic_id or row.state != "live":
+                message = f"there is no topic {name} of id {topic_id}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            changed = change(row)
+            if changed == row:
+                return row
+            if self._int(write(row, text, changed)):
+                return changed
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{registry}: the row of {name} changes all the time")
+
+    def _new_partitions(self, row: TopicRow, first: int) -> list[str]:
+        """Return the keys of partitions from `first` on, as the scripts that make them take them."""
+        keys: list[str] = []
+        for index in range(first, row.partitions):
             of = (row.name, index)
             keys += (
                 self._keys.state(*of),
@@ -69,41 +148,7 @@ class TopicStore:
                 self._keys.clean(*of, 1),
                 self._keys.stream(*of),
             )
-        streams = "refuse" if row.configs.get("storage.format") == "batch" else "adopt"
-        args: list[Arg] = [
-            row.name,
-            row.id,
-            topic_rows.encode(row),
-            self._keys.topics_channel,
-            CHANGES_MAX,
-            streams,
-        ]
-        reply = self._run(_CREATE, keys, args)
-        return self._int(reply)
-
-    def alter(self, name: str, topic_id: str, change: Callable[[TopicRow], TopicRow]) -> TopicRow:
-        """Change the row of a topic: `change` is given it, and gives what is to stand there; returns that.
-
-        `change` is called again where somebody else was faster, and may raise; a row that it leaves as it is is not
-        written. It has no say in name, id, state or the number of partitions, which scripts of their own change. Raises
-        KafkaError: UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR;
-        StorageUnavailableError.
-        """
-        registry = self._keys.topics
-        for _ in range(_ALTER_ROUNDS_MAX):
-            text = self._call("HGET", registry, name)
-            row = self._row(name.encode(), text) if isinstance(text, bytes) else None
-            if not isinstance(text, bytes) or row is None or row.id != topic_id or row.state != "live":
-                message = f"there is no topic {name} of id {topic_id}"
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            changed = change(row)
-            changed = msgspec.structs.replace(row, configs=changed.configs, assignment=changed.assignment)
-            if changed == row:
-                return row
-            args: list[Arg] = [name, text, topic_rows.encode(changed), self._keys.topics_channel, CHANGES_MAX]
-            if self._int(self._run(_ALTER, [registry, self._keys.topic_changes], args)):
-                return changed
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{registry}: the row of {name} changes all the time")
+        return keys
 
     def load(self) -> Registry:
         """Return all topics and the epoch to ask for changes from. Raises KafkaError, StorageUnavailableError."""
@@ -184,3 +229,8 @@ class TopicStore:
 
     def _malformed(self, what: str) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.topics}: {what} is malformed")
+
+
+def _streams(row: TopicRow) -> str:
+    """Say what is to become of streams that are there already: entries of others are no records in format `batch`."""
+    return "refuse" if row.configs.get("storage.format") == "batch" else "adopt"

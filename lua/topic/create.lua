@@ -1,36 +1,55 @@
 -- Creates a topic: its registry row, the state of every partition, the change feed, and the announcement.
 -- KEYS     registry, changes; then for each partition: state, producers, index, moving, clean:0, clean:1, stream
--- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse"
--- Returns  the epoch of the change
--- Errors   TOPIC_ALREADY_EXISTS, INVALID_CONFIG (a stream is there already, and "refuse" is said)
+-- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse" (streams that are
+--          there already), epoch of the registry in which no topic was found whose name collides with this one
+-- Returns  the epoch of the change; 0 where the feed does not tell what changed since that epoch: look again
+-- Errors   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic made since), INVALID_CONFIG (a stream is
+--          there already, and "refuse" is said)
 --
+-- Names collide that differ only in `.` and `_`: metrics know no dots, so both topics would be one there, as in Kafka.
 -- In format record a stream that is there already is adopted as it is; in format batch its entries could be no records,
 -- so it is refused. The side keys of a former topic of that name are replaced, for they speak of another topic id.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, row = ARGV[1], ARGV[2], ARGV[3]
 local channel, members_max = ARGV[4], tonumber(ARGV[5])
-local refuse_streams = ARGV[6] == 'refuse'
-local first_key, keys_per_partition = 3, 7
+local refuse_streams, known_epoch = ARGV[6] == 'refuse', ARGV[7]
+local first_key = 3
 
 if redis.call('HEXISTS', registry, name) == 1 then
   return redis.error_reply('TOPIC_ALREADY_EXISTS Topic ' .. name .. ' already exists.')
 end
-if refuse_streams then
-  for at = first_key, #KEYS, keys_per_partition do
-    local stream = KEYS[at + keys_per_partition - 1]
-    if redis.call('EXISTS', stream) == 1 then
-      return redis.error_reply('INVALID_CONFIG ' .. stream .. ' is there already: only storage.format=record adopts it')
+
+local function without_dots(text)
+  return (string.gsub(text, '%.', '_'))
+end
+
+if string.find(name, '[._]') then
+  local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2] or '0'
+  local dropped = redis.call('ZSCORE', changes, '') or '0'
+  if tonumber(newest) < tonumber(known_epoch) or tonumber(dropped) > tonumber(known_epoch) then
+    return 0
+  end
+  for _, other in ipairs(redis.call('ZRANGEBYSCORE', changes, '(' .. known_epoch, '+inf')) do
+    if other ~= name and without_dots(other) == without_dots(name) then
+      local readable, topic = pcall(cjson.decode, redis.call('HGET', registry, other) or '')
+      if readable and type(topic) == 'table' and topic.state ~= 'deleting' then
+        return redis.error_reply(
+          'INVALID_TOPIC_EXCEPTION Topic \'' .. name .. '\' collides with existing topic: ' .. other)
+      end
     end
   end
+end
+-- @include shared/new_partitions
+
+local refused = refuse_streams and streams_refused(first_key)
+if refused then
+  return refused
 end
 -- @include shared/change_feed
 
 local epoch = record_change(changes, name, members_max)
-for at = first_key, #KEYS, keys_per_partition do
-  redis.call('UNLINK', unpack(KEYS, at, at + keys_per_partition - 2))
-  redis.call('HSET', KEYS[at], 'topic', topic_id, 'next', '0', 'start', '0', 'bytes', '0', 'max_timestamp', '-1')
-end
+make_partitions(first_key, topic_id)
 redis.call('HSET', registry, name, row)
 redis.call('PUBLISH', channel, epoch)
 return epoch

@@ -3,52 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count, product
 
 import gevent
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from korvet.config import Settings
 from korvet.domain.append import Delivery
-from korvet.domain.topics import NewTopic, check_name, id_text, new_id
+from korvet.domain.topics import NewTopic, id_text, new_id
 from korvet.errors import ErrorCode, KafkaError
+from korvet.storage import topic_removal, topic_store
 from korvet.storage.topic_store import TopicRow
 from tests.domain.support import Domain, domain
 from tests.support.batches import batch
 
-ALLOWED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-
 
 def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
     return refused.value.code
-
-
-@given(st.text(ALLOWED, min_size=1, max_size=249))
-def test_kafkas_names_are_names(name: str) -> None:
-    if name not in (".", ".."):
-        check_name(name, reserved_prefix="")
-
-
-@given(
-    before=st.text(ALLOWED, max_size=5),
-    wrong=st.characters(exclude_characters=ALLOWED),
-    after=st.text(ALLOWED, max_size=5),
-)
-def test_any_other_character_makes_it_no_name(before: str, wrong: str, after: str) -> None:
-    with pytest.raises(KafkaError) as refused:
-        check_name(before + wrong + after, reserved_prefix="")
-    assert code_of(refused) == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "__x", "__"])
-def test_what_is_no_name_although_it_looks_like_one(name: str) -> None:
-    with pytest.raises(KafkaError) as refused:
-        check_name(name, reserved_prefix="__")
-    assert code_of(refused) == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert refused.value.message
 
 
 def test_ids_are_unique_and_print_as_kafkas_do() -> None:
@@ -143,12 +116,114 @@ def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there:
     assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 19
 
 
+def test_of_topics_whose_names_collide_only_one_is_made(here: Domain, there: Domain) -> None:
+    def create(view: Domain, name: str) -> ErrorCode:
+        try:
+            view.topics.create(NewTopic(name=name))
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    for number in range(5):
+        names = [f"{number}a.b", f"{number}a_b"]
+        views = list(product((here, there), names))
+        codes = [each.get(timeout=30) for each in [gevent.spawn(create, *view) for view in views]]
+        assert codes.count(ErrorCode.NONE) == 1
+        assert set(codes) <= {
+            ErrorCode.NONE,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+        }
+        assert ErrorCode.INVALID_TOPIC_EXCEPTION in codes
+    assert len(here.topics.all()) == 5
+
+
+def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_looked(
+    here: Domain, there: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_store, "CHANGES_MAX", 3)
+    look, looks = here.topics.refresh, count()
+
+    def look_and_be_overtaken() -> None:
+        look()
+        if next(looks) == 0:
+            for number in range(9):
+                there.topics.create(NewTopic(name=f"t{number}"))
+
+    monkeypatch.setattr(here.topics, "refresh", look_and_be_overtaken)
+    made = here.topics.create(NewTopic(name="a.b"))
+    assert there.topics.find("a.b") == made
+    assert next(looks) > 2
+
+
+def test_a_name_that_collides_can_be_given_once_the_other_topic_is_deleted(here: Domain) -> None:
+    here.topics.delete(here.topics.create(NewTopic(name="a.b")))
+    assert here.topics.create(NewTopic(name="a_b")).name == "a_b"
+    with pytest.raises(KafkaError, match=r"Topic 'a\.b' collides with existing topic: a_b"):
+        here.topics.create(NewTopic(name="a.b"), validate_only=True)
+
+
 def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: redis.Redis) -> None:
     with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
         made.topics.create(NewTopic(name="orders"))
     with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
         assert later.topics.find("orders").config.sequence_bits == 8
     assert raw_redis.hlen("korvet:topics") == 1
+
+
+@pytest.fixture
+def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
+    made = here.topics.create(NewTopic(name="orders", partitions=3))
+    here.append("orders", b"v", partition=2)
+    assert there.topics.find("orders") == made
+    wanted = there.wanted("orders", 2)
+    here.topics.delete(made, until=0)
+    assert [row.name for row in there.topics.deleted()] == ["orders"]
+    for view in (here, there):
+        assert view.topics.known("orders") is None
+        with pytest.raises(KafkaError) as refused:
+            view.topics.find_by_id(made.id)
+        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
+        with pytest.raises(KafkaError) as refused:
+            view.topics.delete(made)
+        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    [found] = there.fetch(wanted)  # as a worker that has not heard of it
+    assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_again(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders", partitions=3))
+    here.append("orders", b"old", partition=2)
+    there.topics.refresh()
+    here.topics.delete(former, until=0)
+    assert raw_redis.exists("korvet:orders:2")
+    would_be = there.topics.create(NewTopic(name="orders", partitions=5), validate_only=True)
+    assert len(would_be.partitions) == 5
+    made = there.topics.create(NewTopic(name="orders"))
+    assert made.id != former.id
+    assert here.topics.find("orders") == made
+    assert here.topics.deleted() == []
+    assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_a_name_is_not_given_again_where_there_is_no_time_to_clear_away(here: Domain, there: Domain) -> None:
+    here.topics.delete(here.topics.create(NewTopic(name="orders", partitions=3)), until=0)
+    codes = []
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            there.topics.create(NewTopic(name="orders"), until=0)
+        codes.append(code_of(refused))
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    there.topics.create(NewTopic(name="orders"))
 
 
 def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: redis.Redis) -> None:

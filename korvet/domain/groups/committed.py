@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from korvet.config import Settings
-from korvet.domain.topics import Topic, Topics, check_name
+from korvet.domain.topic_names import check_name
+from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.log_types import Partition
 from korvet.storage.offset_store import Commit, Committed, Committer, OffsetStore, Place

@@ -20,11 +20,13 @@ def create(
     topic_id: str = "id-1",
     changes_max: int = 100,
     streams: str = "adopt",
-) -> bytes:
+    known_epoch: int = 0,
+) -> Any:
     keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, *CLEAN, STREAM]
     keys = [key.replace("orders", name) for key in keys]
-    epoch: bytes = run(client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, streams])
-    return epoch
+    return run(
+        client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, streams, known_epoch]
+    )
 
 
 def test_row_state_feed_and_announcement_are_written_together(raw_redis: Any) -> None:
@@ -101,3 +103,47 @@ def test_a_registry_of_the_wrong_type_is_refused_before_anything_is_written(raw_
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         create(raw_redis)
     assert raw_redis.keys() == [CHANGES.encode()]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c"), (".", "_")]
+)
+def test_names_that_differ_in_dots_and_underscores_alone_collide(
+    raw_redis: Any, first: str, second: str
+) -> None:
+    create(raw_redis, first)
+    with pytest.raises(redis.ResponseError) as refused:
+        create(raw_redis, second)
+    # redis-py drops no first word but those of classes of its own.
+    assert str(refused.value) == (
+        f"INVALID_TOPIC_EXCEPTION Topic '{second}' collides with existing topic: {first}"
+    )
+    assert raw_redis.hkeys(REGISTRY) == [first.encode()]
+    assert not raw_redis.exists(STATE.replace("orders", second))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("a.b", "a.c"), ("a.b", "ab"), ("a-b", "a_b"), ("a.b", "a__b")]
+)
+def test_other_names_do_not(raw_redis: Any, first: str, second: str) -> None:
+    assert (create(raw_redis, first), create(raw_redis, second)) == (b"1", b"2")
+
+
+def test_a_topic_that_was_deleted_collides_with_nothing(raw_redis: Any) -> None:
+    raw_redis.zadd(CHANGES, {"a.b": 1, "a.b.c": 2})
+    raw_redis.hset(REGISTRY, "a.b.c", '{"id":"x","partitions":1,"state":"deleting"}')
+    assert (create(raw_redis, "a_b"), create(raw_redis, "a_b_c")) == (b"3", b"4")
+
+
+def test_what_the_caller_knows_is_not_looked_at_again(raw_redis: Any) -> None:
+    create(raw_redis, "a.b")
+    assert create(raw_redis, "a_b", known_epoch=1) == b"2"
+
+
+def test_a_caller_who_knows_too_little_or_of_another_feed_is_to_look_again(raw_redis: Any) -> None:
+    for n in range(8):
+        create(raw_redis, f"t{n}", changes_max=5)
+    assert create(raw_redis, "a.b", known_epoch=2) == 0
+    assert create(raw_redis, "a.b", known_epoch=9) == 0
+    assert not raw_redis.hexists(REGISTRY, "a.b")
+    assert create(raw_redis, "a.b", known_epoch=3, changes_max=5) == b"9"
