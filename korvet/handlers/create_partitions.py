@@ -1,0 +1,66 @@
+"""CreatePartitions (key 37), versions 0-3: gives topics more partitions, or with validate_only says whether it could.
+
+Each topic grows in one step and is answered by itself. The timeout has nothing to wait for: when the answer is sent
+every worker finds the new partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+
+from korvet.domain.more_partitions import grown
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+REQUEST = CreatePartitionsRequest
+
+
+def handle(request: CreatePartitionsRequest, _caller: Caller, broker: Broker) -> CreatePartitionsResponse:
+    """Let each topic grow; one that cannot does not keep the others from it."""
+    broker.topics.refresh()
+    live = {each.broker_id for each in broker.cluster.look().all}
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        error = None
+        if times[topic.name] > 1:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
+        else:
+            error = _grow(topic, live, broker, validate_only=request.validate_only)
+        results.append(_result(topic.name, error))
+    return CreatePartitionsResponse(results=results)
+
+
+def refuse(request: CreatePartitionsRequest, _caller: Caller, error: KafkaError) -> CreatePartitionsResponse:
+    """Answer every topic with the error."""
+    return CreatePartitionsResponse(results=[_result(topic.name, error) for topic in request.topics])
+
+
+def _grow(
+    asked: CreatePartitionsTopic, live: Collection[int], broker: Broker, *, validate_only: bool
+) -> KafkaError | None:
+    """Return why it is refused, None where it is done."""
+    topic = broker.topics.known(asked.name)
+    if topic is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
+    brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+    try:
+        change = partial(grown, count=asked.count, brokers=brokers, live=live)
+        broker.topics.grow(topic, change, validate_only=validate_only)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
