@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.storage import scripts
+from korvet.storage import log_replies, scripts
 from korvet.storage.group_types import (
     Described,
     DescribedMember,
@@ -143,12 +143,14 @@ class GroupStore:
     def due(self, limit: int, skip: int = 0) -> list[str]:
         """Return groups in which something may be due by Redis' clock, those that wait longest first.
 
-        `skip` passes over as many of them.
+        `skip` passes over as many of them. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         seconds, microseconds = cast("list[bytes]", self._redis.call("TIME"))
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        reply = self._redis.call("ZRANGEBYSCORE", self._keys.groups, "-inf", now_ms, "LIMIT", skip, limit)
-        return [group_decoded(name.decode(errors="replace")) for name in cast("list[bytes]", reply)]
+        key = self._keys.groups
+        [reply] = self._redis.pipeline([("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", skip, limit)])
+        names = cast("list[bytes]", log_replies.listed(key, reply))
+        return [group_decoded(name.decode(errors="replace")) for name in names]
 
     def describe(self, groups: Sequence[str]) -> list[Described | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or what is wrong with it."""

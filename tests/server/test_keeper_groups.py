@@ -134,3 +134,19 @@ def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
     now_s += UNWATCHED_MS / 1000 - 1
     task(context, lambda: None)
     assert group.ids() == set()
+
+
+def test_a_list_of_groups_that_is_none_fails_the_turn_and_nothing_else(
+    settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    keeper = watching(settings)
+    raw_redis.set("korvet:groups", "no list")
+    keeper.round()
+    Keeper(settings).round()
+    assert "task failed" in caplog.text
+    assert raw_redis.get("korvet:groups") == b"no list"
+    raw_redis.delete("korvet:groups")
+    group = expired(redis, raw_redis, "billing")
+    keeper.round()
+    assert group.ids() == set()
