@@ -45,7 +45,7 @@ class GroupList:
             fresh = [name for name in found[::2] if name not in seen]
             seen.update(fresh)
             for at in range(0, len(fresh), _PAGE):
-                yield [group_decoded(name.decode("utf-8", "replace")) for name in fresh[at : at + _PAGE]]
+                yield [group_decoded(_text(name)) for name in fresh[at : at + _PAGE]]
             if cursor == b"0":
                 return
 
@@ -58,13 +58,7 @@ class GroupList:
             for name, key, reply in zip(names, keys, replies, strict=True):
                 state, protocol_type = cast("list[bytes | None]", log_replies.listed(key, reply))
                 if state is not None:
-                    listed.append(
-                        Listed(
-                            name,
-                            state.decode("utf-8", "replace"),
-                            (protocol_type or b"").decode("utf-8", "replace"),
-                        )
-                    )
+                    listed.append(Listed(name, _text(state), _text(protocol_type or b"")))
         return sorted(listed)
 
 
