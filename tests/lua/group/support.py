@@ -98,6 +98,12 @@ class Group:
         reply: list[int] = run(self.client, "group/forget", (*EVERY_KEY, *rows), args)
         return reply
 
+    @staticmethod
+    def told(answer: list[Any]) -> dict[bytes, tuple[bytes, bytes]]:
+        """Return the members that a leader is told of: id -> instance id and metadata."""
+        members = answer[7:]
+        return {members[at]: (members[at + 1], members[at + 2]) for at in range(0, len(members), 3)}
+
     def stable(self, *names: str) -> int:
         """Make these members of it, the first its leader, with a part each; returns the generation."""
         joined = self.join(new=names[0])

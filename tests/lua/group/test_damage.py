@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from korvet.storage import scripts
-from tests.lua.group.support import DEADLINES, EVERY_KEY, GROUP, MEMBERS, Group
-from tests.lua.support import STATE, STREAM, TOPIC_ID
+from tests.lua.group.support import CHANNEL, DEADLINES, EVERY_KEY, GROUP, KEYS, MEMBERS, Group
+from tests.lua.support import STATE, STREAM, TOPIC_ID, run
 
 NUMBERS = ("generation", "size", "deadline", "extend_until", "delay", "s:range")
 CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
@@ -32,7 +32,7 @@ DONE = ("MEMBER_ID_REQUIRED ", "GROUP_MAX_SIZE_REACHED ")
 """Answers in the form of an error to what was done: an id is kept for the one, a member removed for the other."""
 
 ANSWERED_BY_ERROR = ("join, told", "join, beyond the limit")
-RENEWS = ("look", "heartbeat", "sync, stable", "join, as before", "commit")
+RENEWS = ("look", "heartbeat", "resume", "sync, stable", "join, as before", "commit")
 """What writes nothing, or only the time, which may still be the same."""
 
 
@@ -101,6 +101,7 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "advance, sessions": (stable, lambda group: over(group, "a", "b")),
     "advance, joining": (all_but_a, phase_over),
     "advance, assigning": (assigning, phase_over),
+    "resume": (all_but_a, lambda group: run(group.client, "group/resume", KEYS, (CHANNEL, "g"))),
     "look, join": (all_but_a, lambda group: group.look("join", "b", 2)),
     "look, sync": (assigning, lambda group: group.look("sync", "b", 3)),
     "commit": (stable, lambda group: group.commit(2, "b")),

@@ -1,0 +1,143 @@
+"""lua/group/join.lua: its answers field by field, every error of its head, and what lies in Redis behind each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group.support import DEADLINES, GROUP, GROUPS, INFINITE, MEMBERS, SESSION_MS, Group, row
+
+BOTH = ("range", "sticky")
+
+
+def refused(error: str, group: Group, *asked: str, **given: Any) -> str:
+    """Join, expect the error, and return what it says."""
+    with pytest.raises(redis.ResponseError, match=f"^{error} ") as refusal:
+        group.join(*asked, **given)
+    return str(refusal.value)
+
+
+def test_the_first_member_leads_and_is_told_of_itself(group: Group) -> None:
+    before = group.now_ms()
+    answer = group.join(new="a", metadata="\x00topics")
+    assert answer == [b"JOINED", b"a", b"1", b"consumer", b"range", b"a", 0, b"a", b"", b"\x00topics"]
+    assert group.state() == "CompletingRebalance"
+    assert group.client.hmget(GROUP, "size", "leader", "s:range") == [b"1", b"a", b"1"]
+    assert json.loads(group.client.hget(MEMBERS, "m:a")) == json.loads(row("range"))
+    assert before + SESSION_MS <= (group.deadline("a") or 0) <= group.now_ms() + SESSION_MS
+    assert before < group.client.zscore(GROUPS, "g") < INFINITE
+
+
+def test_who_has_to_wait_has_no_end_of_its_session(group: Group) -> None:
+    group.stable("a")
+    kind, member, generation, due = group.join(new="b")
+    assert (kind, member, generation) == (b"WAIT", b"b", b"1")
+    assert 0 < due <= SESSION_MS
+    assert group.deadline("b") == INFINITE
+    assert group.state() == "PreparingRebalance"
+
+
+def test_the_last_one_is_answered_and_only_the_leader_hears_of_all(group: Group) -> None:
+    group.stable("a")
+    group.join(new="b", instance="i", metadata="of b")
+    answer = group.join("a", metadata="of a")
+    assert answer[:7] == [b"JOINED", b"a", b"2", b"consumer", b"range", b"a", 0]
+    assert group.told(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
+    assert group.look("join", "b", 1, "i") == [b"JOINED", b"b", b"2", b"consumer", b"range", b"a", 0]
+
+
+def test_the_first_rebalance_waits_as_long_as_it_is_told(group: Group) -> None:
+    kind, _, generation, due = group.join(new="a", delay_ms=3000)
+    assert (kind, generation) == (b"WAIT", b"0")
+    assert 2000 < due <= 3000
+
+
+def test_a_new_member_is_told_an_id_that_is_kept_for_a_session(group: Group) -> None:
+    before = group.now_ms()
+    assert refused("MEMBER_ID_REQUIRED", group, new="a", told=True) == "MEMBER_ID_REQUIRED a"
+    assert group.fields() == {"w:a"}
+    assert (group.deadline("a") or 0) >= before + SESSION_MS
+    assert group.join("a", told=True)[:3] == [b"JOINED", b"a", b"1"]
+    assert group.fields() == {"m:a", "p:a"}
+
+
+def test_a_static_member_is_told_no_id_first(group: Group) -> None:
+    assert group.join(new="a", told=True, instance="i")[0] == b"JOINED"
+    assert group.client.hget(MEMBERS, "i:i") == b"a"
+
+
+def test_an_instance_that_begins_anew_keeps_its_part(group: Group) -> None:
+    group.join(new="a", instance="i")
+    group.sync("a", 1, "a", instance="i")
+    assert group.join(new="a2", instance="i", skips=False)[:7] == [
+        *(b"JOINED", b"a2", b"1", b"consumer", b"range"),
+        *(b"a", 0),
+    ]
+    assert group.join(new="a3", instance="i")[5:9] == [b"a3", 1, b"a3", b"i"]
+    assert group.sync("a3", 1, instance="i")[3] == b"a"
+    assert group.fields() == {"m:a3", "p:a3", "a:a3", "s:a3", "i:i"}
+    assert group.client.zrange(DEADLINES, 0, -1) == [b"a3"]
+    assert group.client.hmget(GROUP, "size", "s:range") == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("asked", ["nobody", "b"])
+def test_an_id_that_nobody_has(group: Group, asked: str) -> None:
+    refused("UNKNOWN_MEMBER_ID", group, asked)
+    assert group.state() == "Dead"
+    group.stable("a")
+    before = group.snapshot()
+    refused("UNKNOWN_MEMBER_ID", group, asked)
+    refused("UNKNOWN_MEMBER_ID", group, "a", instance="other")
+    assert group.snapshot() == before
+
+
+def test_an_instance_of_another_member(group: Group) -> None:
+    group.join(new="a", instance="i")
+    group.join(new="a2", instance="i")
+    before = group.snapshot()
+    refused("FENCED_INSTANCE_ID", group, "a", instance="i")
+    assert group.snapshot() == before
+
+
+@pytest.mark.parametrize("given", [{"kind": "connect"}, {"kind": ""}, {"names": ("sticky",)}, {"names": ()}])
+def test_no_common_protocol(group: Group, given: dict[str, Any]) -> None:
+    group.stable("a")
+    before = group.snapshot()
+    refused("INCONSISTENT_GROUP_PROTOCOL", group, new="b", **given)
+    assert group.snapshot() == before
+
+
+def test_protocols_are_counted_as_members_come_change_and_go(group: Group) -> None:
+    group.join(new="a", names=(*BOTH, "range"))
+    group.join(new="b", names=BOTH)
+    assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"2", b"2"]
+    group.join("b", names=("sticky",), metadata="other")
+    assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"1", b"2"]
+    refused("INCONSISTENT_GROUP_PROTOCOL", group, new="c", names=("range",))
+    group.leave(("b", ""))
+    assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"1", b"1"]
+    group.leave(("a", ""))
+    assert group.client.hmget(GROUP, "s:range", "s:sticky") == [None, None]
+
+
+def test_a_full_group(group: Group) -> None:
+    group.stable("a", "b")
+    before = group.snapshot()
+    assert "2 members" in refused("GROUP_MAX_SIZE_REACHED", group, new="c", size_max=2)
+    assert group.snapshot() == before
+
+
+def test_every_transition_is_announced_once(group: Group) -> None:
+    with group.client.pubsub() as listener:
+        listener.subscribe("korvet:group:g:offsets")
+        assert listener.get_message(timeout=5)["type"] == "subscribe"
+        group.stable("a")
+        group.join(new="b")
+        group.join(new="c")
+        group.join("b")
+        group.join("a")
+        told = [listener.get_message(timeout=5)["data"] for _ in range(4)]
+    assert told == [b"1 CompletingRebalance", b"1 Stable", b"1 PreparingRebalance", b"2 CompletingRebalance"]

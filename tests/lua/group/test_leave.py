@@ -1,0 +1,143 @@
+"""lua/group/leave.lua and lua/group/advance.lua: who goes, by itself or with time, and what becomes of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group.support import (
+    DEADLINES,
+    GROUP,
+    GROUPS,
+    INFINITE,
+    MEMBERS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Group,
+)
+
+NONE, UNKNOWN, FENCED = b"NONE", b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
+
+
+def told_an_id(group: Group, name: str) -> None:
+    with pytest.raises(redis.ResponseError, match=f"^MEMBER_ID_REQUIRED {name}$"):
+        group.join(new=name, told=True)
+
+
+def time_is_up_for(client: Any, *names: str) -> None:
+    assert client.zadd(DEADLINES, dict.fromkeys(names, 1), xx=True, ch=True) == len(names)
+
+
+def test_each_is_told_what_became_of_it(group: Group) -> None:
+    group.join(new="a", instance="i")
+    group.join(new="b")
+    told_an_id(group, "c")
+    asked = [("nobody", ""), ("b", "i"), ("", "j"), ("", ""), ("", "i"), ("b", ""), ("c", ""), ("b", "")]
+    assert group.leave(*asked) == [UNKNOWN, FENCED, UNKNOWN, UNKNOWN, NONE, NONE, NONE, UNKNOWN]
+    assert group.client.hgetall(MEMBERS) == {}
+    assert group.state() == "Empty"
+    assert group.client.zscore(GROUPS, "g") == INFINITE
+
+
+def test_who_is_not_there_changes_nothing(group: Group) -> None:
+    assert group.leave(("a", ""), ("", "i")) == [UNKNOWN, UNKNOWN]
+    assert group.client.exists(GROUP, MEMBERS, DEADLINES, GROUPS) == 0
+    group.stable("a")
+    before = group.snapshot()
+    assert group.leave() == []
+    assert group.leave(("b", "")) == [UNKNOWN]
+    assert group.snapshot() == before
+
+
+def test_the_others_are_to_join_again(group: Group) -> None:
+    generation = group.stable("a", "b", "c")
+    before = group.now_ms()
+    assert group.leave(("a", ""), ("c", "")) == [NONE, NONE]
+    assert group.state() == "PreparingRebalance"
+    state = group.client.hmget(GROUP, "generation", "leader", "size", "s:range")
+    assert state == [str(generation).encode(), b"", b"1", b"1"]
+    due = int(group.client.hget(GROUP, "deadline"))
+    assert before + REBALANCE_MS <= due <= group.now_ms() + REBALANCE_MS
+    assert group.join("b")[:6] == [b"JOINED", b"b", b"3", b"consumer", b"range", b"b"]
+
+
+def test_who_waits_is_answered_once_the_last_one_that_is_missing_leaves(group: Group) -> None:
+    group.stable("a", "b")
+    assert group.join(new="c")[0] == b"WAIT"
+    assert group.leave(("a", "")) == [NONE]
+    assert group.look("join", "c", 2)[0] == b"WAIT"
+    assert group.leave(("b", "")) == [NONE]
+    assert group.look("join", "c", 2)[:3] == [b"JOINED", b"c", b"3"]
+
+
+def test_of_no_group_nothing_is_made_and_its_row_in_the_list_goes(group: Group) -> None:
+    group.client.zadd(GROUPS, {"g": 1})
+    assert group.advance() == -1
+    assert group.client.exists(GROUP, MEMBERS, DEADLINES, GROUPS) == 0
+
+
+def test_before_anything_is_due_time_brings_nothing(group: Group) -> None:
+    group.stable("a")
+    group.client.zadd(GROUPS, {"g": 1})
+    members = group.client.dump(MEMBERS)
+    assert 0 < group.advance() <= SESSION_MS
+    assert (group.state(), group.client.dump(MEMBERS)) == ("Stable", members)
+    assert group.client.zscore(GROUPS, "g") == group.deadline("a")
+
+
+def test_sessions_and_ids_that_were_told_end(group: Group) -> None:
+    group.stable("a", "b", "c")
+    told_an_id(group, "d")
+    time_is_up_for(group.client, "b", "d")
+    assert 0 < group.advance() <= SESSION_MS
+    assert group.state() == "PreparingRebalance"
+    assert group.client.zrange(DEADLINES, 0, -1) == [b"a", b"c"]
+    assert not {field for field in group.fields() if field.endswith((":b", ":d"))}
+
+
+def test_the_last_session_leaves_an_empty_group(group: Group) -> None:
+    generation = group.stable("a")
+    time_is_up_for(group.client, "a")
+    assert group.advance() == -1
+    assert group.state() == "Empty"
+    assert group.client.hmget(GROUP, "generation", "protocol", "leader", "size") == [
+        *(str(generation + 1).encode(), b"", b""),
+        b"0",
+    ]
+    assert group.client.zscore(GROUPS, "g") == INFINITE
+
+
+def test_those_that_do_not_join_again_in_time_go_unless_they_are_static(group: Group) -> None:
+    group.join(new="a")
+    group.join(new="b", instance="i")
+    group.join("a")
+    group.join(new="c")
+    group.client.hset(GROUP, "deadline", 1)
+    assert group.advance() > 0
+    assert group.state() == "CompletingRebalance"
+    assert set(group.client.zrange(DEADLINES, 0, -1)) == {b"b", b"c"}
+    assert group.look("join", "c", 2)[5] == b"c"
+
+
+def test_those_that_never_ask_for_their_part_go(group: Group) -> None:
+    group.join(new="a")
+    group.join(new="b")
+    group.join("a")
+    group.sync("a", 2, "a", "b")
+    group.client.hset(GROUP, "deadline", 1)
+    assert group.advance() > 0
+    assert group.state() == "PreparingRebalance"
+    assert group.client.zrange(DEADLINES, 0, -1) == [b"a"]
+
+
+def test_the_first_rebalance_waits_longer_where_somebody_came(group: Group) -> None:
+    group.join(new="a", delay_ms=3000)
+    group.join(new="b", delay_ms=3000)
+    group.client.hset(GROUP, "deadline", 1)
+    assert 2000 < group.advance() <= 3000
+    assert group.state() == "PreparingRebalance"
+    group.client.hset(GROUP, "deadline", 1)
+    assert group.advance() > 0
+    assert group.state() == "CompletingRebalance"
