@@ -6,6 +6,7 @@ Controllers cannot be asked for: there are no separate ones (KIP-919), and no br
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers import operations
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.describe_cluster import (
     ENDPOINT_BROKERS,
@@ -33,6 +34,9 @@ def handle(request: DescribeClusterRequest, _caller: Caller, broker: Broker) -> 
             DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
+        cluster_authorized_operations=operations.told(
+            operations.CLUSTER, asked=request.include_cluster_authorized_operations
+        ),
     )
 
 

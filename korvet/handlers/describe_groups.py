@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from korvet.domain.groups.listing import DEAD, STABLE
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers import operations
 from korvet.handlers.group_errors import code_of
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.describe_groups import (
-    OPERATIONS_NOT_ASKED_FOR,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -22,14 +22,10 @@ from korvet.storage.group_types import Described, DescribedMember
 REQUEST = DescribeGroupsRequest
 NOT_FOUND_VERSION_FIRST = 6
 
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-ALL_OPERATIONS = sum(1 << each for each in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""What there is to be done with a group, by the numbers of Kafka's AclOperation."""
-
 
 def handle(request: DescribeGroupsRequest, caller: Caller, broker: Broker) -> DescribeGroupsResponse:
     """Describe each group."""
-    operations = ALL_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+    authorized = operations.told(operations.GROUP, asked=request.include_authorized_operations)
     outcomes = broker.group_listing.describe(request.groups)
     groups = []
     for group, outcome in zip(request.groups, outcomes, strict=True):
@@ -39,7 +35,7 @@ def handle(request: DescribeGroupsRequest, caller: Caller, broker: Broker) -> De
             error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
             groups.append(_refused(group, caller, error))
         else:
-            groups.append(_described(group, outcome, operations))
+            groups.append(_described(group, outcome, authorized))
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -48,7 +44,7 @@ def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) ->
     return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
 
 
-def _described(group: str, found: Described, operations: int) -> DescribedGroup:
+def _described(group: str, found: Described, authorized: int) -> DescribedGroup:
     is_stable = found.state == STABLE
     return DescribedGroup(
         group_id=group,
@@ -56,7 +52,7 @@ def _described(group: str, found: Described, operations: int) -> DescribedGroup:
         protocol_type=found.protocol_type,
         protocol_data=found.protocol if is_stable else "",
         members=[_member(each, is_stable=is_stable) for each in found.members],
-        authorized_operations=operations,
+        authorized_operations=authorized,
     )
 
 

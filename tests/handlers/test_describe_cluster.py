@@ -24,6 +24,14 @@ def test_the_cluster_is_this_broker_and_the_same_as_in_metadata(
     assert answer.cluster_authorized_operations == -(2**31)
 
 
+@pytest.mark.parametrize("version", range(3))
+def test_every_operation_on_the_cluster_is_allowed_to_who_asks(client: Client, version: int) -> None:
+    answer = client.call(DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    create, alter, describe, cluster_action, describe_configs, alter_configs, write = 5, 7, 8, 9, 10, 11, 12
+    allowed = (create, alter, describe, cluster_action, describe_configs, alter_configs, write)
+    assert answer.cluster_authorized_operations == sum(1 << each for each in allowed)
+
+
 @pytest.mark.parametrize(
     ("endpoint_type", "code"),
     [
