@@ -10,6 +10,7 @@ from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers, Placed
 from korvet.domain.topic_names import check_name
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers import operations
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -103,6 +104,7 @@ def _described(topic: Topic, live: LiveBrokers, first: int, end: int) -> Describ
         name=topic.name,
         topic_id=topic.id,
         partitions=[_partition(index, places[index]) for index in range(first, end)],
+        topic_authorized_operations=operations.TOPIC,
     )
 
 

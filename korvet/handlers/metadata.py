@@ -12,6 +12,7 @@ from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers
 from korvet.domain.topic_names import check_name
 from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers import operations
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.metadata import (
     MetadataRequest,
@@ -32,7 +33,7 @@ def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> Metadata
     # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
     live = _look_again(broker)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live) for topic in broker.topics.cached()]
+        topics = [_described(topic, live, request) for topic in broker.topics.cached()]
     else:
         topics = _asked(request, caller, broker, live)
     return MetadataResponse(
@@ -43,6 +44,9 @@ def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> Metadata
         cluster_id=broker.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
+        cluster_authorized_operations=operations.told(
+            operations.CLUSTER, asked=request.include_cluster_authorized_operations
+        ),
     )
 
 
@@ -76,7 +80,7 @@ def _asked(
         except KafkaError as error:
             answers[key] = _failed(topic.name, topic.topic_id, error)
         else:
-            answers[key] = _described(found, live)
+            answers[key] = _described(found, live, request)
     return list(answers.values())
 
 
@@ -98,7 +102,7 @@ def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> T
         return broker.topics.find(asked.name)  # another client was faster
 
 
-def _described(topic: Topic, live: LiveBrokers) -> MetadataResponseTopic:
+def _described(topic: Topic, live: LiveBrokers, request: MetadataRequest) -> MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     partitions = [
         MetadataResponsePartition(
@@ -111,7 +115,14 @@ def _described(topic: Topic, live: LiveBrokers) -> MetadataResponseTopic:
         )
         for index, placed in enumerate(places)
     ]
-    return MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=partitions,
+        topic_authorized_operations=operations.told(
+            operations.TOPIC, asked=request.include_topic_authorized_operations
+        ),
+    )
 
 
 def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> MetadataResponseTopic:

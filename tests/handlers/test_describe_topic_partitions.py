@@ -8,7 +8,6 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_topic_partitions import (
-    UNKNOWN_OPERATIONS,
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
@@ -17,6 +16,9 @@ from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.test_alter_partition_reassignments import move
 from tests.support.topic_client import Client
+
+EVERY_OPERATION = sum(1 << each for each in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Read, write, create, delete, alter, describe, describe configs, alter configs, by the numbers of AclOperation."""
 
 
 def ask(client: Client, *names: str, at: tuple[str, int] | None = None, limit: int = 2000) -> Any:
@@ -47,7 +49,7 @@ def test_partitions_are_told_as_in_metadata(ends: tuple[Client, Client], topic: 
     for client in ends:
         [described] = ask(client, topic).topics
         assert (described.name, described.topic_id, described.is_internal) == (topic, topic_id, False)
-        assert described.topic_authorized_operations == UNKNOWN_OPERATIONS
+        assert described.topic_authorized_operations == EVERY_OPERATION
         [other] = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
         for one, two in zip(described.partitions, other.partitions, strict=True):
             assert (one.error_code, one.partition_index) == (ErrorCode.NONE, two.partition_index)

@@ -51,6 +51,28 @@ def test_every_version_describes_the_cluster_and_a_topic(
     assert {tuple(each.offline_replicas) for each in described.partitions} == {()}
 
 
+@pytest.mark.parametrize("version", range(8, 14))
+def test_every_operation_is_allowed_to_who_asks(client: Client, topic: str, version: int) -> None:
+    client.create(topic)
+    read, write, create, delete, alter, describe, cluster_action = range(3, 10)
+    describe_configs, alter_configs, idempotent_write = range(10, 13)
+    of_topic = {read, write, create, delete, alter, describe, describe_configs, alter_configs}
+    of_cluster = {
+        *(create, alter, describe, cluster_action, describe_configs, alter_configs, idempotent_write)
+    }
+    fields: Any = {"include_topic_authorized_operations": True}
+    if version <= 10:
+        fields["include_cluster_authorized_operations"] = True
+    answer = ask(
+        client, topic, f"{topic}-missing", version=version, allow_auto_topic_creation=False, **fields
+    )
+    found, missing = answer.topics
+    assert found.topic_authorized_operations == sum(1 << each for each in of_topic)
+    assert missing.topic_authorized_operations == -(2**31)
+    told = answer.cluster_authorized_operations
+    assert told == (sum(1 << each for each in of_cluster) if version <= 10 else -(2**31))
+
+
 @pytest.mark.parametrize("version", [1, 8, 13])
 def test_null_is_all_topics_and_empty_is_none(client: Client, topic: str, version: int) -> None:
     client.create(topic)
