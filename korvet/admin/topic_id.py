@@ -25,6 +25,9 @@ class TopicId(msgspec.Struct, frozen=True):
         if len(self.value) != _BYTES or self.value == ZERO_UUID:
             raise ValueError(f"a topic's id is {_BYTES} bytes, not all of them zero: {self.value!r}")
 
+    def __repr__(self) -> str:
+        return f"TopicId.of({str(self)!r})"
+
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(self.value).rstrip(b"=").decode()
 

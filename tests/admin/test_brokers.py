@@ -1,0 +1,39 @@
+"""What the admin client is told of a cluster's brokers, and of what they speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from korvet.admin import AdminClient, ApiVersions, BrokerNode, settled
+from korvet.admin.errors import BrokerNotAvailableError
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.broker import Broker, korvet_cluster
+
+
+def test_the_cluster_is_described_with_its_brokers(tmp_path: Path, redis_url: str) -> None:
+    with korvet_cluster(tmp_path, redis_url) as (zero, one), AdminClient(one.bootstrap) as admin:
+        described = admin.cluster.describe()
+        assert described.brokers == [
+            BrokerNode(broker_id, *broker.address, rack=None, fenced=False)
+            for broker_id, broker in enumerate((zero, one))
+        ]
+        assert described.controller in {0, 1}
+        assert described.cluster_id == admin.topology().cluster_id != ""
+        assert admin.cluster.describe(include_fenced=True) == described
+
+
+def test_each_broker_tells_what_it_serves(admin: AdminClient) -> None:
+    outcomes = admin.cluster.apis([0, 4711])
+    assert isinstance(outcomes[4711], BrokerNotAvailableError)
+    served = settled({0: outcomes[0]})[0]
+    assert list(served) == sorted(served)
+    assert served[18] == ApiVersions(18, "ApiVersions", *ApiVersionsRequest.api.advertised)
+    assert admin.cluster.apis() == {0: served}
+
+
+def test_features_are_told(broker: Broker, admin: AdminClient) -> None:
+    features = admin.cluster.features()
+    assert features.epoch >= 0
+    assert features.finalized.keys() <= features.supported.keys()
+    with AdminClient(broker.bootstrap) as other:
+        assert other.cluster.features() == features

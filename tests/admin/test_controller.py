@@ -1,0 +1,274 @@
+"""Which broker the admin client has changes made by, and when again: by brokers that say what a test has them say."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pytest
+
+from korvet.admin import (
+    AdminClient,
+    Append,
+    CreatedTopic,
+    Delete,
+    Resource,
+    Subtract,
+    TopicId,
+    TopicPartition,
+)
+from korvet.admin.config_types import Change
+from korvet.admin.errors import (
+    BadAnswerError,
+    NotControllerError,
+    RequestTimedOutError,
+    UnsupportedError,
+)
+from korvet.errors import ErrorCode
+from korvet.protocol.compile import encode
+from korvet.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
+from korvet.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from korvet.protocol.schema import Message
+from tests.admin import hostile
+
+T = TypeVar("T")
+ORDERS = Resource.topic("orders")
+
+# As an old broker serves them, in plain versions.
+SERVED: dict[type[Message], tuple[int, int]] = {
+    ApiVersionsRequest: (0, 2),
+    MetadataRequest: (4, 4),
+    CreateTopicsRequest: (2, 4),
+    DeleteTopicsRequest: (1, 3),
+    DescribeConfigsRequest: (1, 2),
+    AlterConfigsRequest: (0, 1),
+}
+
+
+class Old:
+    """A cluster of two brokers, 1 and 2, that is too old for IncrementalAlterConfigs.
+
+    `controllers` are who is told to be the controller, one after the other, -1 for nobody, the last one for ever;
+    `creations` the codes that each broker answers CreateTopics with, the last one for ever, None for no answer.
+    """
+
+    def __init__(
+        self, controllers: list[int], creations: dict[int, list[ErrorCode | None]] | None = None
+    ) -> None:
+        self.controllers = controllers
+        self.creations = creations or {}
+        self.configs: list[DescribeConfigsResourceResult] = []
+        self.addresses: dict[int, str] = {}
+        self.heard: dict[int, list[bytes]] = {1: [], 2: []}
+
+    def asked(self, broker: int, request: type[Message]) -> int:
+        """Return how often a broker was asked this."""
+        return sum(int.from_bytes(each[:2]) == request.api.key for each in self.heard[broker])
+
+    def answer(self, broker: int, key: int, version: int, correlation_id: int) -> bytes | None:
+        """Return what goes over the wire."""
+        if hostile.is_versions(key):
+            served = {request.api.key: versions for request, versions in SERVED.items()}
+            return hostile.frame(correlation_id, hostile.versions(served, version))
+        response: Message | None = {
+            MetadataRequest.api.key: self._metadata,
+            CreateTopicsRequest.api.key: lambda: self._created(broker),
+            DescribeConfigsRequest.api.key: self._described,
+            AlterConfigsRequest.api.key: self._altered,
+        }[key]()
+        if response is None:
+            return None
+        return hostile.frame(correlation_id, b"".join(encode(response, version)))
+
+    def _metadata(self) -> MetadataResponse:
+        brokers = [
+            MetadataResponseBroker(node_id=broker, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+            for broker, address in self.addresses.items()
+        ]
+        return MetadataResponse(brokers=brokers, controller_id=_next(self.controllers))
+
+    def _created(self, broker: int) -> CreateTopicsResponse | None:
+        code = _next(self.creations[broker])
+        if code is None:
+            return None
+        topics = [CreatableTopicResult(name="orders", error_code=code, error_message="why")]
+        return CreateTopicsResponse(topics=topics)
+
+    def _described(self) -> DescribeConfigsResponse:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=2, resource_name="orders", configs=self.configs
+        )
+        return DescribeConfigsResponse(results=[result])
+
+    def _altered(self) -> AlterConfigsResponse:
+        response = AlterConfigsResourceResponse(error_message=None, resource_type=2, resource_name="orders")
+        return AlterConfigsResponse(responses=[response])
+
+
+def _next(values: list[T]) -> T:
+    return values.pop(0) if len(values) > 1 else values[0]
+
+
+@contextlib.contextmanager
+def asking(cluster: Old, timeout: float = 30) -> Iterator[AdminClient]:
+    """Run the cluster; gives a client that begins at broker 1."""
+    with contextlib.ExitStack() as running:
+        for broker in (1, 2):
+            answering = hostile.peer(functools.partial(cluster.answer, broker), cluster.heard[broker])
+            cluster.addresses[broker] = running.enter_context(answering)
+        yield running.enter_context(AdminClient(cluster.addresses[1], timeout=timeout))
+
+
+def test_a_change_goes_to_the_controller_alone() -> None:
+    cluster = Old([2], {2: [ErrorCode.NONE]})
+    with asking(cluster) as admin:
+        assert isinstance(admin.topics.create(["orders"])["orders"], CreatedTopic)
+    assert (cluster.asked(1, CreateTopicsRequest), cluster.asked(2, CreateTopicsRequest)) == (0, 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, None])
+def test_a_controller_that_is_none_any_more_or_gone_is_looked_for_again(code: ErrorCode | None) -> None:
+    cluster = Old([2, 2, 1], {2: [code], 1: [ErrorCode.NONE]})
+    with asking(cluster) as admin:
+        assert isinstance(admin.topics.create(["orders"])["orders"], CreatedTopic)
+    assert (cluster.asked(2, CreateTopicsRequest), cluster.asked(1, CreateTopicsRequest)) == (2, 1)
+
+
+def test_a_cluster_without_a_controller_is_asked_until_it_has_one() -> None:
+    cluster = Old([-1, -1, 2], {2: [ErrorCode.NONE]})
+    with asking(cluster) as admin:
+        assert isinstance(admin.topics.create(["orders"])["orders"], CreatedTopic)
+    assert cluster.controllers == [2]
+
+
+def test_when_time_is_over_without_a_controller_that_is_told() -> None:
+    with asking(Old([-1]), timeout=0.3) as admin:
+        assert isinstance(admin.topics.create(["orders"])["orders"], NotControllerError)
+
+
+def test_what_a_broker_did_not_finish_in_time_is_not_asked_a_second_time() -> None:
+    cluster = Old([1], {1: [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS]})
+    with asking(cluster) as admin:
+        outcome = admin.topics.create(["orders"])["orders"]
+    assert isinstance(outcome, RequestTimedOutError)
+    assert outcome.message == "why"
+    assert cluster.asked(1, CreateTopicsRequest) == 1
+
+
+def test_a_topic_that_is_left_out_of_the_answer_is_told_as_such() -> None:
+    cluster = Old([1], {1: [ErrorCode.NONE]})
+    with asking(cluster) as admin:
+        outcomes = admin.topics.create(["orders", "bills"])
+    assert isinstance(outcomes["orders"], CreatedTopic)
+    assert isinstance(outcomes["bills"], BadAnswerError)
+
+
+def test_an_old_broker_makes_topics_and_tells_nothing_of_them() -> None:
+    with asking(Old([1], {1: [ErrorCode.NONE]})) as admin:
+        assert admin.topics.create(["orders"]) == {"orders": CreatedTopic("orders", None, None, None, {})}
+
+
+def test_what_an_old_broker_cannot_do_is_told() -> None:
+    cluster = Old([1])
+    topic_id, place = TopicId(b"0123456789abcdef"), TopicPartition("orders", 0)
+    with asking(cluster) as admin:
+        for outcomes in (
+            admin.topics.describe([topic_id]),
+            admin.topics.delete([topic_id]),
+            admin.topics.create_partitions({"orders": 2}),
+            admin.partitions.reassign({place: [1]}),
+            admin.partitions.elect_leaders([place]),
+            admin.partitions.log_dirs([1]),
+            admin.configs.describe([ORDERS], documentation=True),
+        ):
+            assert [type(each) for each in outcomes.values()] == [UnsupportedError]
+        for question in (
+            admin.partitions.reassignments,
+            admin.partitions.elect_leaders,
+            admin.configs.resources,
+            lambda: admin.cluster.describe(include_fenced=True),
+        ):
+            with pytest.raises(UnsupportedError):
+                question()
+        assert admin.cluster.features().epoch == -1
+        described = admin.cluster.describe()
+    assert [each.broker_id for each in described.brokers] == [1, 2]
+    assert described.controller == 1
+
+
+def config(
+    name: str, value: str | None, source: int, *, sensitive: bool = False
+) -> DescribeConfigsResourceResult:
+    """Return a setting as a broker tells it."""
+    return DescribeConfigsResourceResult(
+        name=name, value=value, read_only=False, config_source=source, is_sensitive=sensitive
+    )
+
+
+PRESENT = [
+    config("retention.ms", "60000", 1),
+    config("cleanup.policy", "delete", 5),
+    config("max.message.bytes", "1000", 4),
+    config("segment.ms", "7000", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ({"flush.ms": "1"}, {"retention.ms": "60000", "segment.ms": "7000", "flush.ms": "1"}),
+        ({"retention.ms": "1"}, {"retention.ms": "1", "segment.ms": "7000"}),
+        ({"retention.ms": None, "segment.ms": Delete()}, {}),
+        (
+            {"cleanup.policy": Append("compact, delete"), "segment.ms": None},
+            {"retention.ms": "60000", "cleanup.policy": "delete,compact"},
+        ),
+        (
+            {"cleanup.policy": Subtract("delete"), "segment.ms": None},
+            {"retention.ms": "60000", "cleanup.policy": ""},
+        ),
+    ],
+)
+def test_a_broker_that_only_replaces_settings_keeps_the_others(
+    changes: dict[str, Change | str | None], sent: dict[str, str]
+) -> None:
+    cluster = Old([2])
+    cluster.configs = PRESENT
+    with asking(cluster) as admin:
+        assert admin.configs.alter({ORDERS: changes}, validate_only=True) == {ORDERS: None}
+    [request] = [each for each in cluster.heard[2] if int.from_bytes(each[:2]) == AlterConfigsRequest.api.key]
+    altered = hostile.read(AlterConfigsRequest, request)
+    assert altered.validate_only
+    [resource] = altered.resources
+    assert (resource.resource_type, resource.resource_name) == ORDERS
+    assert {each.name: each.value for each in resource.configs} == sent
+
+
+def test_a_secret_that_only_replacing_would_lose_is_kept() -> None:
+    cluster = Old([2])
+    cluster.configs = [config("secret", None, 1, sensitive=True)]
+    with asking(cluster) as admin:
+        outcome = admin.configs.alter({ORDERS: {"retention.ms": "1"}})[ORDERS]
+        assert isinstance(outcome, UnsupportedError)
+        assert "secret" in str(outcome)
+        assert cluster.asked(2, AlterConfigsRequest) == 0
+        assert admin.configs.alter({ORDERS: {"secret": "anew"}}) == {ORDERS: None}

@@ -1,0 +1,125 @@
+"""Partitions through the admin client, on one broker and on two: moved, led, weighed, written to."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+
+from korvet.admin import AdminClient, LogSize, TopicPartition, settled
+from korvet.admin.errors import (
+    BrokerNotAvailableError,
+    ElectionNotNeededError,
+    InvalidReplicaAssignmentError,
+    InvalidTopicError,
+    NoReassignmentInProgressError,
+    UnknownTopicOrPartitionError,
+)
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.processes import wait_until
+from tests.support.topic_client import Client
+
+
+def lies(admin: AdminClient, brokers: list[int]) -> bool:
+    """Whether the one partition of orders is told to lie on these brokers, and to be led by the first."""
+    [described] = settled(admin.topics.describe(["orders"]))["orders"].partitions
+    return (described.leader, described.replicas) == (brokers[0], brokers)
+
+
+def test_a_partition_moves_to_the_broker_that_is_named_first(tmp_path: Path, redis_url: str) -> None:
+    place = TopicPartition("orders", 0)
+    with korvet_cluster(tmp_path, redis_url) as (zero, _), AdminClient(zero.bootstrap) as admin:
+        settled(admin.topics.create(["orders"]))
+        for target in ([0], [1], [0, 1], [1, 0]):
+            assert admin.partitions.reassign({place: target}) == {place: None}
+            wait_until(functools.partial(lies, admin, target), f"orders on {target}")
+        assert admin.partitions.reassignments([place]) == admin.partitions.reassignments() == {}
+
+
+def test_what_cannot_be_moved_keeps_nothing_else_from_it(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=4)
+    good, away, idle, twice = (TopicPartition(name, index) for index in range(4))
+    gone, unsendable = TopicPartition(name, 4), TopicPartition("x" * 40_000, 0)
+    outcomes = admin.partitions.reassign(
+        {away: [4711], good: [0], idle: None, twice: [0, 0], gone: [0], unsendable: [0]}
+    )
+    assert {place: type(outcome) for place, outcome in outcomes.items()} == {
+        away: InvalidReplicaAssignmentError,
+        good: type(None),
+        idle: NoReassignmentInProgressError,
+        twice: InvalidReplicaAssignmentError,
+        gone: UnknownTopicOrPartitionError,
+        unsendable: InvalidTopicError,
+    }
+
+
+def test_the_number_of_replicas_can_be_held(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name)
+    place = TopicPartition(name, 0)
+    assert admin.partitions.reassign({place: [0]}, allow_replication_factor_change=False) == {place: None}
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_an_election_that_is_not_needed_is_told_so(
+    admin: AdminClient, client: Client, name: str, *, unclean: bool
+) -> None:
+    client.create(name)
+    place, gone = TopicPartition(name, 0), TopicPartition(name, 1)
+    outcomes = admin.partitions.elect_leaders([place, gone], unclean=unclean)
+    assert isinstance(outcomes[place], ElectionNotNeededError)
+    assert isinstance(outcomes[gone], UnknownTopicOrPartitionError)
+    assert place not in admin.partitions.elect_leaders(unclean=unclean)
+
+
+def test_logs_are_weighed(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    client.append(name, bytes(5000), partition=1)
+    empty, full = TopicPartition(name, 0), TopicPartition(name, 1)
+    outcomes = admin.partitions.log_dirs([0, 4711], [empty, full])
+    assert isinstance(outcomes[4711], BrokerNotAvailableError)
+    [directory] = settled({0: outcomes[0]})[0]
+    assert directory.error is None
+    assert directory.partitions.keys() == {empty, full}
+    assert directory.partitions[empty] == LogSize(0, 0, future=False)
+    assert directory.partitions[full].size_bytes > 0
+    [every] = settled(admin.partitions.log_dirs())[0]
+    assert {empty, full} < every.partitions.keys()
+
+
+def test_producers_are_told_with_what_they_sent_last(
+    broker: Broker, admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    producer = KafkaProducer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for _ in range(3):
+        producer.produce(name, b"value", partition=1)
+    assert producer.flush(10) == 0
+    quiet, busy, gone = (TopicPartition(name, index) for index in range(3))
+    outcomes = admin.partitions.producers([quiet, busy, gone])
+    assert outcomes[quiet] == []
+    assert isinstance(outcomes[gone], UnknownTopicOrPartitionError)
+    [found] = settled({busy: outcomes[busy]})[busy]
+    assert found.producer_id >= 0
+    assert (found.epoch, found.last_sequence, found.transaction_start) == (0, 2, None)
+
+
+def test_partitions_that_cannot_be_asked_about_are_refused(admin: AdminClient) -> None:
+    unsendable = TopicPartition("x" * 40_000, 0)
+    with pytest.raises(InvalidTopicError):
+        admin.partitions.reassignments([unsendable])
+    with pytest.raises(InvalidTopicError):
+        admin.partitions.log_dirs([0], [unsendable])
+    assert isinstance(admin.partitions.elect_leaders([unsendable])[unsendable], InvalidTopicError)
+    assert isinstance(admin.partitions.producers([unsendable])[unsendable], InvalidTopicError)
+
+
+def test_about_no_partitions_nobody_is_asked() -> None:
+    with AdminClient("127.0.0.1:1") as admin:
+        assert not admin.partitions.reassign({})
+        assert not admin.partitions.elect_leaders([])
+        assert not admin.partitions.log_dirs([])
+        assert not admin.partitions.producers([])
