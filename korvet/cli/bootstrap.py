@@ -20,9 +20,8 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 _WIDTH_MAX = 20_000
 
 
-def broker_options(command: _Command) -> _Command:
-    """Give a command the flags that `connected` takes, and --json."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+def cluster_options(command: _Command) -> _Command:
+    """Give a command the flags that `connected` takes."""
     command = click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
@@ -39,6 +38,35 @@ def broker_options(command: _Command) -> _Command:
         metavar="HOST:PORT[,...]",
         help="Brokers to begin with.",
     )(command)
+
+
+def broker_options(command: _Command) -> _Command:
+    """Give a command the flags that `connected` takes, and --json."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+    return cluster_options(command)
+
+
+def yes_option(command: _Command) -> _Command:
+    """Give a command the flag --yes, for `confirmed`."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask first.")(command)
+
+
+def confirmed(question: str, nothing: str, *, yes: bool) -> None:
+    """Return once a destruction is agreed to, by --yes or at the terminal.
+
+    Otherwise raises ClickException with `nothing`, which says that nothing was done. What is piped into a command is
+    no agreement: it may have been meant for another one.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.ClickException(f"{nothing}: this asks at a terminal first, or takes --yes")
+    try:
+        agreed = click.confirm(shown(question), err=True)
+    except click.Abort as error:
+        raise click.ClickException(nothing) from error
+    if not agreed:
+        raise click.ClickException(nothing)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
+from korvet.cli.bootstrap import (
+    broker_options,
+    confirmed,
+    connected,
+    failures_told,
+    print_table,
+    shown,
+    yes_option,
+)
 from korvet.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
@@ -104,20 +112,14 @@ def describe(
 
 @groups.command()
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
+@yes_option
 @broker_options
 def delete(
     bootstrap_server: str, timeout: float, group_ids: tuple[str, ...], *, yes: bool, as_json: bool
 ) -> None:
     """Delete groups that have no members, with all that they have committed."""
-    if not yes:
-        names = ", ".join(shown(each) for each in group_ids)
-        try:
-            agreed = click.confirm(f"Delete {names} with all committed offsets?", err=True)
-        except click.Abort as error:
-            raise click.ClickException("nothing is deleted; --yes deletes without asking") from error
-        if not agreed:
-            raise click.ClickException("nothing is deleted")
+    question = f"Delete {', '.join(group_ids)} with all committed offsets?"
+    confirmed(question, "nothing is deleted", yes=yes)
     with connected(bootstrap_server, timeout) as admin:
         outcomes = admin.groups.delete(group_ids)
     failed = {name: error for name, error in outcomes.items() if error is not None}

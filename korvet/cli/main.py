@@ -14,7 +14,9 @@ import click
 from korvet import __version__
 from korvet.cli.apis import apis
 from korvet.cli.config import config
+from korvet.cli.consume import consume
 from korvet.cli.groups import groups
+from korvet.cli.produce import produce
 from korvet.cli.serve import serve
 from korvet.errors import ConfigError
 
@@ -28,6 +30,8 @@ def korvet() -> None:
 korvet.add_command(serve)
 korvet.add_command(config)
 korvet.add_command(apis)
+korvet.add_command(produce)
+korvet.add_command(consume)
 korvet.add_command(groups)
 
 

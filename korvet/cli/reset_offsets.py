@@ -9,12 +9,13 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table
+from korvet.cli.times import milliseconds_of
 
 if TYPE_CHECKING:
     from korvet.admin import TopicPartition
@@ -111,14 +112,10 @@ def target_of(targets: Mapping[str, Any]) -> Target:
 
 def _datetime_ms(text: str) -> int:
     try:
-        moment = datetime.fromisoformat(text)
+        return milliseconds_of(text)
     except ValueError as error:
-        raise click.UsageError(f"--to-datetime takes 2026-01-31T12:00:00+01:00, not {text!r}") from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    milliseconds = (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
-    if milliseconds < 0:
-        raise click.UsageError(f"--to-datetime {text} lies before 1970")
-    return milliseconds
+        message = f"--to-datetime takes 2026-01-31T12:00:00+01:00, from 1970 on, not {text!r}"
+        raise click.UsageError(message) from error
 
 
 def _duration_ms(text: str) -> int:

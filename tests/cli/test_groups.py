@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.asking import answered, commit, committed, failed, groups, told
+from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.cli.test_options import korvet
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
@@ -135,14 +136,31 @@ def test_names_do_nothing_to_a_terminal(broker: Broker, client: Client, name: st
 def test_a_group_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     commit(broker, name, name, 7)
-    for answer in ("n\n", "\n", ""):
-        result = answered(broker, answer, "delete", name)
-        assert "nothing is deleted" in failed(result)
-        assert result.stdout == ""
+    for answer in ("n\r", "\r", CTRL_D, CTRL_C):
+        with at_terminal("groups", "delete", "-b", broker.bootstrap, name) as child:
+            child.expect_exact(f"Delete {name} with all committed offsets? [y/N]")
+            child.send(answer)
+            child.expect_exact("nothing is deleted")
+            assert exit_code(child) == 1
     assert committed(broker, name, name) == [7]
-    result = answered(broker, "y\n", "delete", name)
-    assert (result.returncode, result.stdout) == (0, f"deleted {name}\n")
+    with at_terminal("groups", "delete", "-b", broker.bootstrap, name) as child:
+        child.expect_exact("[y/N]")
+        child.send("y\r")
+        child.expect_exact(f"deleted {name}\r\n")
+        assert exit_code(child) == 0
     assert committed(broker, name, name) == []
+
+
+@pytest.mark.parametrize("piped", ["", "y\n"])
+def test_without_a_terminal_and_without_yes_nothing_is_deleted(
+    broker: Broker, client: Client, name: str, piped: str
+) -> None:
+    client.create(name)
+    commit(broker, name, name, 7)
+    result = answered(broker, piped, "delete", name)
+    assert failed(result) == "Error: nothing is deleted: this asks at a terminal first, or takes --yes\n"
+    assert result.stdout == ""
+    assert committed(broker, name, name) == [7]
 
 
 def test_what_cannot_be_deleted_keeps_nothing_else_from_being(
