@@ -11,6 +11,7 @@ Knows which APIs are served: `HANDLERS` is the table that dispatch uses and ApiV
 from __future__ import annotations
 
 from korvet.handlers import (
+    alter_configs,
     alter_partition_reassignments,
     api_versions,
     create_topics,
@@ -18,6 +19,7 @@ from korvet.handlers import (
     delete_records,
     delete_topics,
     describe_cluster,
+    describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -26,9 +28,11 @@ from korvet.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -66,14 +70,18 @@ HANDLERS: dict[int, Handler] = {
         delete_records,
         init_producer_id,
         offset_for_leader_epoch,
+        describe_configs,
+        alter_configs,
         describe_log_dirs,
         delete_groups,
         elect_leaders,
+        incremental_alter_configs,
         alter_partition_reassignments,
         list_partition_reassignments,
         offset_delete,
         describe_cluster,
         describe_producers,
+        list_config_resources,
         describe_topic_partitions,
     )
 }

@@ -13,6 +13,7 @@ import msgspec
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import Cluster
+from korvet.domain.configs import Configs
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
@@ -49,6 +50,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a broker that handlers call; `apis` are those it serves."""
 
     live: LiveSettings
+    configs: Configs
     apis: tuple[Api, ...]
     cluster: Cluster
     topics: Topics

@@ -22,6 +22,7 @@ from gevent.event import Event
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.configs import Configs
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
 from korvet.domain.fetch import Fetcher
@@ -160,7 +161,8 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
     )
-    live = LiveSettings(settings, BrokerConfigStore(storage.redis, keys))
+    broker_configs = BrokerConfigStore(storage.redis, keys)
+    live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
     live.follow(topics.settle)
     pressure = Pressure(
@@ -186,6 +188,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
     return Broker(
         live=live,
+        configs=Configs(topics, live, broker_configs),
         apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
         cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,

@@ -1,0 +1,76 @@
+"""DescribeConfigs (key 32), versions 1-4: how topics and brokers are set, and where each value comes from.
+
+A resource that is asked for twice is answered twice. Names that are no configs are left out. From version 3 on the type
+is told, and the documentation where it is asked for (KIP-569).
+"""
+
+from __future__ import annotations
+
+from korvet.domain.config_entries import ConfigEntry
+from korvet.domain.configs import Resource
+from korvet.errors import KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+REQUEST = DescribeConfigsRequest
+
+
+def handle(request: DescribeConfigsRequest, _caller: Caller, broker: Broker) -> DescribeConfigsResponse:
+    """Describe each resource; one that cannot be does not keep the others from it."""
+    return DescribeConfigsResponse(
+        results=[_described(resource, request, broker) for resource in request.resources]
+    )
+
+
+def refuse(request: DescribeConfigsRequest, _caller: Caller, error: KafkaError) -> DescribeConfigsResponse:
+    """Answer every resource with the error."""
+    return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
+
+
+def _described(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: Broker
+) -> DescribeConfigsResult:
+    try:
+        entries = broker.configs.describe(Resource(resource.resource_type, resource.resource_name))
+    except KafkaError as error:
+        return _failed(resource, error)
+    # Kafka takes an empty list of names as it takes none.
+    names = set(resource.configuration_keys or ())
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_told(entry, request) for entry in entries if not names or entry.name in names],
+    )
+
+
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

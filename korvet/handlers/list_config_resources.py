@@ -1,0 +1,51 @@
+"""ListConfigResources (key 74), versions 0-1: which topics and brokers have configs (KIP-1142).
+
+Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Groups are told in Kafka where
+something is set on them, which cannot be here; single loggers have no levels of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from korvet.domain.configs import Kind
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.handler import Broker, Caller
+from korvet.protocol.messages.list_config_resources import (
+    CLIENT_METRICS,
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+REQUEST = ListConfigResourcesRequest
+
+_VERSION_OF_ALL_TYPES = 1
+
+
+def handle(
+    request: ListConfigResourcesRequest, caller: Caller, broker: Broker
+) -> ListConfigResourcesResponse:
+    """List what there is of the types that are asked for, of every type where none is named."""
+    asked = request.resource_types if caller.version >= _VERSION_OF_ALL_TYPES else [CLIENT_METRICS]
+    types = set(asked) or set(Kind)
+    if unknown := sorted(types - set(Kind)):
+        message = f"resource types {unknown} are unknown"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    return ListConfigResourcesResponse(config_resources=list(_resources(types, broker)))
+
+
+def refuse(
+    _request: ListConfigResourcesRequest, _caller: Caller, error: KafkaError
+) -> ListConfigResourcesResponse:
+    """Answer with the error."""
+    return ListConfigResourcesResponse(error_code=error.code)
+
+
+def _resources(types: set[int], broker: Broker) -> Iterator[ConfigResource]:
+    if Kind.TOPIC in types:
+        for topic in broker.topics.all():
+            yield ConfigResource(resource_name=topic.name, resource_type=Kind.TOPIC)
+    if Kind.BROKER in types:
+        for each in broker.cluster.look().all:
+            yield ConfigResource(resource_name=str(each.broker_id), resource_type=Kind.BROKER)
