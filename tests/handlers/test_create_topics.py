@@ -14,6 +14,7 @@ from korvet.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.wire import ZERO_UUID
 from tests.support.topic_client import Client
@@ -174,6 +175,97 @@ def test_an_invalid_name_is_refused(client: Client, name: str, version: int, sto
     [result] = create(client, wish(name), version=version)
     assert (result.name, result.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     assert not stored.hexists("korvet:topics", name)
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_a_name_that_collides_is_refused_and_the_other_topic_named(
+    two_clients: tuple[Client, Client], topic: str, version: int, stored: redis.Redis
+) -> None:
+    here, there = two_clients
+    here.create(f"{topic}.a_b")
+    for client, validate_only in ((here, False), (there, False), (there, True)):
+        collides = f"{topic}_a.b"
+        [result] = create(client, wish(collides), version=version, validate_only=validate_only)
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert result.error_message == f"Topic '{collides}' collides with existing topic: {topic}.a_b"
+        assert not stored.hexists("korvet:topics", collides)
+    here.delete(f"{topic}.a_b")
+    assert code(there, f"{topic}_a.b") == ErrorCode.NONE
+
+
+def test_of_names_that_collide_in_one_request_the_first_is_taken(client: Client, topic: str) -> None:
+    results = create(client, wish(f"{topic}.a"), wish(f"{topic}_a"))
+    assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_that_a_topic_exists_is_said_before_anything_else_that_is_wrong(client: Client, topic: str) -> None:
+    client.create(topic)
+    for wrong in (
+        wish(topic, 0),
+        wish(topic, 1, 0),
+        wish(topic, configs={"no.such.config": "1"}),
+        wish(topic, -1, -1, assignments=[(5, [77])]),
+        wish(topic, 1, -1, assignments=[(0, [0])]),
+    ):
+        assert [each.error_code for each in create(client, wrong)] == [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"name": "a b"}, "'.', '_' and '-'"),
+        ({"name": ".."}, "'..'"),
+        ({"name": "x" * 250}, "250"),
+        ({"name": "__x"}, "reserved"),
+        ({"partitions": 0}, "not 0"),
+        ({"partitions": 10_001}, "10000"),
+        ({"replicas": 0}, "not 0"),
+        ({"configs": {"no.such.config": "1"}}, "no.such.config"),
+        ({"configs": {"retention.ms": "soon"}}, "retention.ms"),
+        ({"assignments": [(0, [0]), (0, [0])]}, "multiple assignments for partition 0"),
+        ({"assignments": [(1, [0]), (3, [0])]}, "must be 0, 1, 2, ...: there are 1, 3"),
+        ({"assignments": [(0, [])]}, "-0 is assigned to no broker"),
+        ({"assignments": [(0, [0, 0])]}, "-0 is assigned to a broker twice"),
+        ({"assignments": [(0, [0]), (1, [77])]}, "-1 is assigned to brokers that are not there, [77]"),
+        ({"partitions": 1, "assignments": [(0, [0])]}, "must be -1"),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_refusal_says_what_is_wrong(
+    client: Client, topic: str, wrong: dict[str, Any], said: str, *, validate_only: bool
+) -> None:
+    fields = {"name": topic} | wrong
+    if "assignments" in fields:
+        fields = {"partitions": -1, "replicas": -1} | fields
+    [result] = create(client, wish(**fields), validate_only=validate_only)
+    assert result.error_code != ErrorCode.NONE
+    assert said in result.error_message
+
+
+def test_the_name_of_a_deleted_topic_is_given_again_once_that_is_cleared_away(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+) -> None:
+    here, there = two_clients
+
+    def deleted_and_made_in_no_time() -> tuple[bytes, ErrorCode]:
+        former = here.create(topic, 130)
+        here.append(topic, b"old", partition=129)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=-1)
+        [deleted] = here.call(request, 6).responses
+        assert deleted.error_code == ErrorCode.NONE
+        [refused] = create(there, wish(topic), timeout_ms=-1)
+        return former, ErrorCode(refused.error_code)
+
+    former, found = deleted_and_made_in_no_time()
+    while found == ErrorCode.NONE:  # the keeper was there in between
+        here.delete(topic)
+        former, found = deleted_and_made_in_no_time()
+    assert found == ErrorCode.REQUEST_TIMED_OUT
+    [made] = create(there, wish(topic), timeout_ms=10_000)
+    assert made.error_code == ErrorCode.NONE
+    assert made.topic_id != former
+    assert partitions_of(here, topic) == 1
+    assert not stored.exists(f"korvet:{topic}:129", f"{{korvet:{topic}:129}}:state")
 
 
 @pytest.mark.parametrize("partitions", [0, -2, 2**31 - 1])

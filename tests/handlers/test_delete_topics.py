@@ -10,11 +10,14 @@ import redis
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.formats import BOTH_FORMATS
+from tests.handlers.test_offset_commit import NOTHING, commit, fetch
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_broker
-from tests.support.topic_client import Client
+from tests.support.processes import wait_until
+from tests.support.topic_client import Client, fetch_request
 
 pytestmark = BOTH_FORMATS
 
@@ -63,6 +66,99 @@ def test_nothing_of_a_deleted_topic_is_left_in_redis(client: Client, topic: str,
     delete(client, topic)
     assert list(stored.scan_iter(f"*{topic}*")) == []
     assert not stored.hexists("korvet:topics", topic)
+
+
+SMALL, LARGE = 2, 130
+"""Partitions of a topic that one script deletes, and of one that is deleted in steps."""
+
+
+@pytest.mark.parametrize("partitions", [SMALL, LARGE])
+def test_what_groups_have_committed_goes_with_the_topic(
+    client: Client, topic: str, partitions: int, stored: redis.Redis
+) -> None:
+    kept = f"{topic}-kept"
+    for name in (topic, kept):
+        client.create(name, partitions)
+        for partition in range(partitions):
+            client.append(name, b"v", partition=partition)
+        assert commit(client, f"{topic}-group", name, *[1] * partitions) == [ErrorCode.NONE] * partitions
+    client.delete(topic)
+    assert not stored.hexists("korvet:topics", topic)
+    assert not [key for key in stored.scan_iter(f"*{topic}:*", count=10_000) if b"kept" not in key]
+    fields = stored.hkeys(f"korvet:group:{topic}-group:offsets")
+    assert sorted(fields) == sorted(f"korvet:{kept}:{each}".encode() for each in range(partitions))
+
+
+@pytest.mark.parametrize("partitions", [SMALL, LARGE])
+def test_an_old_commit_does_not_count_for_the_new_topic(client: Client, topic: str, partitions: int) -> None:
+    client.create(topic, partitions)
+    client.append(topic, b"v")
+    assert commit(client, "old", topic, 1) == [ErrorCode.NONE]
+    client.delete(topic)
+    client.create(topic, partitions)
+    assert fetch(client, "old", topic) == [NOTHING]
+
+
+@pytest.mark.parametrize("partitions", [SMALL, LARGE])
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_fetch_that_waits_is_told_that_the_topic_is_gone(
+    two_clients: tuple[Client, Client],
+    topic: str,
+    partitions: int,
+    stored: redis.Redis,
+    *,
+    anew: bool,
+    by_id: bool,
+) -> None:
+    here, there = two_clients
+    topic_id = here.create(topic, partitions)
+    last = partitions - 1
+    waiting: dict[str, Any] = {"max_wait_ms": 2**31 - 1, "partition": last}
+    version = 13 if by_id else 11
+    named = fetch_request("", topic_id=topic_id, **waiting) if by_id else fetch_request(topic, **waiting)
+    there.send(named, version)
+    channel = f"korvet:{topic}:{last}"
+    wait_until(lambda: dict(stored.pubsub_numsub(channel))[channel.encode()] > 0, "the fetch waits")
+    here.delete(topic)
+    if anew:
+        here.create(topic)
+    [[response]] = [each.partitions for each in there.receive(FetchResponse, version).responses]
+    known = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert response.error_code == known
+
+
+@pytest.mark.parametrize("partitions", [SMALL, LARGE])
+def test_a_producer_and_a_consumer_of_a_worker_that_has_not_heard_of_it_are_refused(
+    two_clients: tuple[Client, Client], topic: str, partitions: int
+) -> None:
+    here, there = two_clients
+    topic_id = here.create(topic, partitions)
+    there.append(topic, b"v", partition=partitions - 1)
+    here.delete(topic)
+    of_last: dict[str, Any] = {"partition": partitions - 1}
+    assert there.produce(topic, **of_last).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert there.fetch(topic, **of_last).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for answer in (
+        there.fetch("", topic_id=topic_id, version=13, **of_last),
+        there.produce("", topic_id=topic_id, version=13, **of_last),
+    ):
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_what_there_is_no_time_for_is_cleared_away_later(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    client.create(topic, LARGE)
+    client.append(topic, b"v", partition=LARGE - 1)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=-1)
+    [result] = client.call(request, 6).responses
+    assert result.error_code == ErrorCode.NONE
+    assert client.produce(topic, partition=LARGE - 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    [again] = client.call(request, 6).responses
+    assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wait_until(lambda: not stored.hexists("korvet:topics", topic), "the keeper clears it away")
+    assert list(stored.scan_iter(f"*korvet:{topic}:*", count=10_000)) == []
 
 
 def test_a_topic_made_anew_begins_anew(client: Client, topic: str) -> None:
