@@ -166,6 +166,8 @@ class GroupWatch:
                             return
             except (OSError, ClosedByBrokerError):
                 self._ending.wait(_PAUSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+                self.problems.append(repr(error))
 
     def _look(self, client: WireClient) -> None:
         look = _described(client, self._group)

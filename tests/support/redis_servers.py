@@ -87,6 +87,10 @@ class DurableServer:
         self._process.kill()
         self._process.wait()
 
+    def freeze(self) -> None:
+        """Let it take what it is sent, and do and answer nothing of it until `crash`."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""
         self.kill()

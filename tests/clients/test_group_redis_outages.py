@@ -1,0 +1,142 @@
+"""Redis is killed and started again under real consumers that commit: they carry on, and no committed offset goes back.
+
+The server has on disk whatever it has answered. What it had not answered when it died may have been done or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.handlers.groups import Member
+from tests.support import reading
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.crowd import SECONDS_MAX, Crowd
+from tests.support.group_watch import GroupWatch
+from tests.support.load import ConfluentLoad
+from tests.support.processes import wait_until
+from tests.support.redis_servers import DurableServer
+from tests.support.topic_client import Client
+
+PARTITIONS = 12
+PAUSE_SECONDS = 0.02
+SESSION_MS = 30_000
+METADATA_MS = 500
+TOPIC = "orders"
+COMMIT = 8
+
+
+@pytest.fixture
+def server() -> Iterator[DurableServer]:
+    """Give the brokers' server."""
+    with DurableServer() as running:
+        yield running
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, server: DurableServer) -> Iterator[list[Broker]]:
+    """Run two brokers on it, and one topic."""
+    flags = ("--set", "group.initial.rebalance.delay.ms=0", "--set", "broker.lease.ms=20000")
+    with korvet_cluster(tmp_path, server.url, *flags, brokers=2) as running:
+        reading.create_topic(running[0].bootstrap, TOPIC, PARTITIONS)
+        yield running
+        assert all("Traceback" not in each.log() for each in running)
+
+
+@pytest.mark.parametrize(
+    ("kind", "assignor"),
+    [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "range")],
+)
+def test_members_carry_on_where_redis_dies_and_comes_back(
+    brokers: list[Broker], server: DurableServer, kind: str, assignor: str
+) -> None:
+    bootstrap = ",".join(each.bootstrap for each in brokers)
+    load = ConfluentLoad(bootstrap, TOPIC, PARTITIONS, METADATA_MS, PAUSE_SECONDS)
+    load.start()
+    with (
+        Crowd(bootstrap, TOPIC, session_ms=SESSION_MS, assignor=assignor) as crowd,
+        GroupWatch(brokers, TOPIC, PARTITIONS) as watch,
+    ):
+        for host in ("a", "b"):
+            crowd.host(kind, *(f"{host}{number}" for number in range(3)))
+        before = watch.settle(crowd)
+        watch.go_on()
+        generation, views = watch.generation(), crowd.views()
+        for _ in range(3):
+            server.crash()
+            watch.go_on()
+            assert watch.settle(crowd) == before
+            assert (watch.generation(), crowd.views()) == (generation, views)
+        load.end()
+        assert load.errors == []
+        ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
+        wait_until(
+            lambda: (
+                crowd.problems
+                or watch.problems
+                or (len(crowd.received), watch.committed) == (load.sent, ends)
+            ),
+            "all is delivered and committed",
+            SECONDS_MAX,
+        )
+        watch.check()
+        crowd.check(load.sent)
+
+
+def commit_request(member: Member, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=None
+    )
+    return OffsetCommitRequest(
+        group_id=member.group,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.id,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+
+
+def code_of(answer: Any) -> ErrorCode:
+    [[partition]] = [topic.partitions for topic in answer.topics]
+    return ErrorCode(partition.error_code)
+
+
+def committed(client: Client, group: str) -> int:
+    wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+    [found] = client.call(OffsetFetchRequest(groups=[wanted]), 8).groups
+    [[partition]] = [topic.partitions for topic in found.topics]
+    offset: int = partition.committed_offset
+    return offset
+
+
+def test_a_commit_that_redis_dies_with_is_retried_and_holds(
+    brokers: list[Broker], server: DurableServer
+) -> None:
+    with Client(brokers[0].address) as client, Client(brokers[1].address) as other:
+        member = Member(client, "billing")
+        member.join()
+        member.sync({member.id: b"part"})
+        for offset in range(10, 60, 10):
+            assert code_of(client.call(commit_request(member, offset), COMMIT)) == ErrorCode.NONE
+            assert committed(other, "billing") == offset
+            server.freeze()
+            client.send(commit_request(member, offset + 1), COMMIT)
+            server.crash()
+            code = code_of(client.receive(OffsetCommitResponse, COMMIT))
+            assert code in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            wait_until(
+                lambda: code_of(client.call(commit_request(member, offset + 1), COMMIT)) == ErrorCode.NONE,  # noqa: B023
+                "the retried commit is taken",
+            )
+            assert committed(client, "billing") == offset + 1
+            assert member.heartbeat() == ErrorCode.NONE
