@@ -165,13 +165,6 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
     live.follow(topics.settle)
-    pressure = Pressure(
-        UsageStore(storage.redis, with_file=slot.data is not None),
-        settings,
-        None if slot.data is None else Disk(slot.data),
-        _tell_memory,
-    )
-    live.follow(pressure.use)
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
@@ -215,9 +208,17 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
             topics,
         ),
         replicas=Replicas(replication),
-        pressure=pressure,
+        pressure=_pressure(live, storage, slot),
         failures=Failures(_count_failure),
     )
+
+
+def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Pressure:
+    disk = None if slot.data is None else Disk(slot.data)
+    usage = UsageStore(storage.redis, with_file=slot.data is not None)
+    pressure = Pressure(usage, live.settings, disk, _tell_memory)
+    live.follow(pressure.use)
+    return pressure
 
 
 def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
