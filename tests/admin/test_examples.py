@@ -14,10 +14,21 @@ from korvet.admin.client import PORT_DEFAULT
 from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
+MODULES = [
+    "",
+    ".client",
+    ".topics",
+    ".topic_id",
+    ".configs",
+    ".partitions",
+    ".cluster",
+    ".groups",
+    ".offsets",
+]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 
 
-@pytest.mark.parametrize("module", ["", ".client", ".topic_id", ".groups", ".offsets"])
+@pytest.mark.parametrize("module", MODULES)
 def test_each_example_prints_what_it_says(
     broker: Broker, client: Client, admin: AdminClient, module: str
 ) -> None:

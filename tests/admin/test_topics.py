@@ -10,6 +10,7 @@ from korvet.admin import (
     AdminClient,
     ConfigSource,
     CreatedTopic,
+    NewPartitions,
     NewTopic,
     PartitionDescription,
     TopicDescription,
@@ -113,6 +114,40 @@ def test_partitions_lie_where_the_assignments_say(admin: AdminClient, name: str)
     assert made[name].partitions == 3
     described = settled(admin.topics.describe([name]))[name]
     assert [each.replicas for each in described.partitions] == [[broker]] * 3
+
+
+def test_topics_grow(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name)
+    [broker] = admin.topology().brokers
+    assert admin.topics.create_partitions({name: 2}, validate_only=True) == {name: None}
+    assert len(settled(admin.topics.describe([name]))[name].partitions) == 1
+    assert admin.topics.create_partitions({name: 2}) == {name: None}
+    assert admin.topics.create_partitions({name: NewPartitions(4, [[broker]] * 2)}) == {name: None}
+    assert len(settled(admin.topics.describe([name]))[name].partitions) == 4
+
+
+def test_what_cannot_grow_keeps_nothing_else_from_it(admin: AdminClient, client: Client, name: str) -> None:
+    for each in ("less", "same", "place", "few", "more"):
+        client.create(f"{name}-{each}", partitions=3)
+    [broker] = admin.topology().brokers
+    outcomes = admin.topics.create_partitions(
+        {
+            f"{name}-less": 2,
+            f"{name}-same": 3,
+            f"{name}-place": NewPartitions(4, [[4711]]),
+            f"{name}-few": NewPartitions(5, [[broker]]),
+            f"{name}-gone": 4,
+            f"{name}-more": 4,
+        }
+    )
+    assert [type(each) for each in outcomes.values()] == [
+        InvalidPartitionsError,
+        InvalidPartitionsError,
+        InvalidReplicaAssignmentError,
+        InvalidReplicaAssignmentError,
+        UnknownTopicOrPartitionError,
+        type(None),
+    ]
 
 
 def test_topics_are_described_and_deleted_by_id_and_name_together(
