@@ -24,7 +24,7 @@ BELOW = {
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
     "server": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers"},
     "admin": {"errors", "protocol"},
-    "lake": {"errors", "logs", "protocol", "storage"},
+    "lake": {"errors", "config", "logs", "protocol", "storage"},
     "cli": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"},
     "__main__": {"cli"},
 }

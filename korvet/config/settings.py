@@ -96,6 +96,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             most=64,
         ),
     ] = 0
+    lake_path: Annotated[
+        str,
+        _fixed(
+            "Directory or URI of the archive of topics with remote.storage.enable; empty: there is none.",
+            values.lake_or_none,
+        ),
+    ] = ""
+    lake_storage_options: Annotated[
+        str,
+        About(
+            "What the archive's object store needs, as NAME=VALUE, comma-separated: credentials, region, endpoint.",
+            form=values.storage_options,
+            reload=False,
+            secret=True,
+        ),
+    ] = ""
     embedded_maxmemory_bytes: Annotated[
         int,
         _fixed(

@@ -17,6 +17,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORT_MAX = 65535
 _REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+_LAKE_SCHEMES = ("s3", "gs", "abfss")
 _USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
 _SECRET_PARAMETER = re.compile(r"([?&](?:password|ssl_password)=)[^&\s]*", re.IGNORECASE)
 
@@ -115,6 +116,32 @@ def cleanup_policies(text: str) -> str:
     if set(policies) <= {"compact", "delete"} and len(set(policies)) == len(policies):
         return ""
     return "delete, compact, or both with a comma, or nothing"
+
+
+def key_values(text: str) -> dict[str, str]:
+    """Read `NAME=VALUE,...`; a value may have `=` in it, and no comma. Raises ValueError."""
+    pairs = [part.strip().partition("=") for part in text.split(",")] if text else []
+    found = {name.strip(): value for name, _, value in pairs}
+    if len(found) != len(pairs) or not all(name and equals for name, equals, _ in pairs):
+        raise ValueError("not NAME=VALUE, comma-separated, each name once")
+    return found
+
+
+def storage_options(text: str) -> str:
+    """Allow `NAME=VALUE,...`, or nothing."""
+    try:
+        key_values(text)
+    except ValueError:
+        return "NAME=VALUE, comma-separated, each name once, or nothing"
+    return ""
+
+
+def lake_or_none(text: str) -> str:
+    """Allow a path, or the URI of an object store, or nothing."""
+    scheme, separator, rest = text.partition("://")
+    if not text or (not separator and "\0" not in text) or (scheme in _LAKE_SCHEMES and rest):
+        return ""
+    return "a directory, s3://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.HOST/PATH, or nothing"
 
 
 def without_secrets(text: str) -> str:

@@ -17,7 +17,8 @@ from enum import IntEnum
 WORKER_ROWS = 2 * 1024
 OPS_ROW = WORKER_ROWS
 KEEPER_ROW = WORKER_ROWS + 1
-_ROWS = WORKER_ROWS + 2
+LAKE_ROW = WORKER_ROWS + 2
+_ROWS = WORKER_ROWS + 3
 
 _FIELD = struct.Struct("=q")
 _ROW_BYTES = 4 * _FIELD.size

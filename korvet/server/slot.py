@@ -46,19 +46,27 @@ class ChildSlot:
 class WorkerSlot(ChildSlot):
     """A worker's place.
 
-    `listen` is where it binds a socket of its own, `advertised` what clients are told, and `data` the directory of the
-    embedded server, None where there is none.
+    `listen` is where it binds a socket of its own, `advertised` what clients are told, `data` the directory of the
+    embedded server and `lake` the socket of the process that reads the lake, each None where there is none.
     """
 
     listen: Address
     advertised: Address
     data: Path | None
+    lake: Path | None = None
 
     @classmethod
-    def of(cls, slot: ChildSlot, listen: Address, advertised: Address, data: Path | None) -> Self:
+    def of(
+        cls,
+        slot: ChildSlot,
+        listen: Address,
+        advertised: Address,
+        data: Path | None,
+        lake: Path | None = None,
+    ) -> Self:
         """Return the worker's form of `slot`."""
         return cls(
-            slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised, data
+            slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised, data, lake
         )
 
 

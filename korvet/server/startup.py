@@ -7,6 +7,7 @@ begun is undone by the ExitStack that the caller closes.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -61,6 +62,8 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
     if settings.replicas and not settings.redis_url:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
+    if settings.lake_path:
+        _check_lake_extra()
     reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
     # Refused here, before anything is forked, where the address that clients would be told is none.
     advertised = ports.advertised(settings.advertised, reservation.address)
@@ -104,6 +107,13 @@ def worker_count(settings: Settings) -> int:
     if settings.workers:
         return settings.workers
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_lake_extra() -> None:
+    # Found, not imported: they are for the process that reads the lake.
+    missing = [name for name in ("deltalake", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]'")
 
 
 def _start_embedded(settings: Settings, signals: Signals, cleanup: ExitStack) -> EmbeddedServer:

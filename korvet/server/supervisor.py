@@ -20,12 +20,12 @@ import msgspec
 from korvet import logs
 from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
-from korvet.server import announce, ports, startup
+from korvet.server import announce, lake_process, ports, startup
 from korvet.server.backoff import Backoff
 from korvet.server.children import Child, Children, Role, Seat
 from korvet.server.data_dir import LockedError
 from korvet.server.rollout import Rollout
-from korvet.server.scoreboard import KEEPER_ROW, OPS_ROW, Scoreboard
+from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard
 from korvet.server.signals import STOPPING, Signals, StoppedError
 from korvet.server.slot import ChildSlot, KeeperSlot, WorkerSlot
 
@@ -33,7 +33,8 @@ _log = logs.Log(__name__)
 
 # A worker that uses all of its drain time still ends by itself.
 _DRAIN_GRACE_SECONDS = 1.0
-_OPS_END_SECONDS_MAX = 2.0
+_LAST = (OPS_ROW, LAKE_ROW)
+_LAST_SECONDS_MAX = 2.0
 _LOOP_FAILURES_MIN = 5
 
 WorkerMain = Callable[[Settings, WorkerSlot], None]
@@ -100,6 +101,8 @@ class Supervisor:
         seats.append(Seat(Role(self._run_keeper), index=KEEPER_ROW))
         if listener is not None:
             seats.append(Seat(Role(self._run_ops, (listener.fileno(),)), index=OPS_ROW))
+        if self._configured.lake_path:
+            seats.append(Seat(Role(self._run_lake), index=LAKE_ROW))
         return seats
 
     def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
@@ -107,7 +110,8 @@ class Supervisor:
         advertised = ports.advertised(settings.advertised, listen)
         embedded = self._foundation.embedded
         data = embedded.data_dir.path if embedded else None
-        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised, data))
+        lake = self._foundation.metrics_directory / lake_process.SOCKET if settings.lake_path else None
+        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised, data, lake))
 
     def _run_keeper(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
@@ -124,6 +128,9 @@ class Supervisor:
         listener = self._foundation.ops_listener
         assert listener is not None  # noqa: S101 - no listener, no seat for ops
         ops.main(settings, slot, listener, self._foundation.metrics_directory)
+
+    def _run_lake(self, settings: Settings, slot: ChildSlot) -> None:
+        lake_process.become(settings, slot, self._foundation.metrics_directory)
 
     def _step(self) -> bool:
         """Wait for one thing to happen and act on it; returns True when the process is to stop."""
@@ -333,12 +340,12 @@ class Supervisor:
             _log.info("started the embedded server", pid=embedded.pid)
 
     def _stop(self) -> int:
-        """Drain: workers and keeper first, then ops, which tells of it; the embedded server last of all."""
+        """Drain: workers and keeper, then who they ask and ops, which tells of it; the embedded server last of all."""
         self._children.scoreboard.set_draining()
         living = list(self._children.living.values())
         seconds = self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
-        killed = self._end([child for child in living if child.index != OPS_ROW], seconds)
-        killed |= self._end([child for child in living if child.index == OPS_ROW], _OPS_END_SECONDS_MAX)
+        killed = self._end([child for child in living if child.index not in _LAST], seconds)
+        killed |= self._end([child for child in living if child.index in _LAST], _LAST_SECONDS_MAX)
         _log.info("stopped")
         return 1 if killed else 0
 

@@ -1,0 +1,151 @@
+"""The process of a broker that reads the lake for its workers: `python -m korvet.lake.service FD`.
+
+Knows the socket, threads and how the process ends; what is read is `reader`'s. It is started as a new program, not
+forked, for neither deltalake nor Arrow survives a fork; the descriptor FD holds its configuration as JSON. What blocks
+or takes long blocks a thread here and no worker. It ends with the supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from korvet import logs
+from korvet.config import Settings
+from korvet.lake.files import StorageOptions
+from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
+from korvet.lake.table import LakeError
+from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRequest, framed
+
+THREADS = 4
+"""Questions that are answered at once, each thread with tables and row groups of its own."""
+
+_log = logs.Log(__name__)
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """What the process is told.
+
+    It writes `ready` to `note_fd` once it listens on `socket`, and ends once `life_fd` reads end-of-file.
+    """
+
+    lake: str
+    storage_options: StorageOptions
+    socket: str
+    life_fd: int
+    note_fd: int
+    ready: bytes
+    log_format: Literal["text", "json"]
+    log_level: Literal["debug", "info", "warning", "error"]
+
+
+class _Peer:
+    """A worker's connection; answers of several threads go to it whole, one behind the other."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._sending = threading.Lock()
+
+    def frames(self) -> BinaryIO:
+        return self._socket.makefile("rb")
+
+    def send(self, answer: ColdAnswer) -> None:
+        data = framed(answer)
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError:
+            self.close()  # the worker is gone, and with it whoever asked
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+Work = tuple[_Peer, ColdRequest]
+
+
+def main() -> None:
+    """Serve until the supervisor is gone, or SIGTERM."""
+    with os.fdopen(int(sys.argv[1]), "rb") as given:
+        configuration = msgspec.json.decode(given.read(), type=Configuration)
+    told = Settings(log_format=configuration.log_format, log_level=configuration.log_level)
+    logs.configure(told, "lake")
+    work: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    for _ in range(THREADS):
+        reader = Reader(configuration.lake, configuration.storage_options)
+        threading.Thread(target=_answer, args=(reader, work), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(configuration.life_fd,), daemon=True).start()
+    path = Path(configuration.socket)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        os.write(configuration.note_fd, configuration.ready)
+        while True:
+            connected, _ = listener.accept()
+            threading.Thread(target=_receive, args=(_Peer(connected), work), daemon=True).start()
+
+
+def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
+    """Queue a worker's questions until it closes the connection."""
+    decoder = msgspec.msgpack.Decoder(ColdRequest)
+    with peer.frames() as frames:
+        while len(head := frames.read(LENGTH.size)) == LENGTH.size:
+            (length,) = LENGTH.unpack(head)
+            body = frames.read(length) if length <= FRAME_BYTES_MAX else b""
+            try:
+                work.put((peer, decoder.decode(body)))
+            except msgspec.MsgspecError:
+                break
+    peer.close()
+
+
+def _answer(reader: Reader, work: queue.SimpleQueue[Work]) -> None:
+    while True:
+        peer, request = work.get()
+        try:
+            answer = _read(reader, request)
+        except LakeError as error:
+            _log.warning("the lake cannot be read", reason=error)
+            answer = ColdAnswer(request.number, str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary of a thread: whoever asked is told, and it goes on
+            _log.exception("a question could not be answered")
+            answer = ColdAnswer(request.number, f"{type(error).__name__}: {error}")
+        peer.send(answer)
+
+
+def _read(reader: Reader, request: ColdRequest) -> ColdAnswer:
+    of = TopicOfLake(request.topic, request.topic_id)
+    place = Place(of, request.partition, request.offset, request.archived)
+    if request.kind == "read":
+        limits = Limits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
+        found = reader.read(place, limits)
+        return ColdAnswer(
+            request.number,
+            data=found.data,
+            record_count=found.record_count,
+            next_offset=found.next_offset,
+            more=found.more,
+        )
+    by_time = request.kind == "first_from"
+    offset, timestamp = (
+        reader.first_from(place, request.timestamp) if by_time else reader.largest(place)
+    ) or (-1, -1)
+    return ColdAnswer(request.number, offset=offset, timestamp=timestamp)
+
+
+def _end_with_parent(life_fd: int) -> None:
+    """Nobody writes to the pipe: reading it returns when its other end is gone."""
+    os.read(life_fd, 1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Archived records, asked of the process of this broker that reads the lake.
+
+Knows the socket to that process and the questions under way; nothing of tables. All questions of a worker share one
+connection, and an answer that nobody waits for any more is dropped: a slow lake costs those who ask it and nobody else.
+gevent's sockets by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import gevent
+import msgspec
+from gevent import socket
+from gevent.event import AsyncResult
+from gevent.lock import RLock
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRequest, framed
+
+UNDER_WAY_MAX = 256
+"""Questions of one worker that may wait for an answer; more are refused, for the lake is behind already."""
+
+_CONNECT_S_MAX = 1.0
+
+
+class ColdQuestion:
+    """A question that was sent."""
+
+    def __init__(self, answer: AsyncResult[ColdAnswer], number: int, store: ColdStore) -> None:
+        self._answer = answer
+        self._number = number
+        self._store = store
+
+    @property
+    def ready(self) -> bool:
+        """Whether `finish` has nothing to wait for."""
+        return self._answer.ready()
+
+    def finish(self, timeout_s: float) -> ColdAnswer:
+        """Wait for the answer; raises KafkaError KAFKA_STORAGE_ERROR where there is none, or it is an error."""
+        try:
+            answer = self._answer.get(timeout=timeout_s)
+        except gevent.Timeout:
+            self._store.forget(self._number)
+            message = f"the lake did not answer within {timeout_s:g} s"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from None
+        assert answer is not None  # noqa: S101 - what is set is an answer
+        if answer.error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, answer.error)
+        return answer
+
+    def abandon(self) -> None:
+        """Want no answer any more."""
+        self._store.forget(self._number)
+
+
+class ColdStore:
+    """The lake as one worker sees it."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the socket of the process that reads; the connection is made at the first question."""
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._under_way: dict[int, AsyncResult[ColdAnswer]] = {}
+        self._numbers = 0
+        self._sending = RLock()
+
+    def ask(self, request: ColdRequest) -> ColdQuestion:
+        """Send a question, whose number is given to it here.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR where the process is away, or too many questions wait already.
+        """
+        if len(self._under_way) >= UNDER_WAY_MAX:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{UNDER_WAY_MAX} questions wait for the lake")
+        self._numbers += 1
+        number = self._numbers
+        answer: AsyncResult[ColdAnswer] = AsyncResult()
+        with self._sending:
+            # Others may be sending: a frame must not be torn by another's.
+            connected = self._connected()
+            self._under_way[number] = answer
+            try:
+                connected.sendall(framed(msgspec.structs.replace(request, number=number)))
+            except OSError as error:
+                self._lose(connected, error)
+        return ColdQuestion(answer, number, self)
+
+    def forget(self, number: int) -> None:
+        """Drop the answer to a question, should it still come."""
+        self._under_way.pop(number, None)
+
+    def close(self) -> None:
+        """Close the connection; what is under way ends with an error."""
+        if self._socket is not None:
+            self._lose(self._socket, ConnectionAbortedError("the worker ends"))
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connected.settimeout(_CONNECT_S_MAX)
+            try:
+                connected.connect(str(self._path))
+            except OSError as error:
+                connected.close()
+                raise _away(error) from error
+            connected.settimeout(None)
+            self._socket = connected
+            gevent.spawn(self._receive, connected)
+        return self._socket
+
+    def _receive(self, connected: socket.socket) -> None:
+        decoder = msgspec.msgpack.Decoder(ColdAnswer)
+        try:
+            while True:
+                (length,) = LENGTH.unpack(_exactly(connected, LENGTH.size))
+                if length > FRAME_BYTES_MAX:
+                    raise ConnectionAbortedError(f"it sent a frame of {length} bytes")
+                answer = decoder.decode(_exactly(connected, length))
+                waiting = self._under_way.pop(answer.number, None)
+                if waiting is not None:
+                    waiting.set(answer)
+        except (OSError, msgspec.MsgspecError) as error:
+            self._lose(connected, error)
+
+    def _lose(self, connected: socket.socket, error: Exception) -> None:
+        """Close the connection, and tell all who wait for an answer on it."""
+        with contextlib.suppress(OSError):
+            connected.close()
+        if self._socket is not connected:
+            return
+        self._socket = None
+        waiting, self._under_way = self._under_way, {}
+        for answer in waiting.values():
+            answer.set_exception(_away(error))
+
+
+def _exactly(connected: socket.socket, size: int) -> bytearray:
+    """Receive `size` bytes; raises OSError where the connection ends before."""
+    received = bytearray(size)
+    view = memoryview(received)
+    while view:
+        count = connected.recv_into(view)
+        if not count:
+            raise ConnectionResetError("it closed the connection")
+        view = view[count:]
+    return received
+
+
+def _away(error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the process that reads the lake is away: {error}")

@@ -1,0 +1,63 @@
+"""The process that reads a lake, as the supervisor starts it, for tests that have none.
+
+Knows how it is told what to do, and how it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+READY = b"ready!!!"
+
+
+class LakeService(NamedTuple):
+    """A running one, and the socket where it is asked."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+
+
+@contextlib.contextmanager
+def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
+    """Start the process for the lake at `lake`, listening in `directory`, and end it behind the block."""
+    path = directory / "lake.sock"
+    life, alive = os.pipe()
+    noted, note = os.pipe()
+    told = {
+        "lake": str(lake),
+        "storage_options": None,
+        "socket": str(path),
+        "life_fd": life,
+        "note_fd": note,
+        "ready": READY.decode(),
+        "log_format": "text",
+        "log_level": "info",
+    }
+    # A pipe holds more than this.
+    given, giving = os.pipe()
+    os.write(giving, json.dumps(told | {"ready": "cmVhZHkhISE="}).encode())
+    os.close(giving)
+    command = [sys.executable, "-m", "korvet.lake.service", str(given)]
+    process = subprocess.Popen(command, pass_fds=(life, note, given))
+    for fd in (life, note, given):
+        os.close(fd)
+    try:
+        assert select.select([noted], [], [], 30)[0], "the process does not get ready"
+        assert os.read(noted, 100) == READY
+        yield LakeService(process, path)
+    finally:
+        os.close(alive)
+        try:
+            process.wait(10)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(noted)
