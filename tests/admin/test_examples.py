@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
 
 import korvet.admin
-from korvet.admin import AdminClient, TopicPartition
+from korvet.admin import AdminClient, Resource, TopicPartition, settled
 from korvet.admin.client import PORT_DEFAULT
 from tests.support.broker import Broker
+from tests.support.readme import README
 from tests.support.topic_client import Client
 
 MODULES = [
@@ -48,3 +52,32 @@ def test_each_example_prints_what_it_says(
     finally:
         client.delete("orders")
     assert printed == []
+
+
+def test_the_example_of_the_readme_makes_what_it_says(broker: Broker, admin: AdminClient) -> None:
+    section = README.read_text().partition("## Administration from Python")[2]
+    example = section.partition("```python\n")[2].partition("```")[0].replace(DOCUMENTED, broker.bootstrap)
+    assert broker.bootstrap in example
+    printed: list[str] = []
+    try:
+        for _ in range(2):  # topics that are there already do it no harm
+            ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)
+            printed = ran.stdout.splitlines()
+        topics = settled(admin.topics.describe(["invoices", "audit"]))
+        assert printed == [
+            f"invoices {topics['invoices'].topic_id} {[0] * 6}",
+            f"audit {topics['audit'].topic_id} [0]",
+        ]
+        configs = settled(admin.configs.describe([Resource.topic("audit")]))[Resource.topic("audit")]
+        assert configs["cleanup.policy"].value == "delete,compact"
+    finally:
+        admin.topics.delete(["invoices", "audit"])
+
+
+def test_the_readme_names_every_question(admin: AdminClient) -> None:
+    section = README.read_text().partition("## Administration from Python")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `admin\.(\w+)` \| ([\w, ]+) \|", section, re.MULTILINE)
+    asked = {name: part for name, part in vars(admin).items() if not name.startswith("_")}
+    assert {name: set(questions.split(", ")) for name, questions in rows} == {
+        name: {each for each in vars(type(part)) if not each.startswith("_")} for name, part in asked.items()
+    }
