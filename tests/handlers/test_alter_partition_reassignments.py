@@ -166,6 +166,15 @@ def test_the_answer_says_whether_the_number_might_change(ends: tuple[Client, Cli
         assert ends[0].call(asked, 1).allow_replication_factor_change is allowed
 
 
+def test_of_two_moves_of_one_partition_the_later_one_stays(ends: tuple[Client, Client], topic: str) -> None:
+    ends[0].create(topic)
+    asked = request(topic, {0: [0]})
+    asked.topics[0].partitions.append(ReassignablePartition(partition_index=0, replicas=[1]))
+    [answer] = ends[0].call(asked, 1).responses
+    assert [(each.partition_index, each.error_code) for each in answer.partitions] == [(0, 0), (0, 0)]
+    assert told(ends[1], topic) == [(1, [1])]
+
+
 def test_a_request_for_nothing_is_answered_with_nothing(ends: tuple[Client, Client]) -> None:
     answer = ends[0].call(AlterPartitionReassignmentsRequest(topics=[]), 1)
     assert (answer.error_code, answer.responses) == (ErrorCode.NONE, [])

@@ -12,6 +12,7 @@ from korvet.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.handlers.test_alter_partition_reassignments import move, told
 from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client
@@ -90,6 +91,17 @@ def test_while_the_preferred_leader_is_away_another_leads_and_that_is_told(
     assert alone == (alone[0], [2, alone[0]])
     assert alone[0] in (0, 1)
     ends[1].append(orphan, b"goes on", partition=0)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_of_every_version_tells_who_is_away(
+    ends: tuple[Client, Client], orphan: str, version: int
+) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=orphan)])
+    [described] = ends[1].call(request, version).topics
+    second = described.partitions[1]
+    assert (second.leader_id, second.replica_nodes, second.isr_nodes) == (0, [2, 0], [0])
+    assert second.offline_replicas == ([2] if version >= 5 else [])
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
