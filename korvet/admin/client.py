@@ -115,8 +115,12 @@ class AdminClient:
         )
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         topology = topology_of(self.ask_any(request, MetadataResponse, deadline))
-        self._known = list(topology.brokers.values())
+        self.learn(topology.brokers.values())
         return topology
+
+    def learn(self, brokers: Iterable[Address]) -> None:
+        """Take note of who the brokers are, for when those that were asked before are gone."""
+        self._known = list(brokers)
 
     def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
         """Return by one try where each group is kept, or why that cannot be told now."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from korvet.admin.connection import Address
 from korvet.admin.errors import AdminError, BrokerError, UnsupportedError
 from korvet.protocol.messages import MESSAGES
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -17,7 +18,6 @@ from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address
     from korvet.admin.deadline import Deadline
 
 _NAMES = {cls.api.key: cls.__name__.removesuffix("Request") for cls in MESSAGES if cls.is_request()}
@@ -94,7 +94,9 @@ class Cluster:
                     raise
             return _told(self._client.ask_any(MetadataRequest(topics=[]), MetadataResponse, deadline))
 
-        return self._client.question(ask)
+        described = self._client.question(ask)
+        self._client.learn(Address(each.host, each.port) for each in described.brokers if not each.fenced)
+        return described
 
     def apis(self, brokers: Iterable[int] | None = None) -> dict[int, dict[int, ApiVersions] | AdminError]:
         """Return for each broker, these or all, the APIs that it serves by key, or why it does not tell.
