@@ -68,7 +68,7 @@ end
 
 if not has_room() then
   if before or pending then
-    read_ahead(1)
+    read_ahead({asked})
     remove(asked)
     after_removal()
     finish()
@@ -131,7 +131,7 @@ if replaced then
   -- The instance has begun anew: it goes on as what it was, under a new id, and what still asks under the old one is
   -- fenced off.
   row_of(replaced)
-  read_ahead(1)
+  read_ahead({replaced})
   local assignment = redis.call('HGET', members, 'a:' .. replaced)
   local leader_before, chosen_before = leader, protocol
   remove(replaced)
@@ -151,7 +151,7 @@ if replaced then
 end
 
 if asked == '' or pending then
-  read_ahead(1)
+  read_ahead({asked})
   redis.call('HDEL', members, 'w:' .. member)
   if state == 'PreparingRebalance' and extend_until > 0 then
     added = true
@@ -172,7 +172,7 @@ end
 local same = redis.call('HGET', members, 'p:' .. member) == protocols
 local told_again = same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member)
 if not told_again or leader == member then
-  read_ahead(1)
+  read_ahead({asked})
 end
 write(before)
 if told_again then

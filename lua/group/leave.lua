@@ -20,11 +20,12 @@ local function named(member, instance)
   return member
 end
 
-local first = 3
-read_ahead((#ARGV - first + 1) / 2)
+local first, names = 3, {}
 for at = first, #ARGV, 2 do
-  row_of(named(ARGV[at], ARGV[at + 1]))
+  names[#names + 1] = named(ARGV[at], ARGV[at + 1])
 end
+each_row(names)
+read_ahead(names)
 
 local function leave(member, instance)
   member = named(member, instance)

@@ -22,13 +22,18 @@ for field in pairs(stored) do
   end
 end
 
--- Reads the rows that a transition needs, where one may follow once `leaving` members have joined again or left: while
--- a rebalance waits for more of them, or for more time, none does.
-local function read_ahead(leaving)
+-- Reads the rows that a transition needs, where one may follow once these members have joined or left: none does while
+-- a rebalance waits for others too, or for more time. So in a large group few of those who join read all.
+local function read_ahead(names)
   if state == 'PreparingRebalance' then
-    local parked = redis.call('ZCOUNT', deadlines, '+inf', '+inf')
-    if extend_until > 0 and deadline > now_ms
-        or extend_until == 0 and redis.call('ZCARD', deadlines) - parked > leaving then
+    local awaited = redis.call('ZCARD', deadlines) - redis.call('ZCOUNT', deadlines, '+inf', '+inf')
+    for _, member in ipairs(names) do
+      local score = redis.call('ZSCORE', deadlines, member)
+      if score and score ~= 'inf' then
+        awaited = awaited - 1
+      end
+    end
+    if extend_until > 0 and deadline > now_ms or extend_until == 0 and awaited > 0 then
       return
     end
   end

@@ -141,3 +141,16 @@ def test_every_transition_is_announced_once(group: Group) -> None:
         group.join("a")
         told = [listener.get_message(timeout=5)["data"] for _ in range(4)]
     assert told == [b"1 CompletingRebalance", b"1 Stable", b"1 PreparingRebalance", b"2 CompletingRebalance"]
+
+
+def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:
+    """A group of thousands would else be read for each of them."""
+    group.stable("a", "b", "c", "e")
+    group.join("b", metadata="other")
+    group.client.hset(MEMBERS, "m:b", "no row")
+    assert group.join(new="d")[0] == b"WAIT"
+    assert group.join("d")[0] == b"WAIT"
+    assert group.join("c")[0] == b"WAIT"
+    refused("MEMBER_ID_REQUIRED", group, new="f", told=True)
+    assert group.leave(*((name, "") for name in "cdef")) == [b"NONE"] * 4
+    refused("KAFKA_STORAGE_ERROR", group, "a")
