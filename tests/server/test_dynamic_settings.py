@@ -1,0 +1,211 @@
+"""Settings that clients alter while brokers run: in every process of every broker, over restarts and reloads."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.config import Settings, load
+from korvet.errors import ErrorCode
+from korvet.server.keeper import Keeper
+from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
+from korvet.storage.keys import Keys
+from tests.handlers.configs import (
+    BROKER,
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    STATIC,
+    TOPIC,
+    chain,
+    change,
+    config,
+    configs_of,
+    refused,
+    value,
+)
+from tests.storage.support import Bench
+from tests.support import processes, redis_servers
+from tests.support.batches import Record, batch
+from tests.support.broker import Broker, korvet_broker, korvet_cluster
+from tests.support.topic_client import Client
+
+CONFIGS = "{korvet:topics}:brokers"
+ALL = ""
+LARGE = batch(b"v" * 100)
+
+
+@pytest.fixture(scope="module")
+def cluster_redis() -> Iterator[str]:
+    """Give the URL of the brokers' Redis."""
+    with redis_servers.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """Run two brokers."""
+    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
+        yield running
+        assert all("Traceback" not in each.log() for each in running)
+
+
+@pytest.fixture
+def ends(brokers: list[Broker], cluster_redis: str) -> Iterator[tuple[Client, Client]]:
+    """Give a connection to each; what the test has altered goes after it."""
+    with Client(brokers[0].address) as one, Client(brokers[1].address) as two:
+        yield one, two
+        for client, name in ((one, "0"), (two, "1"), (one, ALL)):
+            altered = [
+                key
+                for key, each in configs_of(client, BROKER, name).items()
+                if each.config_source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
+            ]
+            change(client, BROKER, name, dict.fromkeys(altered))
+        with redis.Redis.from_url(cluster_redis) as stored:
+            assert not stored.exists(CONFIGS)
+
+
+def test_what_is_set_for_all_counts_in_every_broker_and_in_what_is_created_anywhere(
+    ends: tuple[Client, Client],
+) -> None:
+    one, two = ends
+    one.create("of-all")
+    change(one, BROKER, ALL, {"message.max.bytes": "90"})
+    processes.wait_until(
+        lambda: two.produce("of-all", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE,
+        "the other broker knows the limit",
+    )
+    found = config(two, BROKER, "1", "message.max.bytes", synonyms=True)
+    assert chain(found)[0] == ("message.max.bytes", "90", DYNAMIC_DEFAULT)
+    assert value(two, BROKER, ALL, "message.max.bytes") == "90"
+    two.create("of-all-new")
+    assert value(two, TOPIC, "of-all-new", "max.message.bytes") == "90"
+
+
+def test_what_is_set_for_one_broker_counts_in_that_one_alone(ends: tuple[Client, Client]) -> None:
+    one, two = ends
+    one.create("of-one")
+    change(two, BROKER, "1", {"message.max.bytes": "90"})
+    assert two.produce("of-one", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    # The other broker has seen what came before this.
+    change(two, BROKER, ALL, {"log.roll.ms": "5"})
+    processes.wait_until(lambda: value(one, BROKER, "0", "log.roll.ms") == "5", "it sees a later change")
+    assert one.produce("of-one", LARGE).error_code == 0
+    assert value(one, TOPIC, "of-one", "max.message.bytes") == "1048588"
+    code, message = refused(one, BROKER, "1", {"message.max.bytes": "80"})
+    assert (code, "expected 0" in message) == (ErrorCode.INVALID_REQUEST, True)
+
+
+def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
+    tmp_path: Path, redis_url: str
+) -> None:
+    file = tmp_path / "korvet.toml"
+    file.write_text('"message.max.bytes" = 1000\n"log.roll.ms" = 1000\n')
+    flags = ("--redis-url", redis_url, "--config", str(file))
+    with (
+        korvet_broker(tmp_path / "first", *flags, workers=1) as broker,
+        Client(broker.address) as client,
+    ):
+        change(client, BROKER, "0", {"message.max.bytes": "90"})
+        change(client, BROKER, ALL, {"log.retention.bytes": "80"})
+        broker.stop()
+    with korvet_broker(tmp_path / "second", *flags, workers=1) as broker:
+        with Client(broker.address) as client:
+            found = config(client, BROKER, "0", "message.max.bytes", synonyms=True)
+            assert chain(found)[:2] == [
+                ("message.max.bytes", "90", DYNAMIC_BROKER),
+                ("message.max.bytes", "1000", STATIC),
+            ]
+            assert value(client, BROKER, "0", "log.retention.bytes") == "80"
+        file.write_text('"message.max.bytes" = 2000\n"log.roll.ms" = 2000\n')
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
+        with Client(broker.address) as client:
+            found = config(client, BROKER, "0", "message.max.bytes", synonyms=True)
+            assert chain(found)[:2] == [
+                ("message.max.bytes", "90", DYNAMIC_BROKER),
+                ("message.max.bytes", "2000", STATIC),
+            ]
+            assert value(client, BROKER, "0", "log.roll.ms") == "2000"
+            change(client, BROKER, "0", {"message.max.bytes": None})
+            assert value(client, BROKER, "0", "message.max.bytes") == "2000"
+
+
+def test_a_setting_in_redis_that_cannot_be_keeps_no_broker_from_starting(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    raw_redis.hset(CONFIGS, "default", json.dumps({"log.retention.ms": "soon", "message.max.bytes": "90"}))
+    raw_redis.hset(CONFIGS, "0", "no JSON")
+    with (
+        korvet_broker(tmp_path, "--redis-url", redis_url, workers=1) as broker,
+        Client(broker.address) as client,
+    ):
+        assert value(client, BROKER, "0", "message.max.bytes") == "90"
+        assert value(client, BROKER, "0", "log.retention.ms") == "-1"
+        worker_log = [line for line in broker.log().splitlines() if "worker" in line]
+        assert sum("left out" in line and "log.retention.ms" in line for line in worker_log) == 1
+        assert sum("malformed" in line for line in worker_log) == 1
+        change(client, BROKER, "0", {"log.roll.ms": "5"})
+        assert value(client, BROKER, "0", "log.roll.ms") == "5"
+        change(client, BROKER, ALL, {"log.retention.ms": None})
+        assert json.loads(raw_redis.hget(CONFIGS, "default")) == {"message.max.bytes": "90"}
+
+
+def test_the_limit_of_connections_counts_at_once(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
+        change(client, BROKER, "0", {"max.connections": "1"})
+        with Client(broker.address) as one_too_many:
+            assert one_too_many.is_closed_by_broker()
+        change(client, BROKER, "0", {"max.connections": None})
+        with Client(broker.address) as another:
+            assert value(another, BROKER, "0", "max.connections") == str(2**31 - 1)
+
+
+def test_the_keeper_lets_go_what_a_shorter_retention_does_not_keep(tmp_path: Path) -> None:
+    flags = ("--set", "log.retention.check.interval.ms=50")
+    with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
+        client.create("orders")
+        old_ms = int(time.time() * 1000) - 3_600_000
+        client.append("orders", Record(b"old", None, old_ms))
+        kept = client.append("orders", Record(b"new", None, old_ms + 3_600_000))
+        change(client, BROKER, ALL, {"log.retention.ms": "1800000"})
+        processes.wait_until(
+            lambda: client.fetch("orders", kept).log_start_offset == kept, "the old record is gone"
+        )
+
+
+@pytest.fixture
+def keeper(redis_url: str) -> Iterator[Keeper]:
+    settings: Settings = load(None, {}, {"redis.url": redis_url, "log.retention.ms": "-1"}).settings
+    made = Keeper(settings)
+    yield made
+    made.context.close()
+
+
+def test_each_turn_of_a_task_has_the_settings_of_its_time(keeper: Keeper, raw_redis: Any) -> None:
+    bench = Bench(keeper.context.redis, raw_redis, "record")
+    now_ms = int(time.time() * 1000)
+    bench.append(Record(b"old", b"k", now_ms - 60_000))
+    offset = bench.append(Record(b"new", b"k", now_ms))
+    assert keeper.lease.renew()
+    keeper.round()
+    assert bench.bounds().first_offset < offset
+    store = BrokerConfigStore(keeper.context.redis, Keys("korvet"))
+    altered = {
+        "log.retention.ms": "30000",
+        "log.cleaner.backoff.ms": "7",
+        "log.cleaner.dedupe.buffer.size": "65536",
+    }
+    store.alter(DEFAULT, lambda _row: altered)
+    keeper.round()
+    assert bench.bounds().first_offset == offset
+    intervals = {task.name: task.interval_ms(keeper.context.settings) for task in keeper._tasks}
+    assert intervals["compaction"] == 7
+    assert keeper.context.settings.log_cleaner_dedupe_buffer_size == 65_536
