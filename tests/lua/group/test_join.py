@@ -153,4 +153,5 @@ def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:
     assert group.join("c")[0] == b"WAIT"
     refused("MEMBER_ID_REQUIRED", group, new="f", told=True)
     assert group.leave(*((name, "") for name in "cdef")) == [b"NONE"] * 4
+    assert group.join(new="g")[0] == b"WAIT"
     refused("KAFKA_STORAGE_ERROR", group, "a")
