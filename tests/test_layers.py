@@ -35,6 +35,7 @@ CONFINED = {
     "hiredis": {"storage"},
     "click": {"cli"},
     "rich": {"cli"},
+    "prompt_toolkit": {"cli"},
     "prometheus_client": {"server"},
     "pyarrow": {"lake"},
     "deltalake": {"lake"},

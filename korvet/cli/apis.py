@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
+
+from korvet.cli.bootstrap import print_table
 
 if TYPE_CHECKING:
     from korvet.handlers.handler import Handler
@@ -27,10 +26,7 @@ def apis(*, as_json: bool, markdown: bool) -> None:
     elif as_json:
         click.echo(json.dumps({_name(handler): _as_object(handler) for handler in handlers}, indent=2))
     else:
-        table = Table("Key", "API", "Versions", "Flexible from", box=box.SIMPLE_HEAD, pad_edge=False)
-        for handler in handlers:
-            table.add_row(*_cells(handler))
-        Console().print(table)
+        print_table(("Key", "API", "Versions", "Flexible from"), [_cells(handler) for handler in handlers])
 
 
 def markdown_table(handlers: list[Handler]) -> str:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from korvet.cli.bootstrap import print_table
 from korvet.cli.options import configuration_options, loader
 from korvet.config import Configuration, Row, Value, rows
-
-_WIDTH_MAX = 20_000
 
 
 @click.command()
@@ -73,12 +67,8 @@ def _as_object(configuration: Configuration) -> dict[str, dict[str, Value]]:
 
 
 def _print_table(configuration: Configuration) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("Setting", "Value", "Origin"):
-        table.add_column(title, overflow="fold")
-    for row in rows():
-        # Text, not markup: a value may hold brackets, as an IPv6 address does.
-        value = Text(row.shown(row.of(configuration.settings)))
-        table.add_row(row.name, value, Text(configuration.origins[row.name]))
-    # A program that reads the table wants whole values; a terminal, lines that fit.
-    Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)
+    cells = [
+        (row.name, row.shown(row.of(configuration.settings)), configuration.origins[row.name])
+        for row in rows()
+    ]
+    print_table(("Setting", "Value", "Origin"), cells)

@@ -19,7 +19,8 @@ def failures_of_client_told() -> Iterator[None]:
 
     log = logging.getLogger("aiokafka")
     # It logs what it tries again, and what it raises besides: neither is for whoever reads the records.
-    log.addHandler(logging.NullHandler())
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
     log.propagate = False
     try:
         yield

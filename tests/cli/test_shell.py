@@ -1,0 +1,185 @@
+"""`korvet shell` at a pseudo-terminal: a person's keys, and what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
+from tests.support.broker import Broker
+from tests.support.topic_client import Client
+
+TAB = "\t"
+UP = "\x1b[A"
+# Answers where the cursor is are not given here: prompt_toolkit would wait for them.
+DUMB = {"PROMPT_TOOLKIT_NO_CPR": "1"}
+
+
+@contextlib.contextmanager
+def shell(broker: Broker, directory: Path) -> Iterator[Any]:
+    """Run a shell up to its first prompt."""
+    history = str(directory / "history")
+    with at_terminal("shell", "-b", broker.bootstrap, "--history", history, environment=DUMB) as child:
+        prompted(child, broker)
+        yield child
+
+
+def prompted(child: Any, broker: Broker) -> str:
+    """Wait for the next prompt; returns what came before it."""
+    child.expect_exact(f"korvet {broker.bootstrap}>")
+    return str(child.before)
+
+
+def lines(broker: Broker, text: str) -> subprocess.CompletedProcess[str]:
+    """Give a shell lines without a terminal."""
+    command = [sys.executable, "-m", "korvet", "shell", "-b", broker.bootstrap]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_commands_are_run_one_after_the_other_at_the_shells_brokers(
+    broker: Broker, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.create(name)
+    with shell(broker, tmp_path) as child:
+        child.send(f"produce {name} -K:\r")
+        child.expect_exact("\r\n")
+        child.send("key:value\r")
+        child.send(CTRL_D)
+        prompted(child, broker)
+        child.send(f"korvet consume {name} --exit --json\r")
+        child.expect_exact('"key": "key", "value": "value"')
+        prompted(child, broker)
+        child.send("exit\r")
+        assert exit_code(child) == 0
+
+
+def test_what_fails_does_not_end_the_shell(broker: Broker, tmp_path: Path) -> None:
+    with shell(broker, tmp_path) as child:
+        for line, message in (
+            ("bogus", "No such command 'bogus'"),
+            ("groups describe nobody", "Error: group nobody: GROUP_ID_NOT_FOUND"),
+            ("groups list --timeout x", "Invalid value for '--timeout'"),
+            ("groups list '", "Error: No closing quotation"),
+            ("serve", "No such command 'serve'"),
+            ("consume", "Missing argument 'TOPIC...'"),
+        ):
+            child.send(f"{line}\r")
+            child.expect_exact(message)
+            assert "Traceback" not in prompted(child, broker)
+        child.send("quit\r")
+        assert exit_code(child) == 0
+
+
+def test_ctrl_c_ends_the_command_that_runs_and_not_the_shell(
+    broker: Broker, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.create(name)
+    client.append(name, b"value")
+    with shell(broker, tmp_path) as child:
+        child.send(f"consume {name}\r")
+        child.expect_exact("value\r\n")
+        child.send(CTRL_C)
+        assert "Traceback" not in prompted(child, broker)
+        child.send("half a li")
+        child.expect_exact("half a li")
+        child.send(CTRL_C)
+        prompted(child, broker)
+        child.send(f"consume {name} --exit --format 'again %s\\n'\r")
+        child.expect_exact("\r\nagain value\r\n")
+        prompted(child, broker)
+        child.send(CTRL_D)
+        assert exit_code(child) == 0
+
+
+def test_lines_are_remembered_for_the_next_shell_and_for_nobody_else(broker: Broker, tmp_path: Path) -> None:
+    with shell(broker, tmp_path) as child:
+        child.send("groups describe nobody\r")
+        child.expect_exact("GROUP_ID_NOT_FOUND")
+        prompted(child, broker)
+        child.send(CTRL_D)
+        assert exit_code(child) == 0
+    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+    with shell(broker, tmp_path) as child:
+        child.send(UP)
+        child.expect_exact("groups describe nobody")
+        child.send("\r")
+        child.expect_exact("GROUP_ID_NOT_FOUND")
+
+
+def test_a_shell_without_a_place_for_its_history_works(broker: Broker, tmp_path: Path) -> None:
+    with at_terminal(
+        "shell", "-b", broker.bootstrap, "--history", str(tmp_path / "no" / "history"), environment=DUMB
+    ) as child:
+        child.expect_exact("No history")
+        prompted(child, broker)
+        child.send("help\r")
+        child.expect_exact("consume")
+        prompted(child, broker)
+
+
+def test_tab_completes_commands_flags_choices_and_names_in_the_cluster(
+    broker: Broker, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.create(f"complete.{name}")
+    with shell(broker, tmp_path) as child:
+        for typed, completed in (
+            ("gro", "groups"),
+            ("groups desc", "groups describe"),
+            (f"consume complete.{name[:-1]}", f"consume complete.{name}"),
+            ("consume x --max-r", "consume x --max-records"),
+            ("produce x --compression zs", "produce x --compression zstd"),
+            ("qu", "quit"),
+        ):
+            child.send(typed + TAB)
+            child.expect(re.escape(typed) + r".*?" + re.escape(completed.removeprefix(typed)))
+            child.send(CTRL_C)
+            prompted(child, broker)
+
+
+def test_names_of_a_cluster_that_is_away_hold_up_nobody(tmp_path: Path) -> None:
+    history = str(tmp_path / "history")
+    flags = ("-b", "127.0.0.1:1", "--timeout", "0.2", "--history", history)
+    with at_terminal("shell", *flags, environment=DUMB) as child:
+        child.expect_exact("korvet 127.0.0.1:1>")
+        child.send("consume a" + TAB)
+        child.send("bc\r")
+        child.expect_exact("Error: ")
+        child.expect_exact("korvet 127.0.0.1:1>")
+
+
+def test_without_a_terminal_the_lines_of_standard_input_are_commands(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    result = lines(broker, f"# records\nbogus\n\nconsume {name} -n 1 --exit\nexit\nbogus\n")
+    assert result.returncode == 1
+    assert result.stderr.count("No such command 'bogus'") == 1
+    done = lines(broker, f"produce {name}\nfirst\nsecond\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = lines(broker, f"consume {name} --exit\n")
+    assert (done.returncode, done.stdout) == (0, "first\nsecond\n")
+
+
+@pytest.mark.parametrize(("typed", "completed"), [("consume", "plain,consume"), ("groups l", "plain,list")])
+def test_the_users_shell_completes_the_same(typed: str, completed: str) -> None:
+    words = f"korvet {typed}"
+    environment = {
+        "_KORVET_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    result = subprocess.run(
+        [str(Path(sys.executable).parent / "korvet")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.splitlines() == [completed]
