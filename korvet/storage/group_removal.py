@@ -137,13 +137,7 @@ class GroupRemoval:
 
     def _group_keys(self, group: str) -> list[str | bytes]:
         names = self._keys
-        return [
-            names.group_state(group),
-            names.group_members(group),
-            names.group_deadlines(group),
-            names.groups,
-            names.group_offsets(group),
-        ]
+        return [*names.membership_of(group), names.groups, names.group_offsets(group)]
 
     def _is_stream(self, field: bytes) -> bool:
         return self._keys.place(field) is not None

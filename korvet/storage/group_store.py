@@ -108,7 +108,7 @@ class GroupStore:
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
         """Renew a session; raises KafkaError by the names that lua/group/heartbeat.lua lists."""
-        self._run(_HEARTBEAT, group, self._keys_of(group), (member_id, instance, generation))
+        self._run(_HEARTBEAT, group, self._keys.membership_of(group), (member_id, instance, generation))
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
         """Take members out, each by its id and its instance id; returns what became of each."""
@@ -117,17 +117,17 @@ class GroupStore:
 
     def advance(self, group: str) -> int | None:
         """Do what time has brought; returns the ms until something is due again, None where nothing is."""
-        keys = (*self._keys_of(group), self._keys.groups)
+        keys = (*self._keys.membership_of(group), self._keys.groups)
         return _due(cast("int", self._run(_ADVANCE, group, keys, self._names(group))))
 
     def resume(self, group: str) -> None:
         """Begin all sessions anew, after a time in which nobody could renew them."""
-        self._run(_RESUME, group, (*self._keys_of(group), self._keys.groups), self._names(group))
+        self._run(_RESUME, group, (*self._keys.membership_of(group), self._keys.groups), self._names(group))
 
     def look_at_join(self, group: str, instance: str, waiting: Waiting) -> JoinOutcome:
         """Return what a member that waits in a join is to be told; raises KafkaError as lua/group/look.lua says."""
         args = ("join", waiting.member_id, instance, waiting.generation)
-        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys_of(group), args))
+        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
         if reply[0] == b"WAIT":
             return waiting._replace(due_ms=_due(cast("int", reply[1])))
         return self._joined(group, reply)
@@ -135,7 +135,7 @@ class GroupStore:
     def look_at_sync(self, group: str, instance: str, waiting: Waiting) -> SyncOutcome:
         """Return what a member that waits in a sync is to be told; raises KafkaError as lua/group/look.lua says."""
         args = ("sync", waiting.member_id, instance, waiting.generation)
-        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys_of(group), args))
+        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
         if reply[0] == b"WAIT":
             return waiting._replace(due_ms=_due(cast("int", reply[1])))
         return _synced(reply)
@@ -165,15 +165,11 @@ class GroupStore:
                 outcomes.append(self._malformed(group, str(error)))
         return outcomes
 
-    def _keys_of(self, group: str) -> tuple[str, ...]:
-        keys = self._keys
-        return keys.group_state(group), keys.group_members(group), keys.group_deadlines(group)
-
     def _names(self, group: str) -> tuple[str, str]:
         return self._keys.group_channel(group), group_encoded(group)
 
     def _change(self, script: Script, group: str, args: Sequence[Arg]) -> list[Reply]:
-        keys = (*self._keys_of(group), self._keys.groups)
+        keys = (*self._keys.membership_of(group), self._keys.groups)
         return cast("list[Reply]", self._run(script, group, keys, (*self._names(group), *args)))
 
     def _run(self, script: Script, group: str, keys: Sequence[str], args: Sequence[Arg]) -> Reply:

@@ -109,6 +109,10 @@ class Keys:
         """Return the sorted set of the ends (ms) of the members' sessions."""
         return f"{{{self.group_offsets(group)}}}:deadlines"
 
+    def membership_of(self, group: str) -> tuple[str, str, str]:
+        """Return the state, the members and the deadlines of a group, the first keys of every script of groups."""
+        return self.group_state(group), self.group_members(group), self.group_deadlines(group)
+
     def group_channel(self, group: str) -> str:
         """Return the channel on which the group's transitions are told: named as its offsets.
 

@@ -87,7 +87,7 @@ class OffsetStore:
         REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that is not there), KAFKA_STORAGE_ERROR.
         """
         offsets = self._keys.group_offsets(by.group)
-        keys = [*self._group_keys(by.group), offsets]
+        keys = [*self._keys.membership_of(by.group), self._keys.groups, offsets]
         args: list[Arg] = [
             by.group,
             group_encoded(by.group),
@@ -138,15 +138,6 @@ class OffsetStore:
     def group_exists(self, group: str) -> bool:
         """Tell whether there is such a group."""
         return self._redis.call("EXISTS", self._keys.group_state(group)) == 1
-
-    def _group_keys(self, group: str) -> list[str]:
-        names = self._keys
-        return [
-            names.group_state(group),
-            names.group_members(group),
-            names.group_deadlines(group),
-            names.groups,
-        ]
 
     def _topic_of(self, place: Place) -> tuple[str, ...]:
         return ("HGET", self._keys.state(*place), "topic")

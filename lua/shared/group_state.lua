@@ -4,13 +4,16 @@
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local stored, flat = {}, redis.call('HGETALL', group)
-for at = 1, #flat, 2 do
-  stored[flat[at]] = flat[at + 1]
-end
-
 local function malformed(key, what)
   error({err = 'KAFKA_STORAGE_ERROR ' .. key .. ': ' .. what})
+end
+
+local stored, flat = {}, redis.pcall('HGETALL', group)
+if flat.err then
+  malformed(group, flat.err)
+end
+for at = 1, #flat, 2 do
+  stored[flat[at]] = flat[at + 1]
 end
 
 -- No member is counted, and no generation goes on, from what is no number.

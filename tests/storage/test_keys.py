@@ -40,7 +40,7 @@ def single_keys() -> set[str]:
 def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
-    assert methods == named | {"clean", "append_channel", "group_channel", "place"}
+    assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "place"}
     assert section("Keys") == partitioned() | grouped() | single_keys()
 
 

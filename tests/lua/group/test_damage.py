@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -179,6 +180,15 @@ def test_a_key_of_another_type(group: Group, key: str) -> None:
         group.client.rpush(key, "of somebody else")
 
     assert wrongs(group, damage) == []
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_is_of_another_type_is_named(group: Group, key: str) -> None:
+    stable(group)
+    group.client.delete(key)
+    group.client.rpush(key, "of somebody else")
+    with pytest.raises(redis.ResponseError, match=f"^KAFKA_STORAGE_ERROR {re.escape(key)}: "):
+        group.join(new="d")
 
 
 @pytest.mark.parametrize("text", ROWS)
