@@ -265,3 +265,14 @@ def test_a_full_disk_has_the_server_write_its_file_anew_where_that_pays(
     finally:
         raw_redis.config_set("appendonly", "no")
         raw_redis.config_set("auto-aof-rewrite-percentage", 100)
+
+
+def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any) -> None:
+    fill(raw, 0.5)
+    assert bench.read() == NONE
+    bench.pressure.use(Settings(memory_throttle_percent=10, memory_refuse_percent=20, throttle_max_ms=7))
+    strain = bench.read()
+    assert strain.throttle_ms == 7
+    assert strain.refusal
+    bench.pressure.use(SETTINGS)
+    assert bench.read() == NONE
