@@ -208,3 +208,7 @@ class TopicAuthorizationFailedError(BrokerError, code=ErrorCode.TOPIC_AUTHORIZAT
 
 class ClusterAuthorizationFailedError(BrokerError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
     """The caller may not do this to the cluster."""
+
+
+class LeaderNotAvailableError(BrokerError, code=ErrorCode.LEADER_NOT_AVAILABLE):
+    """The partition has no leader now."""

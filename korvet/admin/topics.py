@@ -7,8 +7,8 @@ finds: changes go to the controller, records are deleted by the leaders.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from korvet.admin.errors import AdminError, BrokerError, InvalidRequestError
 from korvet.admin.names import bad_partition, bad_topic
@@ -42,6 +42,7 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from korvet.protocol.messages.delete_topics import (
+    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -50,12 +51,15 @@ from korvet.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponseTopic,
 )
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
     from korvet.admin.connection import Address
     from korvet.admin.deadline import Deadline
+
+T = TypeVar("T")
 
 TopicKey = str | TopicId
 """A topic by its name, or by its id."""
@@ -183,21 +187,22 @@ class Topics:
     def _describe(
         self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
     ) -> dict[TopicKey, TopicDescription | AdminError]:
-        outcomes: dict[TopicKey, TopicDescription | AdminError] = {}
-        names = [MetadataRequestTopic(name=each) for each in keys if isinstance(each, str)]
-        ids = [
-            MetadataRequestTopic(name=None, topic_id=each.value) for each in keys if isinstance(each, TopicId)
-        ]
-        for wanted, within in ((names, None), (ids, _DESCRIBE_BY_ID)):
-            if not wanted:
-                continue
-            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-            response = self._client.ask(address, request, MetadataResponse, deadline, within)
-            for each in response.topics:
-                key = topic_id_of(each.topic_id) if within else each.name
-                if key is not None:
-                    outcomes[key] = description_of(each)
-        return for_each(address, keys, outcomes)
+        def ask(
+            topics: Iterable[MetadataRequestTopic], within: tuple[int, int] | None
+        ) -> Iterable[MetadataResponseTopic]:
+            request = MetadataRequest(topics=[*topics], allow_auto_topic_creation=False)
+            return self._client.ask(address, request, MetadataResponse, deadline, within).topics
+
+        def by_name(names: Iterable[str]) -> dict[TopicKey, TopicDescription | AdminError]:
+            found = ask((MetadataRequestTopic(name=each) for each in names), None)
+            return {each.name or "": description_of(each) for each in found}
+
+        def by_id(ids: Iterable[TopicId]) -> dict[TopicKey, TopicDescription | AdminError]:
+            wanted = (MetadataRequestTopic(name=None, topic_id=each.value) for each in ids)
+            found = {topic_id_of(each.topic_id): each for each in ask(wanted, _DESCRIBE_BY_ID)}
+            return {key: description_of(each) for key, each in found.items() if key}
+
+        return _of_both_kinds(address, keys, by_name, by_id)
 
     def _create(
         self, address: Address, topics: Sequence[NewTopic], deadline: Deadline, *, validate_only: bool
@@ -234,23 +239,25 @@ class Topics:
     def _delete(
         self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
     ) -> dict[TopicKey, AdminError | None]:
-        outcomes: dict[TopicKey, AdminError | None] = {}
-        names = [each for each in keys if isinstance(each, str)]
-        ids = [DeleteTopicState(topic_id=each.value) for each in keys if isinstance(each, TopicId)]
         timeout_ms = deadline.broker_ms()
-        if names:
-            request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
-            response = self._client.ask(address, request, DeleteTopicsResponse, deadline, _DELETE_BY_NAME)
-            for each in response.responses:
-                outcomes[each.name or ""] = BrokerError.of(each.error_code, each.error_message)
-        if ids:
-            request = DeleteTopicsRequest(topics=ids, timeout_ms=timeout_ms)
-            response = self._client.ask(address, request, DeleteTopicsResponse, deadline, _DELETE_BY_ID)
-            for each in response.responses:
-                key = topic_id_of(each.topic_id)
-                if key is not None:
-                    outcomes[key] = BrokerError.of(each.error_code, each.error_message)
-        return for_each(address, keys, outcomes)
+
+        def ask(request: DeleteTopicsRequest, within: tuple[int, int]) -> Iterable[DeletableTopicResult]:
+            return self._client.ask(address, request, DeleteTopicsResponse, deadline, within).responses
+
+        def by_name(names: Iterable[str]) -> dict[TopicKey, AdminError | None]:
+            request = DeleteTopicsRequest(topic_names=[*names], timeout_ms=timeout_ms)
+            found = ask(request, _DELETE_BY_NAME)
+            return {each.name or "": BrokerError.of(each.error_code, each.error_message) for each in found}
+
+        def by_id(ids: Iterable[TopicId]) -> dict[TopicKey, AdminError | None]:
+            topics = [DeleteTopicState(topic_id=each.value) for each in ids]
+            request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
+            found = {topic_id_of(each.topic_id): each for each in ask(request, _DELETE_BY_ID)}
+            return {
+                key: BrokerError.of(each.error_code, each.error_message) for key, each in found.items() if key
+            }
+
+        return _of_both_kinds(address, keys, by_name, by_id)
 
     def _delete_records(
         self, address: Address, offsets: Mapping[TopicPartition, int], deadline: Deadline
@@ -273,3 +280,24 @@ class Topics:
                 place = TopicPartition(topic.name, each.partition_index)
                 outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or each.low_watermark
         return for_each(address, offsets, outcomes)
+
+
+def _of_both_kinds(
+    address: Address,
+    keys: Sequence[TopicKey],
+    by_name: Callable[[Iterable[str]], dict[TopicKey, T | AdminError]],
+    by_id: Callable[[Iterable[TopicId]], dict[TopicKey, T | AdminError]],
+) -> dict[TopicKey, T | AdminError]:
+    """Ask about names and about ids: what fails of the one question keeps nothing of the other from being told."""
+    outcomes: dict[TopicKey, T | AdminError] = {}
+    names = [each for each in keys if isinstance(each, str)]
+    ids = [each for each in keys if isinstance(each, TopicId)]
+    try:
+        outcomes |= by_name(names) if names else {}
+    except AdminError as error:
+        outcomes |= dict.fromkeys(names, error)
+    try:
+        outcomes |= by_id(ids) if ids else {}
+    except AdminError as error:
+        outcomes |= dict.fromkeys(ids, error)
+    return for_each(address, keys, outcomes)

@@ -16,6 +16,7 @@ from korvet.admin import (
     Delete,
     Resource,
     Subtract,
+    TopicDescription,
     TopicId,
     TopicPartition,
 )
@@ -39,14 +40,23 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
+from korvet.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from korvet.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from korvet.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from korvet.protocol.schema import Message
 from tests.admin import hostile
 
@@ -92,6 +102,7 @@ class Old:
         response: Message | None = {
             MetadataRequest.api.key: self._metadata,
             CreateTopicsRequest.api.key: lambda: self._created(broker),
+            DeleteTopicsRequest.api.key: self._deleted,
             DescribeConfigsRequest.api.key: self._described,
             AlterConfigsRequest.api.key: self._altered,
         }[key]()
@@ -104,7 +115,11 @@ class Old:
             MetadataResponseBroker(node_id=broker, host="127.0.0.1", port=int(address.rpartition(":")[2]))
             for broker, address in self.addresses.items()
         ]
-        return MetadataResponse(brokers=brokers, controller_id=_next(self.controllers))
+        return MetadataResponse(
+            brokers=brokers,
+            controller_id=_next(self.controllers),
+            topics=[MetadataResponseTopic(name="orders")],
+        )
 
     def _created(self, broker: int) -> CreateTopicsResponse | None:
         code = _next(self.creations[broker])
@@ -112,6 +127,9 @@ class Old:
             return None
         topics = [CreatableTopicResult(name="orders", error_code=code, error_message="why")]
         return CreateTopicsResponse(topics=topics)
+
+    def _deleted(self) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(responses=[DeletableTopicResult(name="orders")])
 
     def _described(self) -> DescribeConfigsResponse:
         result = DescribeConfigsResult(
@@ -213,6 +231,18 @@ def test_what_an_old_broker_cannot_do_is_told() -> None:
         described = admin.cluster.describe()
     assert [each.broker_id for each in described.brokers] == [1, 2]
     assert described.controller == 1
+
+
+def test_an_id_that_an_old_broker_does_not_know_keeps_no_name_from_being_answered() -> None:
+    topic_id = TopicId(b"0123456789abcdef")
+    cluster = Old([1])
+    with asking(cluster) as admin:
+        deleted = admin.topics.delete([topic_id, "orders"])
+        described = admin.topics.describe([topic_id, "orders"])
+    assert isinstance(deleted[topic_id], UnsupportedError)
+    assert deleted["orders"] is None
+    assert isinstance(described[topic_id], UnsupportedError)
+    assert described["orders"] == TopicDescription("orders", None, internal=False, partitions=[])
 
 
 def config(
