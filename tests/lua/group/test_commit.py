@@ -176,7 +176,7 @@ def test_a_stream_that_is_none_keeps_no_commit_from_counting(client: Any) -> Non
     assert json.loads(client.hget(OFFSETS, STREAM))["offset"] == 9
 
 
-@pytest.mark.parametrize("key", [GROUP, OFFSETS])
+@pytest.mark.parametrize("key", [GROUP, GROUPS, OFFSETS])
 def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, key: str) -> None:
     client.set(key, "x")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
