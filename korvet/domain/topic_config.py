@@ -13,12 +13,15 @@ from typing import Literal
 
 import msgspec
 
+from korvet import logs
 from korvet.config import Layers, Row, Settings, rows
 from korvet.domain.config_entries import ConfigEntry, ConfigSource, Synonym, chain, listed
 from korvet.domain.topic_config_table import DEFINITIONS, LONG_MAX, ConfigType, Definition
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
 from korvet.storage.entry import AtRest
+
+_log = logs.Log(__name__)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
@@ -114,6 +117,20 @@ def _check_number(definition: Definition, text: str) -> None:
     most = definition.most if definition.most is not None else LONG_MAX
     if not least <= number <= most:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not between {least} and {most}")
+
+
+def readable(topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the overrides of a topic without those that nobody can act on, with a log line for each of these.
+
+    They were not written by this version of Korvet. A name that it does not know harms nothing, and stays.
+    """
+    found = {}
+    for name, value in overrides.items():
+        try:
+            found[name] = check_override(name, value) if name in DEFINITIONS else value
+        except KafkaError as error:
+            _log.error("a topic's config is left out", topic=topic, reason=error)
+    return found
 
 
 def values(overrides: Mapping[str, str], settings: Settings) -> dict[str, str]:

@@ -337,7 +337,8 @@ class Topics:
             self._by_id.pop(topic.id, None)
 
     def _topic(self, row: TopicRow) -> Topic:
-        config = topic_config.effective(row.configs, self._settings)
+        overrides = topic_config.readable(row.name, row.configs)
+        config = topic_config.effective(overrides, self._settings)
         return Topic(
             name=row.name,
             id=base64.urlsafe_b64decode(row.id + "=="),
@@ -345,7 +346,7 @@ class Topics:
                 self._partition_of(row.name, index, row.id, config.sequence_bits, config.format)
                 for index in range(row.partitions)
             ),
-            overrides=row.configs,
+            overrides=overrides,
             config=config,
             assignment=row.assignment,
         )

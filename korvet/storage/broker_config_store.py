@@ -1,7 +1,8 @@
 """The dynamic settings of brokers in Redis: those of all brokers and those of each, as texts by name.
 
 Knows where they are kept and how they are changed; not which settings there are. A row that cannot be read sets
-nothing: one log line for each such text, and the next change replaces it.
+nothing: one log line for each such text, and the next change replaces it. No more does a key of another type, which
+has to be deleted: it must not keep brokers from starting.
 """
 
 from __future__ import annotations
@@ -48,7 +49,13 @@ class BrokerConfigStore:
 
     def load(self, *whose: str) -> list[Row]:
         """Return the settings of each; an empty row where nothing is set."""
-        texts = self._call("HMGET", self._keys.broker_configs, *whose)
+        try:
+            texts = self._redis.call("HMGET", self._keys.broker_configs, *whose)
+        except RespError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise self._malformed(str(error)) from error
+            self._tell(b"", b"", error)
+            return [{} for _ in whose]
         if not isinstance(texts, list):
             raise self._malformed(str(texts))
         return [
@@ -86,12 +93,15 @@ class BrokerConfigStore:
         try:
             row = msgspec.json.decode(text, type=Row)
         except msgspec.DecodeError as error:
-            if self._unreadable.get(name) != text:
-                self._unreadable[name] = text
-                _LOG.error("%s: the row of %r is malformed: %s", self._keys.broker_configs, name, error)
+            self._tell(name, text, error)
             return {}
         self._unreadable.pop(name, None)
         return row
+
+    def _tell(self, name: bytes, text: bytes, error: Exception) -> None:
+        if self._unreadable.get(name) != text:
+            self._unreadable[name] = text
+            _LOG.error("%s: the row of %r is malformed: %s", self._keys.broker_configs, name, error)
 
     def _run(self, keys: list[str], args: list[Arg]) -> Reply:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import pytest
@@ -254,3 +255,12 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
 @pytest.mark.parametrize("value", ["none", "uncompressed", "producer"])
 def test_consumers_get_plain_batches_where_no_codec_is_named(value: str) -> None:
     assert topic_config.effective({"compression.type": value}, Settings()).codec == Codec.none
+
+
+def test_overrides_that_nobody_can_act_on_are_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    overrides = {"retention.ms": "soon", "segment.ms": "5", "of.another.version": "1"}
+    with caplog.at_level(logging.ERROR):
+        assert topic_config.readable("orders", overrides) == {"segment.ms": "5", "of.another.version": "1"}
+    assert len(caplog.records) == 1
+    config = topic_config.effective(topic_config.readable("orders", overrides), Settings())
+    assert (config.retention_ms, config.segment_ms) == (Settings().log_retention_ms, 5)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from itertools import count, product
+from typing import Any
 
 import gevent
 import pytest
@@ -274,3 +276,16 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
         assert isinstance(result, KafkaError)
         assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
+
+
+def test_a_config_in_redis_that_nobody_can_act_on_keeps_no_topic_from_being_found(
+    here: Domain, raw_redis: Any
+) -> None:
+    here.topics.create(NewTopic(name="orders"))
+    row = json.loads(raw_redis.hget("korvet:topics", "orders"))
+    row["configs"]["retention.ms"] = "soon"
+    raw_redis.hset("korvet:topics", "orders", json.dumps(row))
+    here.topics.reload()
+    found = here.topics.find("orders")
+    assert "retention.ms" not in found.overrides
+    assert found.config.retention_ms == Settings().log_retention_ms

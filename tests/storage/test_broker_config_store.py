@@ -88,13 +88,18 @@ def test_a_row_that_cannot_be_read_sets_nothing_and_can_be_replaced(
     assert store.load("1") == [{"b": "2"}]
 
 
-def test_a_key_of_another_type_is_a_storage_error(store: BrokerConfigStore, raw_redis: Any) -> None:
+def test_a_key_of_another_type_sets_nothing_and_cannot_be_changed(
+    store: BrokerConfigStore, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     raw_redis.set(KEYS.broker_configs, "x")
+    with caplog.at_level(logging.ERROR):
+        assert store.load("1", "2") == [{}, {}]
+        assert store.load("1", "2") == [{}, {}]
+    assert len(caplog.records) == 1
     with pytest.raises(KafkaError) as failed:
-        store.load("1")
-    assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    with pytest.raises(KafkaError):
         store.alter("1", lambda _row: {"a": "1"})
+    assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert raw_redis.get(KEYS.broker_configs) == b"x"
 
 
 def test_who_follows_the_topics_hears_of_a_change(store: BrokerConfigStore, connection: Redis) -> None:
