@@ -54,8 +54,13 @@ class Configs:
         self._live = live
         self._store = store
 
+    def refresh(self) -> None:
+        """Take in what others have altered just now: a client that altered something may ask another worker of it."""
+        self._live.refresh()
+        self._topics.refresh()
+
     def describe(self, resource: Resource) -> list[ConfigEntry]:
-        """Return all configs of a resource by name.
+        """Return all configs of a resource by name, as of the last `refresh` or later.
 
         Raises KafkaError: INVALID_REQUEST (a resource that has no configs here, or another broker's),
         INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
@@ -88,6 +93,7 @@ class Configs:
         Raises KafkaError as `describe`, and INVALID_REQUEST and INVALID_CONFIG for what cannot be.
         """
         config_changes.check_form(changes)
+        self.refresh()
         layers = self._live.layers
         match resource.kind:
             case Kind.TOPIC:
@@ -139,8 +145,6 @@ class Configs:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_name(name, "")
-        # Another worker may have altered it just now, and its client asks here.
-        self._topics.refresh()
         return self._topics.find(name)
 
     def _check_own(self, name: str) -> None:

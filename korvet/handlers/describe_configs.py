@@ -24,6 +24,7 @@ REQUEST = DescribeConfigsRequest
 
 def handle(request: DescribeConfigsRequest, _caller: Caller, broker: Broker) -> DescribeConfigsResponse:
     """Describe each resource; one that cannot be does not keep the others from it."""
+    broker.configs.refresh()
     return DescribeConfigsResponse(
         results=[_described(resource, request, broker) for resource in request.resources]
     )
