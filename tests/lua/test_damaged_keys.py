@@ -128,3 +128,21 @@ def test_a_key_of_another_type(raw_redis: Any, log_of: LogOf, key: str) -> None:
 @FORMATS
 def test_a_row_of_the_index_that_is_none(raw_redis: Any, log_of: LogOf) -> None:
     assert wrongs(raw_redis, log_of, partial(raw_redis.zadd, INDEX, {"garbage": 1})) == []
+
+
+@FORMATS
+def test_no_script_writes_to_a_log_whose_topic_is_being_deleted(raw_redis: Any, log_of: LogOf) -> None:
+    log = two_records(raw_redis, log_of)
+    works: dict[str, Callable[[], object]] = {
+        name: partial(run, raw_redis, name, *call) for name, call in calls(log).items()
+    }
+    works["append"] = partial(log.append, "c", producer=5)
+    registry, row = ("korvet:topics", "{korvet:topics}:changes"), "as it was read"
+    raw_redis.hset(registry[0], "orders", row)
+    marking = ["orders", TOPIC_ID, row, "marked", registry[0], 100]
+    assert run(raw_redis, "topic/mark", [*registry, STATE], marking) == 1
+    before = [raw_redis.dump(key) for key in KEYS]
+    for name, work in works.items():
+        with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+            work()
+        assert [raw_redis.dump(key) for key in KEYS] == before, name

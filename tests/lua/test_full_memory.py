@@ -64,6 +64,22 @@ def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
     assert raw_redis.keys() == [CHANGES.encode()]
 
 
+def test_a_topic_can_be_deleted_in_steps(raw_redis: Any) -> None:
+    raw_redis.hset(REGISTRY, "orders", "row")
+    Log(raw_redis).appended("a")
+    offsets = "korvet:group:g:offsets"
+    raw_redis.hset(offsets, STREAM, f'{{"topic_id":"{TOPIC_ID}"}}')
+    with memory_left(raw_redis, -1):
+        args = ["orders", TOPIC_ID, "row", "the same row, marked", REGISTRY, 100]
+        assert run(raw_redis, "topic/mark", [REGISTRY, CHANGES, STATE], args) == 1
+        keys = [STATE, *(key for key in PER_PARTITION if key != STATE)]
+        assert run(raw_redis, "topic/clear", keys, [TOPIC_ID, STREAM]) == 1
+        assert run(raw_redis, "topic/forget", [offsets], [TOPIC_ID, "0", 100]) == [b"0", 1]
+        args = ["orders", "the same row, marked", REGISTRY, 100]
+        assert run(raw_redis, "topic/remove", [REGISTRY, CHANGES], args) == 1
+    assert raw_redis.keys() == [CHANGES.encode()]
+
+
 def test_a_keeper_gets_and_keeps_its_lease(raw_redis: Any) -> None:
     keys = ("korvet:keeper", "{korvet:keeper}:fence")
     with memory_left(raw_redis, -1):

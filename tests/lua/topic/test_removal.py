@@ -1,0 +1,172 @@
+"""The scripts of a deletion in steps against a real server: mark, clear, forget, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
+
+REGISTRY = "korvet:topics"
+CHANGES = "{korvet:topics}:changes"
+OFFSETS = "korvet:group:g:offsets"
+PER_PARTITION = (STATE, STREAM, PRODUCERS, INDEX, MOVING, *CLEAN)
+ROW, MARKED = "as it was read", "marked"
+
+
+def of_partition(key: str, partition: int) -> str:
+    return key.replace("orders:0", f"orders:{partition}")
+
+
+def fill(client: Any, owner: str = "id-1") -> None:
+    client.hset(REGISTRY, "orders", ROW)
+    for partition in range(2):
+        for key in PER_PARTITION[1:]:
+            client.set(of_partition(key, partition), "x")
+        client.hset(of_partition(STATE, partition), mapping={"topic": owner, "next": "5"})
+
+
+def mark(client: Any, expected: str = ROW, partitions: int = 2) -> Any:
+    states = [of_partition(STATE, partition) for partition in range(partitions)]
+    args = ["orders", "id-1", expected, MARKED, REGISTRY, 100]
+    return run(client, "topic/mark", [REGISTRY, CHANGES, *states], args)
+
+
+def clear(client: Any, topic_id: str = "id-1") -> Any:
+    keys = [of_partition(key, partition) for partition in range(2) for key in PER_PARTITION]
+    return run(client, "topic/clear", keys, [topic_id, "korvet:orders:0", "korvet:orders:1"])
+
+
+def remove(client: Any, marked: str = MARKED) -> Any:
+    return run(client, "topic/remove", [REGISTRY, CHANGES], ["orders", marked, REGISTRY, 100])
+
+
+def test_mark_tells_and_fences_together(raw_redis: Any) -> None:
+    fill(raw_redis)
+    with raw_redis.pubsub() as listener:
+        listener.subscribe(REGISTRY)
+        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        assert mark(raw_redis) == 1
+        assert listener.get_message(timeout=10)["data"] == b"1"
+    assert raw_redis.hgetall(REGISTRY) == {b"orders": MARKED.encode()}
+    assert raw_redis.zscore(CHANGES, "orders") == 1
+    for partition in range(2):
+        state = of_partition(STATE, partition)
+        assert raw_redis.hgetall(state) == {b"topic": b"deleted id-1", b"next": b"5"}
+
+
+def test_a_second_mark_only_fences(raw_redis: Any) -> None:
+    fill(raw_redis)
+    assert mark(raw_redis, partitions=1) == 1
+    assert raw_redis.hget(of_partition(STATE, 1), "topic") == b"id-1"
+    assert mark(raw_redis, expected=MARKED) == 1
+    assert raw_redis.hget(of_partition(STATE, 1), "topic") == b"deleted id-1"
+    assert raw_redis.zscore(CHANGES, "orders") == 1
+
+
+@pytest.mark.parametrize("row", [None, "another"])
+def test_a_row_that_is_another_by_now_is_not_marked(raw_redis: Any, row: str | None) -> None:
+    fill(raw_redis)
+    raw_redis.delete(REGISTRY)
+    if row is not None:
+        raw_redis.hset(REGISTRY, "orders", row)
+    before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
+    assert mark(raw_redis) == 0
+    assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
+
+
+def test_states_that_are_gone_or_damaged_are_fenced_as_far_as_there_is_need(raw_redis: Any) -> None:
+    fill(raw_redis)
+    raw_redis.delete(STATE, of_partition(STATE, 1))
+    raw_redis.set(of_partition(STATE, 1), "no state")
+    assert mark(raw_redis) == 1
+    assert not raw_redis.exists(STATE)
+    assert raw_redis.hgetall(of_partition(STATE, 1)) == {b"topic": b"deleted id-1"}
+
+
+@pytest.mark.parametrize("owner", ["id-1", "deleted id-1"])
+def test_clear_removes_partitions_and_tells_who_waits(raw_redis: Any, owner: str) -> None:
+    fill(raw_redis, owner)
+    channels = ["korvet:orders:0", "korvet:orders:1"]
+    with raw_redis.pubsub() as listener:
+        listener.subscribe(*channels)
+        for _ in channels:
+            assert listener.get_message(timeout=10)["type"] == "subscribe"
+        assert clear(raw_redis) == 2
+        told = [listener.get_message(timeout=10) for _ in channels]
+    assert [(each["channel"].decode(), each["data"]) for each in told] == [(each, b"-1") for each in channels]
+    assert raw_redis.keys() == [REGISTRY.encode()]
+
+
+@pytest.mark.parametrize("owner", ["id-2", "deleted id-2", ""])
+def test_clear_leaves_partitions_of_another_topic_alone(raw_redis: Any, owner: str) -> None:
+    fill(raw_redis, owner)
+    before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
+    assert clear(raw_redis) == 0
+    assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
+
+
+def test_clear_leaves_alone_what_has_no_state(raw_redis: Any) -> None:
+    fill(raw_redis)
+    raw_redis.delete(STATE)
+    assert clear(raw_redis) == 1
+    assert raw_redis.exists(STREAM)
+    assert not raw_redis.exists(of_partition(STREAM, 1))
+
+
+def row_of(topic_id: str, metadata: str = "") -> str:
+    return f'{{"offset":1,"epoch":0,"metadata":"{metadata}","topic_id":"{topic_id}","ms":1}}'
+
+
+def test_forget_removes_rows_of_the_topic_id_alone(raw_redis: Any) -> None:
+    quoted = r"\"topic_id\":\"id-1\""
+    rows = {
+        STREAM: row_of("id-1"),
+        of_partition(STREAM, 1): row_of("id-1", quoted),
+        of_partition(STREAM, 2): row_of("id-2", quoted),
+        "korvet:other:0": row_of("id-11"),
+        "korvet:damaged:0": "{",
+    }
+    raw_redis.hset(OFFSETS, mapping=rows)
+    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 2]
+    left = {of_partition(STREAM, 2).encode(), b"korvet:other:0", b"korvet:damaged:0"}
+    assert set(raw_redis.hkeys(OFFSETS)) == left
+
+
+def test_forget_looks_at_so_many_rows_and_goes_on(raw_redis: Any) -> None:
+    raw_redis.hset(OFFSETS, mapping={f"korvet:orders:{number}": row_of("id-1") for number in range(2000)})
+    cursor, steps, removed = b"0", 0, 0
+    while steps == 0 or cursor != b"0":
+        cursor, count = run(raw_redis, "topic/forget", [OFFSETS], ["id-1", cursor, 100])
+        steps, removed = steps + 1, removed + count
+    assert removed == 2000
+    assert steps > 5
+    assert not raw_redis.exists(OFFSETS)
+
+
+def test_forget_passes_over_what_holds_no_commits(raw_redis: Any) -> None:
+    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 0]
+    raw_redis.set(OFFSETS, "x")
+    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 0]
+    assert raw_redis.get(OFFSETS) == b"x"
+
+
+def test_remove_takes_the_marked_row_and_tells(raw_redis: Any) -> None:
+    raw_redis.hset(REGISTRY, mapping={"orders": MARKED, "others": "row"})
+    with raw_redis.pubsub() as listener:
+        listener.subscribe(REGISTRY)
+        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        assert remove(raw_redis) == 1
+        assert listener.get_message(timeout=10)["data"] == b"1"
+    assert raw_redis.hkeys(REGISTRY) == [b"others"]
+    assert raw_redis.zscore(CHANGES, "orders") == 1
+
+
+@pytest.mark.parametrize("row", [None, ROW])
+def test_a_row_that_is_another_by_now_is_not_removed(raw_redis: Any, row: str | None) -> None:
+    if row is not None:
+        raw_redis.hset(REGISTRY, "orders", row)
+    assert remove(raw_redis) == 0
+    assert raw_redis.hget(REGISTRY, "orders") == (row and row.encode())
+    assert not raw_redis.exists(CHANGES)
