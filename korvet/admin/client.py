@@ -1,7 +1,7 @@
 """The admin client: asks the broker that can answer, and asks again where another try may help, within a deadline.
 
-Knows how brokers are found: from the bootstrap addresses, by Metadata and FindCoordinator. What is asked of groups and
-of offsets stands in `groups` and `offsets`, which are reached through the client:
+Knows how brokers are found: from the bootstrap addresses, by Metadata and FindCoordinator. What is asked stands in
+modules of its own, `topics`, `configs`, `partitions`, `cluster`, `groups` and `offsets`, reached through the client:
 
     >>> from korvet.admin import AdminClient
     >>> with AdminClient("127.0.0.1:9092") as admin:
