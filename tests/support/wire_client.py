@@ -130,13 +130,18 @@ class WireClient:
 C = TypeVar("C", bound=WireClient)
 
 
+_ESTABLISHED = "01"
+"""The state of a connection, as /proc/net/tcp has it."""
+
+
 def worker_of(client: WireClient, worker_pids: Iterable[int]) -> int:
     """Return the pid of the worker that serves a connection, as the kernel tells it."""
     client.call(ApiVersionsRequest(), 0)  # answered: so it was accepted
     # Both ends: elsewhere the kernel may have given the same port of ours to a connection to another server.
     ends = [_as_kernel_writes(*client.socket.getpeername()), _as_kernel_writes(*client.socket.getsockname())]
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    [inode] = [row[9] for row in rows if row[1:3] == ends]
+    # The table is not of one moment: a row may be there twice, and an ended connection may have had the same ends.
+    [inode] = {row[9] for row in rows if row[1:3] == ends and row[3] == _ESTABLISHED}
     for pid in worker_pids:
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
