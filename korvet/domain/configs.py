@@ -53,6 +53,9 @@ class Configs:
         self._topics = topics
         self._live = live
         self._store = store
+        # The same for all topics until a setting is altered: a request may ask for thousands.
+        self._inherited = topic_config.inherited(live.layers)
+        self._inherited_from = live.layers
 
     def refresh(self) -> None:
         """Take in what others have altered just now: a client that altered something may ask another worker of it."""
@@ -68,7 +71,7 @@ class Configs:
         match resource.kind:
             case Kind.TOPIC:
                 topic = self._topic(resource.name)
-                return topic_config.entries(topic.overrides, self._live.layers)
+                return topic_config.with_overrides(self._of_every_topic(), topic.overrides)
             case Kind.BROKER if not resource.name:
                 return cluster_entries(self._live.layers)
             case Kind.BROKER:
@@ -140,6 +143,12 @@ class Configs:
             return
         self._store.alter(whose, change)
         self._live.refresh()
+
+    def _of_every_topic(self) -> Sequence[ConfigEntry]:
+        if self._inherited_from is not self._live.layers:
+            self._inherited_from = self._live.layers
+            self._inherited = topic_config.inherited(self._inherited_from)
+        return self._inherited
 
     def _topic(self, name: str) -> Topic:
         if not name:

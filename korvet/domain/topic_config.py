@@ -7,7 +7,7 @@ nothing of Redis or messages. Which configs there are is the table's (topic_conf
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Literal
 
@@ -151,18 +151,34 @@ def _inherited(definition: Definition, settings: Settings) -> str:
 
 def entries(overrides: Mapping[str, str], layers: Layers) -> list[ConfigEntry]:
     """Return every topic config by name, as clients are told of it."""
-    return [_entry(definition, overrides, layers) for _, definition in sorted(DEFINITIONS.items())]
+    return with_overrides(inherited(layers), overrides)
 
 
-def _entry(definition: Definition, overrides: Mapping[str, str], layers: Layers) -> ConfigEntry:
+def inherited(layers: Layers) -> tuple[ConfigEntry, ...]:
+    """Return every topic config by name, as it is on a topic without any of its own."""
+    return tuple(_entry(definition, layers) for _, definition in sorted(DEFINITIONS.items()))
+
+
+def with_overrides(bare: Sequence[ConfigEntry], overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return what is `inherited`, with those on top that are set; entries without one are the same objects."""
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    return [
+        msgspec.structs.replace(
+            entry, synonyms=(Synonym(entry.name, overrides[entry.name], source), *entry.synonyms)
+        )
+        if entry.name in overrides
+        else entry
+        for entry in bare
+    ]
+
+
+def _entry(definition: Definition, layers: Layers) -> ConfigEntry:
     name = definition.name
     if definition.default is None:
         row = _rows()[definition.setting]
         synonyms = chain(row, layers)
     else:
         synonyms = (Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG),)
-    if name in overrides:
-        synonyms = (Synonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
     return ConfigEntry(
         name=name,
         synonyms=synonyms,
