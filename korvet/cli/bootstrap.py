@@ -91,9 +91,12 @@ def shown(text: str) -> str:
 
 
 def failures_told(kind: str, failed: Mapping[str, Exception]) -> None:
-    """Print what failed on stderr, a line each, and end the command with exit code 1; return where nothing did."""
+    """Print what failed on stderr, a line each, and end the command with exit code 1; return where nothing did.
+
+    `kind` stands before each name; the empty one where names tell it themselves.
+    """
     for name, error in failed.items():
-        click.echo(shown(f"Error: {kind} {name}: {error}"), err=True)
+        click.echo(shown(f"Error: {kind} {name}: {error}" if kind else f"Error: {name}: {error}"), err=True)
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -20,6 +20,7 @@ from korvet.cli.bootstrap import (
     shown,
     yes_option,
 )
+from korvet.cli.names import GROUP
 from korvet.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], 
 
 
 @groups.command()
-@click.argument("group_ids", metavar="GROUP...", nargs=-1)
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP)
 @click.option("--all-groups", is_flag=True, help="Every group there is.")
 @click.option("--members", is_flag=True, help="One line for each member, instead of for each partition.")
 @click.option(
@@ -111,7 +112,7 @@ def describe(
 
 
 @groups.command()
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP, required=True)
 @yes_option
 @broker_options
 def delete(

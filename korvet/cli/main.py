@@ -8,13 +8,16 @@ import click
 
 from korvet import __version__
 from korvet.cli.apis import apis
+from korvet.cli.cluster import cluster
 from korvet.cli.config import config
+from korvet.cli.configs import configs
 from korvet.cli.consume import consume
 from korvet.cli.groups import groups
 from korvet.cli.produce import produce
 from korvet.cli.run import run
 from korvet.cli.serve import serve
 from korvet.cli.shell import shell
+from korvet.cli.topics import topics
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -23,7 +26,7 @@ def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 
 
-for each in (serve, config, apis, produce, consume, groups, shell):
+for each in (serve, config, apis, produce, consume, topics, configs, groups, cluster, shell):
     korvet.add_command(each)
 
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from korvet.cli import places
 from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table
+from korvet.cli.names import GROUP
 from korvet.cli.times import milliseconds_of
 
 if TYPE_CHECKING:
@@ -26,14 +28,12 @@ _DURATION = re.compile(
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,3})?)S)?)?",
     re.ASCII,
 )
-_TOPIC = re.compile(r"(?P<name>[^:]+)(?::(?P<indexes>\d+(?:,\d+)*))?", re.ASCII)
-_INDEX_MAX = 2**31 - 1
 _OFFSET = click.IntRange(0, 2**63 - 1)
 _SHIFT = click.IntRange(-(2**63) + 1, 2**63 - 1)
 
 
 @click.command("reset-offsets")
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", type=GROUP)
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on.")
 @click.option("--to-offset", type=_OFFSET, metavar="N", help="To an offset.")
@@ -74,7 +74,7 @@ def reset_offsets(
     if all_topics == bool(topics):
         raise click.UsageError("name topics with --topic, or give --all-topics")
     target = target_of(targets)
-    wished = None if all_topics else _topics(topics)
+    wished = None if all_topics else places.topics("--topic", topics)
     from korvet.admin import reset  # noqa: PLC0415 - other commands start without it
 
     failed = {}
@@ -127,22 +127,6 @@ def _duration_ms(text: str) -> int:
         return timedelta(**parts) // timedelta(milliseconds=1)
     except OverflowError as error:
         raise click.UsageError(f"--by-duration {text} is longer than a calendar is") from error
-
-
-def _topics(texts: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return topic -> partitions, none of them meaning all."""
-    topics: dict[str, list[int]] = {}
-    for text in texts:
-        match = _TOPIC.fullmatch(text)
-        if match is None:
-            raise click.UsageError(f"--topic takes orders or orders:0,1, not {text!r}")
-        indexes = [int(each) for each in (match["indexes"] or "").split(",") if each]
-        if any(index > _INDEX_MAX for index in indexes):
-            raise click.UsageError(f"--topic {text} names a partition that no topic can have")
-        if match["name"] in topics:
-            raise click.UsageError(f"--topic names {match['name']} twice")
-        topics[match["name"]] = indexes
-    return topics
 
 
 def _print(group_id: str, moves: Mapping[TopicPartition, Move], *, executed: bool, as_json: bool) -> None:

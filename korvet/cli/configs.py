@@ -1,0 +1,196 @@
+"""`korvet configs`: shows and changes the settings of topics, brokers, groups, and of all brokers together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from korvet.cli import places
+from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
+from korvet.cli.names import GROUP, TOPIC
+
+if TYPE_CHECKING:
+    from korvet.admin import Change, Config, Resource
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+_BROKER = click.IntRange(0, 2**31 - 1)
+_UNKNOWN = "-"
+
+
+def _resources(command: _Command) -> _Command:
+    """Give a command the flags that say whose settings are meant, for `_named`."""
+    for option in (
+        click.option("--cluster", is_flag=True, help="All brokers, where one has nothing of its own."),
+        click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
+        click.option("--broker", "brokers", multiple=True, type=_BROKER, metavar="ID", help="A broker."),
+        click.option("--topic", "-t", "topics", multiple=True, type=TOPIC, metavar="NAME", help="A topic."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def configs() -> None:
+    """Show and change settings of topics, brokers and groups; of any Kafka cluster."""
+
+
+@configs.command()
+@_resources
+@click.option("--all", "everything", is_flag=True, help="Those too that are the default.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this setting; may be repeated.")
+@click.option("--documentation", is_flag=True, help="What each is for.")
+@broker_options
+def describe(
+    bootstrap_server: str,
+    timeout: float,
+    names: tuple[str, ...],
+    *,
+    everything: bool,
+    documentation: bool,
+    as_json: bool,
+    **whose: Any,  # noqa: ANN401 - one of each kind, told apart by name
+) -> None:
+    """Show the settings that somebody has given a value, and where that was: for the topic, the broker, the cluster.
+
+    Topics, brokers and groups may be repeated and mixed. A sensitive value is told to nobody: "-".
+    """
+    wanted = _named(whose)
+    from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
+
+    with connected(bootstrap_server, timeout) as admin:
+        outcomes = admin.configs.describe(
+            wanted, names=names or None, synonyms=as_json, documentation=documentation
+        )
+    found = {
+        resource: [each for each in configs.values() if everything or names or not each.is_default]
+        for resource, configs in outcomes.items()
+        if not isinstance(configs, AdminError)
+    }
+    if as_json:
+        rows = [
+            {**_who(resource), "configs": [_as_object(each) for each in some]}
+            for resource, some in found.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        for resource, some in found.items():
+            click.echo(shown(_title(resource)))
+            _print(some, documentation=documentation)
+    failures_told("", {_title(key): each for key, each in outcomes.items() if isinstance(each, AdminError)})
+
+
+@configs.command()
+@_resources
+@click.option(
+    "--set", "-s", "given", multiple=True, metavar="NAME=VALUE", help="Give it this value; may be repeated."
+)
+@click.option(
+    "--delete", "-d", "deleted", multiple=True, metavar="NAME", help="Go back to what counts without it."
+)
+@click.option("--append", "appended", multiple=True, metavar="NAME=VALUE", help="Add to a list.")
+@click.option("--subtract", "subtracted", multiple=True, metavar="NAME=VALUE", help="Take from a list.")
+@click.option("--validate-only", is_flag=True, help="Only tell whether it could be done.")
+@broker_options
+def alter(  # noqa: PLR0913 - click gives each flag by its name
+    bootstrap_server: str,
+    timeout: float,
+    given: tuple[str, ...],
+    deleted: tuple[str, ...],
+    appended: tuple[str, ...],
+    subtracted: tuple[str, ...],
+    *,
+    validate_only: bool,
+    as_json: bool,
+    **whose: Any,  # noqa: ANN401 - one of each kind, told apart by name
+) -> None:
+    """Change settings, all that are given at once or none, for each topic, broker or group."""
+    wanted = _named(whose)
+    changes = _changes(given, deleted, appended, subtracted)
+    with connected(bootstrap_server, timeout) as admin:
+        outcomes = admin.configs.alter(dict.fromkeys(wanted, changes), validate_only=validate_only)
+    if as_json:
+        rows = [
+            {**_who(key), "error": None if error is None else str(error)} for key, error in outcomes.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        done = "could be altered" if validate_only else "altered"
+        for key, error in outcomes.items():
+            if error is None:
+                click.echo(shown(f"{done} {_title(key)}"))
+    failures_told("", {_title(key): error for key, error in outcomes.items() if error is not None})
+
+
+def _named(whose: Mapping[str, Any]) -> list[Resource]:
+    from korvet.admin import Resource  # noqa: PLC0415 - other commands start without it
+
+    wanted = [Resource.topic(each) for each in whose["topics"]]
+    wanted += [Resource.broker(each) for each in whose["brokers"]]
+    wanted += [Resource.group(each) for each in whose["groups"]]
+    wanted += [Resource.cluster()] if whose["cluster"] else []
+    if not wanted:
+        raise click.UsageError("say whose: --topic, --broker, --group or --cluster")
+    return list(dict.fromkeys(wanted))
+
+
+def _changes(
+    given: tuple[str, ...], deleted: tuple[str, ...], appended: tuple[str, ...], subtracted: tuple[str, ...]
+) -> dict[str, Change]:
+    from korvet.admin import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
+
+    several: list[tuple[str, Change]] = []
+    several += [(name, Set(value)) for name, value in places.settings("--set", given).items()]
+    several += [(name, Delete()) for name in dict.fromkeys(deleted)]
+    several += [(name, Append(value)) for name, value in places.settings("--append", appended).items()]
+    several += [(name, Subtract(value)) for name, value in places.settings("--subtract", subtracted).items()]
+    changes = dict(several)
+    if not changes:
+        raise click.UsageError("give --set, --delete, --append or --subtract")
+    if len(changes) < len(several):
+        raise click.UsageError("a setting can be changed in one way only")
+    return changes
+
+
+def _who(resource: Resource) -> dict[str, str]:
+    kind, _, name = _title(resource).partition(" ")
+    return {"type": kind, "name": name}
+
+
+def _title(resource: Resource) -> str:
+    from korvet.admin import Resource  # noqa: PLC0415 - other commands start without it
+
+    return "cluster" if resource == Resource.cluster() else str(resource)
+
+
+def _print(found: list[Config], *, documentation: bool) -> None:
+    titles = ("Setting", "Value", "From") + (("What it is",) if documentation else ())
+    cells = [
+        (
+            each.name,
+            _UNKNOWN if each.value is None else each.value,
+            each.source.name.lower() + (", read-only" if each.read_only else ""),
+            *((each.documentation or _UNKNOWN,) if documentation else ()),
+        )
+        for each in sorted(found, key=lambda each: each.name)
+    ]
+    print_table(titles, cells)
+
+
+def _as_object(config: Config) -> dict[str, Any]:
+    return {
+        "name": config.name,
+        "value": config.value,
+        "source": config.source.name.lower(),
+        "default": config.is_default,
+        "read_only": config.read_only,
+        "sensitive": config.sensitive,
+        "type": config.type.name.lower(),
+        "documentation": config.documentation,
+        "synonyms": [
+            {"name": each.name, "value": each.value, "source": each.source.name.lower()}
+            for each in config.synonyms
+        ],
+    }
