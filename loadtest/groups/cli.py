@@ -53,6 +53,8 @@ def _measure(cluster: Cluster, flags: argparse.Namespace, report: Report) -> Non
         measure.rebalances(cluster, report, size, flags.rounds)
     _say(f"{flags.rounds} rebalances of {_FEW} members whose workers' subscriptions are cut")
     measure.lost_events(cluster, report, _FEW, flags.rounds)
+    _say(f"{flags.rounds} rebalances of {_FEW} members whose workers hear nothing")
+    measure.unheard_events(cluster, report, _FEW, flags.rounds)
     _say(f"heartbeats of {flags.heartbeat_members:,} members, for {flags.seconds:.0f} s")
     measure.heartbeats(cluster, report, flags.heartbeat_members, flags.seconds)
 

@@ -5,10 +5,11 @@ Knows how they are started and ended, and Korvet's documented keys; nothing of w
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -36,8 +37,8 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            for number in range(BROKERS):
-                self._start(number)
+            for number, address in enumerate(self.addresses):
+                self._start(number, address, f"unix://{self.socket}")
         except BaseException:
             self.__exit__()
             raise
@@ -48,8 +49,36 @@ class Cluster:
         for process in reversed(self._processes):
             processes.stop(process)
 
-    def _start(self, number: int) -> None:
-        host, port = self.addresses[number]
+    @contextlib.contextmanager
+    def hard_of_hearing(self) -> Iterator[tuple[tuple[str, int], Callable[[str], None]]]:
+        """Run one more broker, which can be made to hear no announcements: gives its address, and what does that.
+
+        It takes "deaf" or "hear".
+        """
+        log = self._directory / "relay.log"
+        command = [sys.executable, "-m", "loadtest.groups.relay", self.socket]
+        relay = processes.spawn([str(word) for word in command], log, pipes=True, cwd=_REPOSITORY)
+        assert relay.stdin is not None
+        assert relay.stdout is not None
+        says, is_told = relay.stdout, relay.stdin
+
+        def tell(word: str) -> None:
+            print(word, file=is_told, flush=True)
+            says.readline()
+
+        address = ("127.0.0.1", processes.free_port())
+        try:
+            self._start(BROKERS, address, f"redis://127.0.0.1:{int(says.readline())}")
+            yield address, tell
+        finally:
+            if len(self._processes) > BROKERS:
+                processes.stop(self._processes.pop())
+            processes.stop(relay)
+            says.close()
+            is_told.close()
+
+    def _start(self, number: int, address: tuple[str, int], redis_url: str) -> None:
+        host, port = address
         values = {
             "listen": f"{host}:{port}",
             "ops.listen": f"127.0.0.1:{processes.free_port()}",
@@ -60,7 +89,7 @@ class Cluster:
         if number == 0:
             values["data.dir"] = str(self._directory / "data")
         else:
-            values["redis.url"] = f"unix://{self.socket}"
+            values["redis.url"] = redis_url
         flags = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
         log = self._directory / f"broker-{number}.log"
         command = [sys.executable, "-m", "korvet", "serve", *flags]

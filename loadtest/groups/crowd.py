@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode
@@ -93,11 +93,14 @@ class Member:
 class Crowd:
     """The members, spread over all brokers; the first one leads."""
 
-    def __init__(self, cluster: Cluster, group: str, size: int) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, size: int, addresses: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """Connect the members to these brokers in turn, by default to all of the cluster."""
         self._cluster, self._group = cluster, group
         self._hub = Hub(cluster.socket, channel_of(group))
         self._members: dict[Connection, Member] = {}
-        addresses = cluster.addresses
+        addresses = addresses or cluster.addresses
         for number in range(size):
             connection = Connection(addresses[number % len(addresses)])
             self._members[connection] = Member(group, connection)
@@ -114,15 +117,14 @@ class Crowd:
         """Close all connections."""
         self._hub.close()
 
-    def rebalance(self, *, cut: bool = False) -> Rebalance:
-        """Have all join again, the leader last; `cut` cuts the workers' subscriptions just before that."""
+    def rebalance(self, before_last: Callable[[], object] = lambda: None) -> Rebalance:
+        """Have all join again, the leader last, and `before_last` called just before that."""
         for member in self._followers:
             member.join()
         self._cluster.await_parked(self._group, len(self._followers))
         self._hub.poll(0)
         self._hub.announced.clear()
-        if cut:
-            self._cluster.cut_subscriptions()
+        before_last()
         began = time.monotonic()
         self._leader.join()
         joined: dict[Member, float] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from loadtest.groups.cluster import Cluster
 from loadtest.groups.crowd import Crowd
@@ -14,8 +14,10 @@ _SETTLE_SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def _crowd(cluster: Cluster, group: str, size: int) -> Iterator[Crowd]:
-    crowd = Crowd(cluster, group, size)
+def _crowd(
+    cluster: Cluster, group: str, size: int, addresses: Sequence[tuple[str, int]] = ()
+) -> Iterator[Crowd]:
+    crowd = Crowd(cluster, group, size, addresses)
     try:
         crowd.rebalance()
         yield crowd
@@ -38,9 +40,22 @@ def rebalances(cluster: Cluster, report: Report, size: int, rounds: int) -> None
 def lost_events(cluster: Cluster, report: Report, size: int, rounds: int) -> None:
     """Cut the workers' subscriptions just before the last join of each round."""
     with _crowd(cluster, f"lost-{size}", size) as crowd:
-        done = [crowd.rebalance(cut=True) for _ in range(rounds)]
+        done = [crowd.rebalance(cluster.cut_subscriptions) for _ in range(rounds)]
     woken = [seconds for each in done for seconds in each.woken]
     report.add_times(f"{size} members, subscriptions cut: transition to the answer of one that waited", woken)
+
+
+def unheard_events(cluster: Cluster, report: Report, size: int, rounds: int) -> None:
+    """Let the workers of all but the leader hear nothing of the last join of each round, without knowing it."""
+    with cluster.hard_of_hearing() as (address, tell):
+        addresses = [cluster.addresses[0], *[address] * (size - 1)]
+        with _crowd(cluster, f"unheard-{size}", size, addresses) as crowd:
+            done = []
+            for _ in range(rounds):
+                done.append(crowd.rebalance(lambda: tell("deaf")))
+                tell("hear")
+    woken = [seconds for each in done for seconds in each.woken]
+    report.add_times(f"{size} members, nothing announced: transition to the answer of one that waited", woken)
 
 
 def heartbeats(cluster: Cluster, report: Report, size: int, seconds: float) -> None:
