@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support import processes, reading
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.connections import connected
 from tests.support.crowd import SECONDS_MAX, Crowd
-from tests.support.group_watch import GroupWatch
+from tests.support.group_watch import GroupWatch, coordinator
 from tests.support.load import ConfluentLoad
 from tests.support.processes import wait_until
-from tests.support.wire_client import WireClient
 
 PARTITIONS = 24
 PAUSE_SECONDS = 0.02
@@ -36,14 +34,6 @@ def brokers(tmp_path: Path, redis_url: str) -> Iterator[list[Broker]]:
         reading.create_topic(running[0].bootstrap, TOPIC, PARTITIONS)
         yield running
         assert all("Traceback" not in each.log() for each in running)
-
-
-def coordinator(brokers: list[Broker], group: str) -> Broker:
-    """Return the broker that clients are told to talk to about a group."""
-    with WireClient(brokers[0].address) as client:
-        [found] = client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
-    node_id: int = found.node_id
-    return brokers[node_id]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
+from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.heartbeat import HeartbeatRequest
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.broker import Broker
@@ -188,6 +189,14 @@ class GroupWatch:
             if offset < self.committed.get(partition, 0):
                 self.problems.append(f"{partition} goes back from {self.committed[partition]} to {offset}")
             self.committed[partition] = offset
+
+
+def coordinator(brokers: list[Broker], group: str) -> Broker:
+    """Return the broker that clients are told to talk to about a group; the brokers' ids are their places."""
+    with WireClient(brokers[0].address) as client:
+        [found] = client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+    node_id: int = found.node_id
+    return brokers[node_id]
 
 
 def _described(client: WireClient, group: str) -> Look | None:
