@@ -17,6 +17,7 @@ from korvet.admin import (
     settled,
 )
 from tests.support.broker import korvet_cluster
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 
@@ -40,16 +41,17 @@ def test_a_killed_broker_costs_no_question(tmp_path: Path, redis_url: str) -> No
 def test_a_killed_controller_costs_no_change(tmp_path: Path, redis_url: str) -> None:
     lease = ("--set", "broker.lease.ms=2000", "--set", "keeper.lease.ms=2000")
     with korvet_cluster(tmp_path, redis_url, *lease) as brokers, AdminClient(brokers[0].bootstrap) as admin:
-        described = admin.cluster.describe()
-        assert described.controller is not None
-        left = 1 - described.controller
-        brokers[described.controller].kill()
+        wait_until(lambda: admin.cluster.describe().controller is not None, "a controller")
+        controller = admin.cluster.describe().controller
+        assert controller is not None
+        left = 1 - controller
+        brokers[controller].kill()
         settled(admin.topics.create([NewTopic("orders", partitions=2)]))
         settled(admin.configs.alter({Resource.topic("orders"): {"retention.ms": "1000"}}))
         settled(admin.topics.create_partitions({"orders": 4}))
         settled(admin.partitions.reassign({TopicPartition("orders", 0): [left]}))
         settled(admin.topics.delete(["orders"]))
-        assert admin.cluster.describe().controller == left
+        wait_until(lambda: admin.cluster.describe().controller == left, "the other controller")
 
 
 def test_another_kafka_is_asked_in_its_own_versions() -> None:

@@ -179,7 +179,7 @@ def test_a_cluster_without_a_controller_is_asked_until_it_has_one() -> None:
 
 
 def test_when_time_is_over_without_a_controller_that_is_told() -> None:
-    with asking(Old([-1]), timeout=0.3) as admin:
+    with asking(Old([-1]), timeout=2) as admin:
         assert isinstance(admin.topics.create(["orders"])["orders"], NotControllerError)
 
 
