@@ -103,6 +103,20 @@ def test_what_is_set_for_one_broker_counts_in_that_one_alone(ends: tuple[Client,
     assert (code, "expected 0" in message) == (ErrorCode.INVALID_REQUEST, True)
 
 
+def test_a_change_that_nobody_was_told_of_is_seen_all_the_same(
+    ends: tuple[Client, Client], cluster_redis: str
+) -> None:
+    one, _ = ends
+    one.create("untold")
+    assert one.produce("untold", LARGE).error_code == 0
+    with redis.Redis.from_url(cluster_redis) as stored:
+        stored.hset(CONFIGS, "default", json.dumps({"message.max.bytes": "90"}))
+    # To produce is to ask nothing of settings: the worker must have looked.
+    processes.wait_until(
+        lambda: one.produce("untold", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE, "it has looked"
+    )
+
+
 def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
     tmp_path: Path, redis_url: str
 ) -> None:
