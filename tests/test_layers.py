@@ -25,7 +25,11 @@ BELOW = {
     "server": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers"},
     "admin": {"errors", "protocol"},
     "lake": {"errors", "config", "logs", "protocol", "storage"},
-    "cli": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"},
+    "spark": {"errors", "config", "logs", "protocol", "storage", "lake"},
+    "cli": {
+        *("errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"),
+        *("lake", "spark"),
+    },
     "__main__": {"cli"},
 }
 
@@ -37,9 +41,10 @@ CONFINED = {
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
     "prometheus_client": {"server"},
-    "pyarrow": {"lake"},
-    "deltalake": {"lake"},
-    "pyspark": set[str](),
+    "pyarrow": {"lake", "spark"},
+    "deltalake": {"lake", "spark"},
+    "pyspark": {"spark"},
+    "py4j": {"spark"},
 }
 
 # The protocol is pure: bytes in, structs out.
@@ -48,6 +53,7 @@ IMPURE = {"asyncio", "gevent", "os", "random", "select", "socket", "subprocess",
 # Each with the reason why the environment is touched there.
 READS_THE_ENVIRONMENT = {
     "cli/options.py",  # the one reader: settings
+    "spark/session.py",  # Spark takes from there where Java and Python are
     "server/metrics_files.py",  # prometheus_client takes its directory from there only, at import
 }
 

@@ -1,0 +1,7 @@
+"""Jobs on Spark: what of the lake is worth more than one process.
+
+Knows PySpark, sessions and how work is spread; what the work is stands in `korvet.lake`, which knows nothing of Spark.
+It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
+
+    session  Spark as the jobs use it, and what to say where it does not start
+"""

@@ -1,0 +1,112 @@
+"""Spark as Korvet's jobs use it: a session, and one clear error where it does not start.
+
+Knows Java, masters and Spark's configuration; nothing of what a job does. By default all of it runs in this process and
+its children, and listens on 127.0.0.1 only. Starting takes seconds: no request of a client ever waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+MASTER_DEFAULT = "local[*,4]"
+"""All cores of this machine; a task is tried four times, as on a cluster."""
+
+JAVA_MIN = 17
+"""What Spark 4 asks for ("Spark Overview")."""
+
+_JAVA_TIMEOUT_S = 60
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Times in queries are as those in tables.
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+class SparkError(Exception):
+    """Spark does not start, or a job on it failed; the message says why, in one line."""
+
+
+@contextlib.contextmanager
+def session(
+    name: str, *, master: str | None = None, configs: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Give a session of the application `name`, and stop it behind the block; raises SparkError.
+
+    `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
+    was told. `configs` are more of Spark's settings, and win.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None and not submitted:
+        master = MASTER_DEFAULT
+    wanted = dict(_ALWAYS)
+    if master is not None and master.startswith("local"):
+        wanted |= _LOCAL
+        # Workers of this interpreter, where the packages are; and no look at what the host's name stands for.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not submitted:
+        check_java()
+        wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in (wanted | dict(configs or {})).items():
+        builder = builder.config(key, value)
+    try:
+        started = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkError(f"Spark does not start: {reason_of(error)}") from error
+    try:
+        yield started
+    finally:
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
+            started.stop()
+
+
+def check_java() -> None:
+    """Raise SparkError where there is no Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    needed = f"Spark needs Java {JAVA_MIN} or later, on PATH or where JAVA_HOME says"
+    if java is None:
+        raise SparkError(f"{needed}; there is none in {where}")
+    try:
+        told = subprocess.run(  # noqa: S603 - a program that the operator has put there
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkError(f"{needed}; {java} does not run: {error}") from error
+    found = _JAVA_VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < JAVA_MIN:
+        version = f"Java {found[1]}" if found else "no Java that tells its version"
+        raise SparkError(f"{needed}; {java} is {version}")
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line what an exception of Spark says, without the stacks of Java and of Python workers."""
+    # Py4J puts a line of its own before that of Java, which begins with a colon.
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip(": ")]
+    if any(line.startswith("Traceback") for line in lines):
+        return lines[-1]
+    of_java = [line for line in lines if line.startswith(("java.", "org.", "scala."))]
+    return (of_java or lines or [type(error).__name__])[0]
