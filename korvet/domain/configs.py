@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
+from korvet import logs
 from korvet.domain import config_changes, topic_config
 from korvet.domain.config_changes import Change
 from korvet.domain.config_entries import ConfigEntry, broker_entries, cluster_entries
@@ -20,6 +21,8 @@ from korvet.domain.topics import Topic, Topics
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
 from korvet.storage.topic_store import TopicRow
+
+_log = logs.Log(__name__)
 
 
 class Kind(IntEnum):
@@ -141,7 +144,9 @@ class Configs:
             [held] = self._store.load(whose)
             change(held)
             return
-        self._store.alter(whose, change)
+        altered = self._store.alter(whose, change)
+        told = ", ".join(f"{key}={value}" for key, value in sorted(altered.items()))
+        _log.info("settings altered by a client", broker=name or "all", dynamic=told)
         self._live.refresh()
 
     def _of_every_topic(self) -> Sequence[ConfigEntry]:

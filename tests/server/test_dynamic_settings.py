@@ -103,6 +103,17 @@ def test_what_is_set_for_one_broker_counts_in_that_one_alone(ends: tuple[Client,
     assert (code, "expected 0" in message) == (ErrorCode.INVALID_REQUEST, True)
 
 
+def test_an_operator_reads_in_the_log_what_clients_have_altered(
+    ends: tuple[Client, Client], brokers: list[Broker]
+) -> None:
+    change(ends[0], BROKER, "0", {"log.roll.ms": "4711"})
+    refused(ends[0], BROKER, "0", {"log.roll.ms": "soon"})
+    change(ends[0], BROKER, "0", {"log.roll.ms": "4712"}, validate_only=True)
+    told = [line for line in brokers[0].log().splitlines() if "settings altered by a client" in line]
+    assert "broker=0" in told[-1]
+    assert "log.roll.ms=4711" in told[-1]
+
+
 def test_a_change_that_nobody_was_told_of_is_seen_all_the_same(
     ends: tuple[Client, Client], cluster_redis: str
 ) -> None:
