@@ -112,6 +112,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             secret=True,
         ),
     ] = ""
+    remote_fetch_max_wait_ms: Annotated[
+        int, About("How long a fetch waits for the archive; what it reads by then comes with a later fetch.")
+    ] = 500
+    remote_list_offsets_request_timeout_ms: Annotated[
+        int, About("How long a look-up by time may take in the archive.", least=1)
+    ] = 30_000
     embedded_maxmemory_bytes: Annotated[
         int,
         _fixed(

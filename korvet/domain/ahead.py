@@ -129,5 +129,9 @@ def _as_of(bounds: Bounds | KafkaError, outcome: _Outcome) -> _Outcome:
     found = outcome.records or outcome.batches
     more = outcome.more or not found or outcome.next_offset < end
     return outcome._replace(
-        log_start=bounds.log_start, first_offset=bounds.first_offset, high_watermark=end, more=more
+        log_start=bounds.log_start,
+        first_offset=bounds.first_offset,
+        high_watermark=end,
+        more=more,
+        cold=bounds.cold,
     )

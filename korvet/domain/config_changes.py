@@ -5,6 +5,7 @@ Knows the rules; nothing of Redis, of where configs are kept, or of messages. Va
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
@@ -16,6 +17,8 @@ from korvet.domain import topic_config
 from korvet.domain.config_entries import chain, listed
 from korvet.domain.topic_config_table import DEFINITIONS, ConfigType
 from korvet.errors import ConfigError, ErrorCode, KafkaError
+
+_ARCHIVED = "remote.storage.enable"
 
 Held = Mapping[str, str]
 """What is set already, by name."""
@@ -40,8 +43,8 @@ class Change(msgspec.Struct, frozen=True):
 
 def check_form(changes: Sequence[Change]) -> None:
     """Raise KafkaError INVALID_REQUEST where a config is named twice, or has no value where it needs one."""
-    names = [change.name for change in changes]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    times = Counter(change.name for change in changes)
+    if twice := sorted(name for name, count in times.items() if count > 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Named more than once: {', '.join(twice)}")
     null = [each.name for each in changes if each.value is None and each.operation is not Operation.DELETE]
     if null:
@@ -76,6 +79,9 @@ def changed_topic(
         value = topic_config.check_override(name, value)
         _keep_fixed(name, held, value)
         result[name] = value
+    if held.get(_ARCHIVED) == "true" and result.get(_ARCHIVED) != "true":
+        message = f"{_ARCHIVED} cannot be switched off: consumers would lose what only the archive holds"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     topic_config.check_together(result, layers.settings)
     return result
 
@@ -159,6 +165,7 @@ def _new_setting(held: Held, change: Change, scope: Scope) -> str:
         if not row.is_list:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _no_list(change))
         value = _combined(held.get(row.name, chain(row, scope.below)[0].value or ""), change)
+    topic_config.check_size(row.name, value)
     try:
         return checked(row.name, value, scope.layer)
     except ConfigError as error:

@@ -7,12 +7,13 @@ nothing, and both the answer and the start of the log are exact, whatever the me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from korvet.domain.trimming import BackgroundTrims, Start, Trimmer
 from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.lake_store import LakeStore
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Partition
 
@@ -30,8 +31,9 @@ class Deletion(msgspec.Struct, frozen=True):
 class RecordDeletion:
     """Deletes for the administrators of one worker."""
 
-    def __init__(self, log: LogStore, trimmer: Trimmer, background: BackgroundTrims) -> None:
+    def __init__(self, log: LogStore, lake: LakeStore, trimmer: Trimmer, background: BackgroundTrims) -> None:
         self._log = log
+        self._lake = lake
         self._trimmer = trimmer
         self._background = background
 
@@ -43,6 +45,7 @@ class RecordDeletion:
         """
         answers: list[int | KafkaError] = []
         starts: dict[int, Start] = {}
+        archived: dict[int, Start] = {}
         bounds = self._log.bounds([deletion.partition for deletion in deletions])
         for place, (deletion, found) in enumerate(zip(deletions, bounds, strict=True)):
             if isinstance(found, KafkaError):
@@ -52,8 +55,13 @@ class RecordDeletion:
             if not isinstance(wished, KafkaError):
                 if wished > found.log_start:
                     starts[place] = Start(deletion.partition, wished)
+                    if found.archived > 0:
+                        archived[place] = starts[place]
                 wished = max(wished, found.first_offset)
             answers.append(wished)
+        for place, error in self._expire(archived):
+            answers[place] = error
+            del starts[place]
         outcomes = self._trimmer.move(list(starts.values()), "delete_records")
         for place, outcome in zip(starts, outcomes, strict=True):
             if isinstance(outcome, KafkaError):
@@ -61,6 +69,16 @@ class RecordDeletion:
             elif outcome.more:
                 self._background.give_back(starts[place].partition, self._trimmer)
         return answers
+
+    def _expire(self, starts: dict[int, Start]) -> Iterator[tuple[int, KafkaError]]:
+        """Let logs start there in the lake; yields the places where that failed.
+
+        This comes first: a start in Redis that lies behind the one in the lake would bring back what is deleted.
+        """
+        expired = self._lake.expire(list(starts.values())) if starts else []
+        for place, outcome in zip(starts, expired, strict=True):
+            if isinstance(outcome, KafkaError):
+                yield place, outcome
 
 
 def _wished(deletion: Deletion, bounds: Bounds) -> int | KafkaError:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
+from korvet.domain.cold import ColdTier
 from korvet.domain.reading import Found, Reader, Wanted
 from korvet.domain.waiting import Watch
 from korvet.errors import ErrorCode, KafkaError
@@ -43,9 +44,13 @@ class Fetcher:
     """Reads for the consumers of one worker."""
 
     def __init__(
-        self, log: LogStore, subscriptions: Subscriptions, clock: Callable[[], float] = time.monotonic
+        self,
+        log: LogStore,
+        subscriptions: Subscriptions,
+        cold: ColdTier,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reader = Reader(log)
+        self._reader = Reader(log, cold)
         self._subscriptions = subscriptions
         self._clock = clock
         self._parked: set[Watch] = set()

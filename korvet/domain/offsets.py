@@ -2,7 +2,8 @@
 
 Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp asks the
 index of the log where the answer may lie, and reads that interval, most often one. In format `batch` only such batches
-are decoded whose header says that the answer may lie in them.
+are decoded whose header says that the answer may lie in them. Records that only the lake holds are older: it is asked
+first, and Redis where they are no answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
+from korvet.domain.cold import ColdTier
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
@@ -73,10 +75,11 @@ class Run(NamedTuple):
 class Offsets:
     """Answers questions for offsets."""
 
-    def __init__(self, log: LogStore, index: IndexStore, decompressed_bytes_max: int) -> None:
+    def __init__(self, log: LogStore, index: IndexStore, cold: ColdTier, decompressed_bytes_max: int) -> None:
         """`decompressed_bytes_max` is record.decompressed.max.bytes."""
         self._log = log
         self._index = index
+        self._cold = cold
         self._decompressed_bytes_max = decompressed_bytes_max
 
     def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
@@ -98,7 +101,7 @@ class Offsets:
             if isinstance(found, KafkaError):
                 answers.append(found)
             elif place in searches:
-                answers.append(self._look(question, searches[place], intervals[place]))
+                answers.append(self._in_both(question, found, searches[place], intervals[place]))
             else:
                 answers.append(_bound(question, found))
         return answers
@@ -115,6 +118,27 @@ class Offsets:
             else:
                 answers.append(OffsetFound())
         return answers
+
+    def _in_both(
+        self, question: Question, bounds: Bounds, search: Search, intervals: Intervals | KafkaError
+    ) -> OffsetFound | KafkaError:
+        """Look in the lake for what only it holds, which is older, and then in Redis."""
+        partition, cold = question.partition, bounds.cold
+        if cold is None:
+            return self._look(question, search, intervals)
+        try:
+            if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
+                stamp = self._cold.first_from(partition, cold, question.timestamp)
+                return OffsetFound(*stamp, LEADER_EPOCH) if stamp else self._look(question, search, intervals)
+            stamp = self._cold.largest(partition, cold)
+        except KafkaError as error:
+            return error
+        if stamp is not None and stamp[1] >= bounds.max_timestamp:
+            return OffsetFound(*stamp, LEADER_EPOCH)
+        found = self._look(question, search, intervals)
+        if stamp is None or isinstance(found, KafkaError) or found.timestamp > stamp[1]:
+            return found
+        return OffsetFound(*stamp, LEADER_EPOCH)
 
     def _look(
         self, question: Question, search: Search, intervals: Intervals | KafkaError
@@ -217,7 +241,13 @@ def _bound(question: Question, bounds: Bounds) -> OffsetFound:
     match question.timestamp:
         case SpecialTimestamp.LATEST:
             return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
-        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+        case SpecialTimestamp.EARLIEST:
             return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST_LOCAL:
+            return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
+            return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if bounds.archived > 0:
+            return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
         case _:
             return OffsetFound()

@@ -2,7 +2,7 @@
 
 Knows KIP-74's limits, Kafka's bounds checks and both storage formats; nothing of messages or of waiting. Reads of all
 partitions travel together. How many entries to ask for follows from what the partition's entries weighed so far. What
-comes next is read ahead, within a fetch and behind it.
+comes next is read ahead, within a fetch and behind it. Where Redis does not hold an offset any more, the lake is asked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import msgspec
 
 from korvet.domain.ahead import Ahead
 from korvet.domain.cluster import LEADER_EPOCH
+from korvet.domain.cold import ColdTier, ColdWish
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Bounds, Fetched, Partition, Read
+from korvet.storage.log_types import Bounds, Cold, Fetched, Partition, Read
 
 FIRST_COUNT = 8
 """Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
@@ -156,7 +157,8 @@ class Reading(msgspec.Struct):
 
     `taking` says that what comes next goes into its answer, and is not only looked at for the bounds, which are known
     (`bounded`) once anything was read; `more` that there is something behind what was taken, `at_end` that
-    the end of the log is not known to lie behind what is read: what was read ahead there would be too little.
+    the end of the log is not known to lie behind what is read: what was read ahead there would be too little. `cold`:
+    the offset is in the lake only.
     """
 
     place: int
@@ -170,6 +172,7 @@ class Reading(msgspec.Struct):
     more: bool = False
     at_end: bool = False
     collector: RecordCollector | BatchCollector | None = None
+    cold: Cold | None = None
     done: bool = False
 
     def __post_init__(self) -> None:
@@ -182,8 +185,9 @@ class Reading(msgspec.Struct):
 class Reader:
     """Reads partitions for one worker, and remembers what their entries weigh."""
 
-    def __init__(self, log: LogStore) -> None:
+    def __init__(self, log: LogStore, cold: ColdTier) -> None:
         self._log = log
+        self._cold = cold
         self._ahead = Ahead(log)
         self._weights: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -205,7 +209,10 @@ class Reader:
         for _ in range(ROUNDS_MAX):
             wave = self._plan(reading, left, anything=anything)
             if not wave:
-                break
+                # What is in the lake only may turn out to be a gap, behind which Redis goes on.
+                left, gaps = self._read_cold(reading, found, left, wait=not anything)
+                if not gaps:
+                    break
             for each, result in self._look(wave, since):
                 answer = found[each.place]
                 try:
@@ -221,13 +228,40 @@ class Reader:
                     self._read_ahead(each, each.collector.next_offset, each.wanted.bytes_max)
                 found[each.place].chunks = each.collector.finish()
 
+    def _read_cold(
+        self, reading: list[Reading], found: list[Found], left: int, *, wait: bool
+    ) -> tuple[int, bool]:
+        """Read what is in the lake only; returns what is left of the budget, and whether some of it was a gap."""
+        cold: list[Reading] = []
+        wishes: list[ColdWish] = []
+        planned = 0
+        for each in reading:
+            room = min(each.room, left - planned)
+            if each.cold is not None and (room > 0 or not (planned or left <= 0)):
+                wishes.append(_cold_wish(each, each.cold, room, at_least_one=wait and not wishes))
+                cold.append(each)
+                planned += room
+        gaps = False
+        for each, answer in zip(cold, self._cold.read(wishes, wait=wait) if wishes else (), strict=True):
+            part, each.cold = each.cold, None
+            place = found[each.place]
+            if isinstance(answer, KafkaError):
+                place.error = answer.code
+            elif answer is not None and answer.record_count:
+                place.chunks, place.size_bytes = [answer.data], len(answer.data)
+                left -= len(answer.data)
+            elif answer is not None and part is not None:
+                # Nothing more is archived: what comes next is where Redis begins, or behind it.
+                each.offset, each.done, gaps = max(answer.next_offset, part.end), False, True
+        return left, gaps
+
     def _go_on(self, reading: Reading, result: Fetched | KafkaError, left: int) -> None:
         """Read ahead for the next round, if there is sure to be one: on its way while this one is put together."""
         if isinstance(result, KafkaError) or not (reading.taking and result.more):
             return
         taken = self._weights.get(reading.wanted.partition.stream, 0) * reading.entries
         room = min(reading.room, left) - taken
-        if room >= taken > 0 and (result.records or result.batches):
+        if room >= taken > 0 and result.holds_any:
             self._read_ahead(reading, result.next_offset, room)
 
     def _read_ahead(self, reading: Reading, offset: int, room: int) -> None:
@@ -299,8 +333,11 @@ class Reader:
         if not result.log_start <= wanted.offset <= result.high_watermark:
             message = f"{wanted.offset} is not in {result.log_start}..{result.high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if result.cold is not None and reading.offset < result.cold.end and not result.holds_any:
+            reading.cold, reading.done = result.cold if reading.taking else None, True
+            return left
         if not reading.taking:
-            reading.done = not (result.records or result.batches or result.more)
+            reading.done = not (result.holds_any or result.more)
             self._learn(wanted.partition.stream, result.high_watermark, 0, 0)
             return left
         room = min(reading.room, left)
@@ -332,8 +369,15 @@ class Reader:
             self._weights[stream] = max(1, size_bytes // entries)
 
 
+def _cold_wish(reading: Reading, cold: Cold, bytes_max: int, *, at_least_one: bool) -> ColdWish:
+    codec, wanted = reading.wanted.topic.config.codec, reading.wanted
+    if codec is Codec.zstd and not wanted.zstd_known:
+        codec = Codec.none
+    return ColdWish(wanted.partition, cold, reading.offset, max(bytes_max, 0), at_least_one, codec)
+
+
 def _without_batches(reading: Reading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
     if isinstance(bounds, KafkaError):
         return bounds
     start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
-    return Fetched(start, first, end, [], more=reading.offset < end)
+    return Fetched(start, first, end, [], more=reading.offset < end, cold=bounds.cold)

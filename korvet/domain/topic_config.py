@@ -33,6 +33,9 @@ AS_RETENTION = -2
 """What local.retention.* says where the cold tier changes nothing about how long Redis keeps records."""
 
 
+VALUE_BYTES_MAX = 32_767
+"""The bound of a text on the wire: what is longer, as a list that is appended to may be, could be told to nobody."""
+
 FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
 """They say how the log is laid out, so a topic keeps the values it was made with."""
 
@@ -70,6 +73,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_after_max_ms: int
 
 
+def check_size(name: str, value: str) -> None:
+    """Raise KafkaError INVALID_CONFIG where the value of a config, of whatever it may be, is longer than any may be."""
+    size = len(value.encode(errors="surrogatepass"))
+    if size > VALUE_BYTES_MAX:
+        message = f"the value of {name} has {size} bytes; a config's may have {VALUE_BYTES_MAX}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
 def check_override(name: str, value: str | None) -> str:
     """Return `value` as it is to be kept for the topic config `name`.
 
@@ -82,6 +93,7 @@ def check_override(name: str, value: str | None) -> str:
     if value is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
     text = value.strip()
+    check_size(name, text)
     if text in definition.refused:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} {definition.refused[text]}")
     if definition.choices and definition.type is ConfigType.LIST:
@@ -205,6 +217,9 @@ def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
     _check_at_most(found, "min.compaction.lag.ms", "max.compaction.lag.ms")
     if found["remote.storage.enable"] != "true":
         return
+    if not settings.lake_path:
+        message = "remote.storage.enable=true: this broker has no archive (lake.path)"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     if "compact" in listed(found["cleanup.policy"]):
         message = "remote.storage.enable=true excludes cleanup.policy=compact"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -129,7 +129,13 @@ DEFINITIONS: dict[str, Definition] = {
         _off_only(
             "remote.log.delete.on.disable", "Whether the cold tier is emptied when it is switched off."
         ),
-        _off_only("remote.storage.enable", "Whether the topic has a cold tier."),
+        Definition(
+            name="remote.storage.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            choices=_BOOLEANS,
+            documentation="Whether the topic is archived, so that Redis need keep only its newest records.",
+        ),
         _limit("delete.retention.ms", "log.cleaner.delete.retention.ms", 0),
         _limit("local.retention.bytes", "log.local.retention.bytes", -2),
         _limit("local.retention.ms", "log.local.retention.ms", -2),

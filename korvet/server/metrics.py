@@ -76,6 +76,9 @@ REDIS_EVICTS = Gauge(
     "1 where Redis' maxmemory-policy deletes data when memory runs short: it must be noeviction.",
     multiprocess_mode="mostrecent",
 )
+LAKE_READ_ERRORS = Counter(
+    "korvet_lake_read_errors", "Reads of archived records that failed: fetches and look-ups by time."
+)
 THROTTLED_REQUESTS = Counter(
     "korvet_throttled_requests", "Requests of producers throttled for want of memory or disk."
 )

@@ -13,6 +13,7 @@ import gc
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import gevent
 import gevent.socket
@@ -22,6 +23,7 @@ from gevent.event import Event
 from korvet.config import Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.cold import ColdTier
 from korvet.domain.configs import Configs
 from korvet.domain.delete_records import RecordDeletion
 from korvet.domain.failures import Failures
@@ -52,6 +54,7 @@ from korvet.server.tally import TALLY
 from korvet.storage import redis_url
 from korvet.storage.broker_config_store import BrokerConfigStore
 from korvet.storage.broker_store import BrokerStore
+from korvet.storage.cold_store import ColdStore
 from korvet.storage.disk import Disk
 from korvet.storage.figures_store import FiguresStore
 from korvet.storage.group_list import GroupList
@@ -59,6 +62,7 @@ from korvet.storage.group_removal import GroupRemoval
 from korvet.storage.group_store import GroupStore
 from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
+from korvet.storage.lake_store import LakeStore
 from korvet.storage.log_store import LogStore
 from korvet.storage.offset_store import OffsetStore
 from korvet.storage.producer_rows import ProducerRows
@@ -91,10 +95,11 @@ class Storage(msgspec.Struct, frozen=True):
     reads: Redis
     waits: Redis
     subscriptions: Subscriptions
+    lake: ColdStore | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Storage:
-        """Prepare the connections; each is made at its first use."""
+    def of(cls, settings: Settings, lake: Path | None) -> Storage:
+        """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
 
         def client() -> Redis:
             return Redis(
@@ -108,11 +113,13 @@ class Storage(msgspec.Struct, frozen=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
         )
-        return cls(client(), client(), client(), subscriptions)
+        return cls(client(), client(), client(), subscriptions, ColdStore(lake) if lake else None)
 
     def close(self) -> None:
         """Close all of them."""
         self.subscriptions.close()
+        if self.lake is not None:
+            self.lake.close()
         self.reads.close()
         self.waits.close()
         self.redis.close()
@@ -129,7 +136,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     stopping = Event()
     gevent.signal_handler(signal.SIGTERM, stopping.set)
     gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
-    storage = Storage.of(settings)
+    storage = Storage.of(settings, slot.lake)
     broker = build_broker(settings, storage, slot)
     broker.live.refresh()
     broker.topics.refresh()
@@ -168,6 +175,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
+    cold = _cold_tier(settings, storage)
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
@@ -187,9 +195,9 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         topics=topics,
         placement=Placement(topics),
         appender=Appender(log, settings, topics, grown=growth.crossed),
-        fetcher=Fetcher(log, storage.subscriptions),
-        offsets=Offsets(log, IndexStore(storage.redis), settings.record_decompressed_max_bytes),
-        deletion=RecordDeletion(log, trimmer, background),
+        fetcher=Fetcher(log, storage.subscriptions, cold),
+        offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
+        deletion=RecordDeletion(log, LakeStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         log_dir=LogDir(
@@ -210,6 +218,15 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         replicas=Replicas(replication),
         pressure=_pressure(live, storage, slot),
         failures=Failures(_count_failure),
+    )
+
+
+def _cold_tier(settings: Settings, storage: Storage) -> ColdTier:
+    return ColdTier(
+        storage.lake,
+        wait_ms=settings.remote_fetch_max_wait_ms,
+        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
+        count_error=metrics.LAKE_READ_ERRORS.inc,
     )
 
 

@@ -33,9 +33,9 @@ class ColdQuestion:
         self._number = number
         self._store = store
 
-    @property
-    def ready(self) -> bool:
-        """Whether `finish` has nothing to wait for."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait so long for the answer; tells whether `finish` has nothing to wait for."""
+        self._answer.wait(timeout=timeout_s)
         return self._answer.ready()
 
     def finish(self, timeout_s: float) -> ColdAnswer:

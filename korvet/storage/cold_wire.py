@@ -17,6 +17,9 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 """No frame is larger: an answer holds what one fetch may, or one record whatever its size."""
 
 
+Kind = Literal["read", "first_from", "largest"]
+
+
 class ColdRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A question about one partition of a topic; `topic_id` is the text of 22 characters.
 
@@ -26,7 +29,7 @@ class ColdRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """
 
     number: int
-    kind: Literal["read", "first_from", "largest"]
+    kind: Kind
     topic: str
     topic_id: str
     partition: int

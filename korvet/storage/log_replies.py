@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.entry import OFFSETS_END, Entry
-from korvet.storage.log_types import Appended, Bounds, Partition, Renumbered
+from korvet.storage.log_types import Appended, Bounds, Cold, Partition, Renumbered
 from korvet.storage.replies import Reply, RespError
 
 
@@ -18,7 +18,8 @@ class State(NamedTuple):
     """The state hash: the log's end, its start, the first offset reported, the largest timestamp (ms).
 
     `first` is None before the first entry; `moving`: foreign entries are on their way to new offsets. Offsets below
-    `clean_end` live in the compacted stream number `clean`, which is None where there is no such stream.
+    `clean_end` live in the compacted stream number `clean`, which is None where there is no such stream. The lake holds
+    what lies below `archived`, and in it the log starts at `lake_start`, which is None where nothing was archived yet.
     """
 
     next_offset: int
@@ -28,12 +29,24 @@ class State(NamedTuple):
     moving: bool
     clean: int | None
     clean_end: int
+    lake_start: int | None
+    archived: int
+
+    @property
+    def cold(self) -> Cold | None:
+        """What is in the lake only."""
+        if self.lake_start is None or self.lake_start >= self.start:
+            return None
+        return Cold(self.lake_start, self.start, self.archived)
 
 
 # An answer of an append that tells of removed entries is by one longer than others.
 _EXPELLED_FIELDS = 6
 
-_STATE_FIELDS = ("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end")
+_STATE_FIELDS = (
+    *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
+    *("lake_start", "archived"),
+)
 
 
 def range_start(partition: Partition, offset: int) -> str:
@@ -70,7 +83,9 @@ def read_state(partition: Partition, reply: Reply) -> State:
     if not fields or fields[0] != partition.topic_id.encode():
         raise another_topic(partition)
     try:
-        _, end, start, first, largest, moving, clean, clean_end = cast("list[bytes]", fields)
+        _, end, start, first, largest, moving, clean, clean_end, lake_start, archived = cast(
+            "list[bytes]", fields
+        )
         state = State(
             next_offset=int(end),
             start=int(start),
@@ -79,6 +94,8 @@ def read_state(partition: Partition, reply: Reply) -> State:
             moving=bool(moving),
             clean=(b"0", b"1").index(clean) if clean else None,
             clean_end=int(clean_end) if clean_end else 0,
+            lake_start=int(lake_start) if lake_start else None,
+            archived=int(archived) if archived else 0,
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
@@ -137,7 +154,7 @@ def read_batch_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError
         return error
     end = state.next_offset
     earliest = end if state.first is None else max(state.first, state.start)
-    return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
+    return _bounds(state, min(earliest, end))
 
 
 def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | None:
@@ -160,7 +177,19 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
     else:
         # Entries below the log's start are deleted, even where trimming has not come to them yet.
         earliest = max(first[0] or 0, state.start, state.first or 0) if first else end
-    return Bounds(state.start, min(earliest, end), end, state.max_timestamp)
+    return _bounds(state, min(earliest, end))
+
+
+def _bounds(state: State, first_offset: int) -> Bounds:
+    cold = state.cold
+    return Bounds(
+        log_start=cold.start if cold else state.start,
+        first_offset=cold.start if cold else first_offset,
+        high_watermark=state.next_offset,
+        max_timestamp=state.max_timestamp,
+        archived=state.archived,
+        cold=cold,
+    )
 
 
 def entries(partition: Partition, reply: Reply) -> list[Entry]:

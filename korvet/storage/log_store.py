@@ -205,19 +205,23 @@ class LogStore:
             if is_clean and not entries:
                 # Nothing is left from here to the end of the compacted part: what comes next lies behind it.
                 return read._replace(offset=state.clean_end)
-            end = state.next_offset
+            end, cold = state.next_offset, state.cold
+            if cold is not None and offset < cold.end:
+                return Fetched(cold.start, cold.start, end, [], more=False, cold=cold), True
+            start = cold.start if cold else state.start
             first = end if state.first is None else min(max(state.start, state.first), end)
+            first = cold.start if cold else first
             more = len(entries) >= count or (is_clean and state.clean_end < end)
             if partition.format == "batch":
                 batches = self._batches(partition, entries, end)
                 # Behind the end lies nothing that will be served, however much it is.
                 more = bool(batches) and more and batches[-1].next_offset < end
-                return Fetched(state.start, first, end, [], more=more, batches=batches), True
+                return Fetched(start, first, end, [], more=more, batches=batches, cold=cold), True
             records = self._records(partition, entries, end)
         except KafkaError as error:
             return error, True
         foreign = len(records) < len(entries)
-        fetched = Fetched(state.start, first, end, records, more=foreign or more)
+        fetched = Fetched(start, first, end, records, more=foreign or more, cold=cold)
         return fetched, bool(records) or not (foreign or state.moving or offset > end)
 
     def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:

@@ -97,6 +97,17 @@ class Read(NamedTuple):
     behind: int | None = None
 
 
+class Cold(NamedTuple):
+    """The part of a log that is in the lake only: from `start` up to `end`, which is where Redis begins.
+
+    `archived` is the offset up to which the lake is known to hold the log; it may lie behind `end`.
+    """
+
+    start: int
+    end: int
+    archived: int
+
+
 class Fetched(NamedTuple):
     """What a read found; it may be nothing, and begin behind the wished offset where the log has a gap.
 
@@ -105,7 +116,8 @@ class Fetched(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
-    `more`: reading on at once may find more.
+    `more`: reading on at once may find more. `cold`: the oldest records are in the lake only; a wish for one of them
+    finds nothing here.
     """
 
     log_start: int
@@ -114,6 +126,12 @@ class Fetched(NamedTuple):
     records: Sequence[StoredRecord]
     more: bool
     batches: Sequence[StoredBatch] = ()
+    cold: Cold | None = None
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.records or self.batches)
 
     @property
     def next_offset(self) -> int:
@@ -126,14 +144,21 @@ class Bounds(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
-    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where
-    records have left the log, that may have been one of them.
+    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where records have left the
+    log, that may have been one of them. Up to `archived` the lake holds the log; `cold` is the part that only it holds.
     """
 
     log_start: int
     first_offset: int
     high_watermark: int
     max_timestamp: int
+    archived: int = 0
+    cold: Cold | None = None
+
+    @property
+    def local_start(self) -> int:
+        """The first offset that Redis holds, as responses report it."""
+        return self.cold.end if self.cold else self.first_offset
 
 
 class Renumbered(NamedTuple):

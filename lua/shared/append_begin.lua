@@ -2,7 +2,7 @@
 -- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
 --         count records)
 -- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), bytes_before, records_before, held,
---         now_ms, batches (the producer's, newest last), offsets_end, expelled (nil)
+--         now_ms, batches (the producer's, newest last), offsets_end, expelled (nil), reported (a function)
 -- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
@@ -10,7 +10,7 @@ local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
 local expelled -- entries of others that were removed; nil is none, and ends the answer before it
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
-  'moving')
+  'moving', 'lake_start')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
@@ -22,6 +22,11 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and star
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 local records_before, bytes_before = records, bytes
+local lake_start = tonumber(held[10] or '')
+-- What responses report as the start of the log, which has begun at `from` or behind it in Redis.
+local function reported(from)
+  return string.format('%d', lake_start and lake_start < start and lake_start or math.max(start, from))
+end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -48,7 +53,7 @@ if producer_id ~= '-1' then
       for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
         newest = tonumber(to)
         if tonumber(from) == base_sequence and newest == last_sequence then
-          return {'DUPLICATE', at, string.format('%d', math.max(start, first or 0)), now_ms, '0'}
+          return {'DUPLICATE', at, reported(first or 0), now_ms, '0'}
         end
         batches[#batches + 1] = from .. '-' .. to .. '@' .. at
       end

@@ -47,4 +47,4 @@ if producer_id ~= '-1' then
     string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' ')))
 end
 redis.call('PUBLISH', channel, next_text)
-return {'APPENDED', string.format('%d', base), string.format('%d', math.max(start, first)), now_ms, row_bytes, expelled}
+return {'APPENDED', string.format('%d', base), reported(first), now_ms, row_bytes, expelled}

@@ -22,9 +22,11 @@ from korvet.storage.figures_store import FiguresStore, LogLook
 from korvet.storage.index_store import IndexStore, Position
 from korvet.storage.index_upkeep import IndexUpkeep
 from korvet.storage.keys import Keys
+from korvet.storage.lake_store import LakeStore
 from korvet.storage.log_store import LogStore
 from korvet.storage.resp import Redis
 from korvet.storage.trim_store import TrimStore
+from tests.domain.support import NO_LAKE
 from tests.storage.support import Bench, Format, records_of
 from tests.support.batches import Header, Record
 
@@ -85,10 +87,10 @@ class LogLife:
         redis = self._redis = Redis(self._url, timeout_ms=60_000, connect_timeout_ms=10_000)
         self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX)
         self.index = IndexStore(redis)
-        self.offsets = Offsets(self.logs, self.index, _DECOMPRESSED_BYTES_MAX)
+        self.offsets = Offsets(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
         trims = TrimStore(redis)
         self.trimmer = Trimmer(self.logs, trims, lambda _reason, _count: None)
-        self.deletion = RecordDeletion(self.logs, self.trimmer, BackgroundTrims())
+        self.deletion = RecordDeletion(self.logs, LakeStore(self.redis), self.trimmer, BackgroundTrims())
         self.retention = Retention(self.logs, trims, self.trimmer)
         self.compactor = Compactor(
             CleanStore(redis), self.logs, buffer_bytes=1 << 20, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX

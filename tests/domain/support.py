@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from korvet.config import Settings
 from korvet.domain.append import Appender, Delivery
+from korvet.domain.cold import ColdTier
 from korvet.domain.fetch import Fetcher, Limits
 from korvet.domain.offsets import Offsets
 from korvet.domain.reading import Found, Wanted
@@ -22,19 +23,22 @@ from tests.support.batches import Record, batch
 
 TIMEOUT_MS = 5000
 
+NO_LAKE = ColdTier(None, wait_ms=0, timeout_ms=0)
+"""What a worker has whose broker has no lake."""
+
 
 class Domain:
     """One worker's view of a Redis."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, cold: ColdTier) -> None:
         keys = Keys("korvet")
         self.redis = Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
         self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
         log = LogStore(self.redis, self.redis, keys)
         self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
-        self.fetcher = Fetcher(log, self.subscriptions)
-        self.offsets = Offsets(log, IndexStore(self.redis), settings.record_decompressed_max_bytes)
+        self.fetcher = Fetcher(log, self.subscriptions, cold)
+        self.offsets = Offsets(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch and return its offset."""
@@ -56,9 +60,9 @@ class Domain:
 
 
 @contextlib.contextmanager
-def domain(url: str, settings: Settings | None = None) -> Iterator[Domain]:
+def domain(url: str, settings: Settings | None = None, cold: ColdTier = NO_LAKE) -> Iterator[Domain]:
     """Give a worker's view, and close its connections."""
-    made = Domain(url, settings or Settings())
+    made = Domain(url, settings or Settings(), cold)
     try:
         yield made
     finally:

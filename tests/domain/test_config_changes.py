@@ -90,3 +90,29 @@ def test_what_was_altered_at_the_broker_contradicts_a_topic_too() -> None:
     with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms=60 is more than") as refused:
         changed_topic({}, [Change("min.compaction.lag.ms", Operation.SET, "60")], layers)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("remote.storage.enable", Operation.DELETE, None),
+        Change("remote.storage.enable", Operation.SET, "false"),
+    ],
+)
+def test_an_archived_topic_stays_one(change: Change) -> None:
+    layers = lay(Settings(lake_path="lake"), {}, {})
+    with pytest.raises(KafkaError, match="cannot be switched off") as refused:
+        changed_topic({"remote.storage.enable": "true"}, [change], layers)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert changed_topic({}, [Change("remote.storage.enable", Operation.SET, "true")], layers) == {
+        "remote.storage.enable": "true"
+    }
+
+
+def test_a_list_of_the_broker_is_not_appended_to_without_end() -> None:
+    rules = ",".join(f"topic-{number}=batch" for number in range(2000))
+    held = {"storage.format.topics": rules}
+    more = append("storage.format.topics", ",".join(f"other-{number}=batch" for number in range(500)))
+    with pytest.raises(KafkaError, match="may have 32767") as refused:
+        changed_broker(held, [more], all_brokers(START))
+    assert refused.value.code == ErrorCode.INVALID_CONFIG

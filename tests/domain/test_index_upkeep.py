@@ -15,6 +15,7 @@ from korvet.storage.index_store import IndexStore, Position, Search
 from korvet.storage.index_upkeep import IndexUpkeep
 from korvet.storage.resp import Redis
 from korvet.storage.trim_store import Trim, TrimStore
+from tests.domain.support import NO_LAKE
 from tests.storage.support import DECOMPRESSED_BYTES_MAX, Bench, code_of
 from tests.support.batches import Record
 
@@ -32,7 +33,7 @@ class Upkeep:
         self.partition = bench.partition
         self.index = IndexStore(bench.redis)
         self.mender = IndexMender(IndexUpkeep(bench.redis))
-        self.offsets = Offsets(bench.logs, self.index, DECOMPRESSED_BYTES_MAX)
+        self.offsets = Offsets(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.steps = 0
 
     def mend(self, beside: Any = None) -> Mended | None:

@@ -18,6 +18,7 @@ from korvet.storage.entry import AtRest
 from korvet.storage.index_store import IndexStore
 from korvet.storage.resp import Redis
 from korvet.storage.trim_store import Trim, Trimmed, TrimStore
+from tests.domain.support import NO_LAKE
 from tests.storage.support import BITS, DECOMPRESSED_BYTES_MAX, Bench, Format
 from tests.support.batches import Record
 
@@ -44,7 +45,7 @@ class Life:
         raw.flushall()
         self.bench = Bench(redis, raw, storage_format)
         self.index = IndexStore(redis)
-        self.offsets = Offsets(self.bench.logs, self.index, DECOMPRESSED_BYTES_MAX)
+        self.offsets = Offsets(self.bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.trims = TrimStore(redis)
         self.records: list[tuple[int, int]] = []
         self.start = 0

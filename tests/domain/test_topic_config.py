@@ -100,7 +100,7 @@ def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
 
 
 def test_what_is_not_built_says_so() -> None:
-    for name in ("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"):
+    for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         assert "not supported yet" in refusal(name, "true")
     assert "Unknown" in refusal("no.such.config", "1")
     assert "Null" in refusal("retention.ms", None)
@@ -218,7 +218,15 @@ REMOTE = {"remote.storage.enable": "true"}
 )
 def test_configs_that_contradict_each_other_are_refused(overrides: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaError, match=re.escape(says)) as refused:
-        topic_config.check_together(overrides, Settings(log_cleaner_min_compaction_lag_ms=9))
+        topic_config.check_together(
+            overrides, Settings(log_cleaner_min_compaction_lag_ms=9, lake_path="lake")
+        )
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_no_topic_is_archived_where_there_is_no_lake() -> None:
+    with pytest.raises(KafkaError, match=re.escape("this broker has no archive (lake.path)")) as refused:
+        topic_config.check_together(REMOTE, Settings())
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
@@ -235,7 +243,7 @@ def test_configs_that_contradict_each_other_are_refused(overrides: dict[str, str
     ],
 )
 def test_configs_that_go_together_are_taken(overrides: dict[str, str]) -> None:
-    topic_config.check_together(overrides, Settings())
+    topic_config.check_together(overrides, Settings(lake_path="lake"))
 
 
 def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default() -> None:

@@ -80,6 +80,13 @@ def test_lists_are_appended_to_and_subtracted_from(client: Client, topic: str) -
     assert value(client, TOPIC, topic, "leader.replication.throttled.replicas") == "0:1,1:1"
 
 
+def test_a_list_is_not_appended_to_without_end(client: Client, topic: str) -> None:
+    client.create(topic, leader_replication_throttled_replicas="0:" + "1" * 32_000)
+    key = "leader.replication.throttled.replicas"
+    code, message = refused(client, TOPIC, topic, {key: (APPEND, "1:" + "1" * 1000)})
+    assert (code, "may have 32767" in message) == (ErrorCode.INVALID_CONFIG, True)
+
+
 def test_validate_only_changes_nothing(client: Client, topic: str) -> None:
     client.create(topic)
     change(client, TOPIC, topic, {"retention.bytes": "5000"}, validate_only=True)
@@ -107,7 +114,7 @@ def test_validate_only_changes_nothing(client: Client, topic: str) -> None:
         ({"retention.ms": (SET, None)}, ErrorCode.INVALID_REQUEST, "Null value not supported for"),
         ({"cleanup.policy": (APPEND, None)}, ErrorCode.INVALID_REQUEST, "Null value not supported for"),
         ({"retention.ms": (4, "1")}, ErrorCode.INVALID_REQUEST, "Unknown operation type 4"),
-        ({"remote.storage.enable": "true"}, ErrorCode.INVALID_CONFIG, "remote.storage.enable=true is not"),
+        ({"remote.storage.enable": "true"}, ErrorCode.INVALID_CONFIG, "this broker has no archive"),
         ({"storage.format": "batch"}, ErrorCode.INVALID_CONFIG, "fixed when a topic is created"),
         ({"offset.sequence.bits": None}, ErrorCode.INVALID_CONFIG, "fixed when a topic is created"),
         (

@@ -15,7 +15,7 @@ from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TO
 COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")
 FIELDS = (
     *(*COUNTERS, "max_timestamp", "interval", "archived", "rebase", "reindex", "moving"),
-    *("clean", "clean_end", "clean_history", "clean_token"),
+    *("clean", "clean_end", "clean_history", "clean_token", "lake_start"),
 )
 CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
 KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
@@ -34,7 +34,7 @@ def two_records(client: Any, log_of: LogOf) -> Log:
     log.appended("a")
     log.appended("b")
     client.zadd(INDEX, {"2:200:5:5": log.next()})
-    client.hset(STATE, "clean_token", "mine")
+    client.hset(STATE, mapping={"clean_token": "mine", "lake_start": "0"})
     return log
 
 
@@ -68,6 +68,8 @@ def calls(log: Log) -> dict[str, Call]:
             [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"],
         ),
         "index/rebase": ((STATE, INDEX), [TOPIC_ID, 100, -1, -1]),
+        "lake/mirror": ((STATE,), [TOPIC_ID, end, 0]),
+        "lake/expire": ((STATE,), [TOPIC_ID, end]),
     }
 
 
@@ -100,7 +102,7 @@ def test_every_script_of_a_log_does_its_work_on_one_that_is_whole(raw_redis: Any
     for name in names:
         keys, args = calls(two_records(raw_redis, log_of))[name]
         run(raw_redis, name, keys, args)
-    folders = ("log/", "compaction/", "index/")
+    folders = ("log/", "compaction/", "index/", "lake/")
     every = {script.name for script in scripts.every() if script.name.startswith(folders)}
     assert names == every - APPENDS - {"log/renumber" if log_of is BatchLog else "log/expel"}
 

@@ -1,0 +1,184 @@
+"""Archived records for consumers: the part of a log that is in the lake only, asked for without holding up the rest.
+
+Knows how long a fetch waits for the lake, and that an answer which comes too late is there for the next fetch; what the
+lake is asked, and by whom it is read, is storage's. A lake that is slow, damaged or away costs the partitions that need
+it: their fetches come back empty, or with KAFKA_STORAGE_ERROR, and all others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from korvet.domain.cluster import LEADER_EPOCH
+from korvet.errors import ErrorCode, KafkaError
+from korvet.storage.cold_store import ColdQuestion, ColdStore
+from korvet.storage.cold_wire import ColdAnswer, ColdRequest, Kind
+from korvet.storage.log_types import Cold, Partition
+
+HELD_SECONDS_MAX = 30.0
+"""How long a question, or its answer, is held for a consumer that does not come for it again."""
+
+HELD_MAX = 128
+"""Questions of one worker that may be under way or held; each answer may be as large as a fetch allows."""
+
+_NO_LAKE = "its oldest records are in the lake, and this broker has none (lake.path)"
+
+
+class ColdWish(msgspec.Struct, frozen=True):
+    """A wish for archived records from `offset` on: so many bytes, but for one record with `at_least_one`.
+
+    `codec` is the number of the codec in which batches are served.
+    """
+
+    partition: Partition
+    cold: Cold
+    offset: int
+    bytes_max: int
+    at_least_one: bool
+    codec: int
+
+
+class _Held(msgspec.Struct, frozen=True, eq=False):
+    wish: ColdWish
+    question: ColdQuestion
+    asked_at: float
+
+
+class ColdTier:
+    """The lake as the consumers of one worker see it."""
+
+    def __init__(
+        self,
+        store: ColdStore | None,
+        *,
+        wait_ms: int,
+        timeout_ms: int,
+        count_error: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`store` is None where this broker has no lake.
+
+        A fetch waits for `wait_ms` (remote.fetch.max.wait.ms), a question by time for `timeout_ms`. `count_error` is
+        told of every answer that was an error.
+        """
+        self._store = store
+        self._wait_s = wait_ms / 1000
+        self._timeout_s = timeout_ms / 1000
+        self._count_error = count_error
+        self._clock = clock
+        self._held: dict[tuple[str, int], _Held] = {}
+
+    def read(self, wishes: Sequence[ColdWish], *, wait: bool) -> list[ColdAnswer | KafkaError | None]:
+        """Answer each wish; None: the lake has not answered yet, and a later fetch may find that it has.
+
+        All are asked at once. Without `wait` only what is there already is taken. In the answers KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
+        self._forget()
+        asked = [self._begin(wish) for wish in wishes]
+        deadline = self._clock() + self._wait_s
+        answers: list[ColdAnswer | KafkaError | None] = []
+        for each in asked:
+            if isinstance(each, _Held):
+                left = max(0.0, deadline - self._clock()) if wait else 0.0
+                answers.append(self._answer(each, left))
+            else:
+                answers.append(each)
+        return answers
+
+    def first_from(self, partition: Partition, cold: Cold, timestamp: int) -> tuple[int, int] | None:
+        """Return offset and timestamp (ms) of the first record that only the lake holds and that is not older.
+
+        None where it is not there. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        request = _request("first_from", partition, cold, cold.start)
+        return self._stamp(msgspec.structs.replace(request, timestamp=timestamp), cold)
+
+    def largest(self, partition: Partition, cold: Cold) -> tuple[int, int] | None:
+        """Return the same of the first of those with the largest timestamp; None where no record has one.
+
+        It may be one that Redis holds too. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        return self._stamp(_request("largest", partition, cold, cold.start), None)
+
+    def _stamp(self, request: ColdRequest, within: Cold | None) -> tuple[int, int] | None:
+        try:
+            answer = self._ask(request).finish(self._timeout_s)
+        except KafkaError:
+            self._count_error()
+            raise
+        if answer.offset < 0 or (within is not None and answer.offset >= within.end):
+            return None
+        return answer.offset, answer.timestamp
+
+    def _begin(self, wish: ColdWish) -> _Held | KafkaError | None:
+        """Return the question that was asked for this wish before, or ask it now; None: too many wait already."""
+        held = self._held.get(_place(wish))
+        if held is not None and _serves(held.wish, wish):
+            return held
+        if held is not None:
+            self._drop(held)
+        if len(self._held) >= HELD_MAX:
+            return None
+        request = _request("read", wish.partition, wish.cold, wish.offset)
+        request = msgspec.structs.replace(
+            request, bytes_max=wish.bytes_max, at_least_one=wish.at_least_one, codec=wish.codec
+        )
+        try:
+            held = _Held(wish, self._ask(request), self._clock())
+        except KafkaError as error:
+            self._count_error()
+            return error
+        self._held[_place(wish)] = held
+        return held
+
+    def _ask(self, request: ColdRequest) -> ColdQuestion:
+        if self._store is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, _NO_LAKE)
+        return self._store.ask(request)
+
+    def _answer(self, held: _Held, wait_s: float) -> ColdAnswer | KafkaError | None:
+        if not held.question.wait(wait_s):
+            return None
+        if self._held.get(_place(held.wish)) is held:
+            del self._held[_place(held.wish)]
+        try:
+            return held.question.finish(0)
+        except KafkaError as error:
+            self._count_error()
+            return error
+
+    def _drop(self, held: _Held) -> None:
+        del self._held[_place(held.wish)]
+        held.question.abandon()
+
+    def _forget(self) -> None:
+        before = self._clock() - HELD_SECONDS_MAX
+        for held in [held for held in self._held.values() if held.asked_at <= before]:
+            self._drop(held)
+
+
+def _place(wish: ColdWish) -> tuple[str, int]:
+    return wish.partition.stream, wish.offset
+
+
+def _serves(held: ColdWish, wish: ColdWish) -> bool:
+    """Tell whether the answer to one wish may be given for another: it brings no more than that asks for."""
+    same = (held.partition, held.codec) == (wish.partition, wish.codec)
+    return same and held.bytes_max <= wish.bytes_max and (wish.at_least_one or not held.at_least_one)
+
+
+def _request(kind: Kind, partition: Partition, cold: Cold, offset: int) -> ColdRequest:
+    return ColdRequest(
+        number=0,
+        kind=kind,
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.index,
+        offset=offset,
+        archived=cold.archived,
+        leader_epoch=LEADER_EPOCH,
+    )

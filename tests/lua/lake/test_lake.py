@@ -1,0 +1,79 @@
+"""lua/lake against a real server: how far a log is archived, and where it starts in the lake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.support import STATE, TOPIC_ID, BatchLog, Log, run
+
+
+def mirror(client: Any, archived: int, first: int, topic_id: str = TOPIC_ID) -> list[int]:
+    return [int(each) for each in run(client, "lake/mirror", [STATE], [topic_id, archived, first])]
+
+
+def expire(client: Any, start: int, topic_id: str = TOPIC_ID) -> int:
+    return int(run(client, "lake/expire", [STATE], [topic_id, start]))
+
+
+def log(client: Any, records: int) -> BatchLog:
+    made = BatchLog(client)
+    for number in range(records):
+        made.appended(f"v{number}")
+    return made
+
+
+def test_the_mirror_goes_forward_only_and_its_start_is_told_once(raw_redis: Any) -> None:
+    log(raw_redis, 10)
+    assert mirror(raw_redis, 4, 1) == [4, 1]
+    assert mirror(raw_redis, 7, 3) == [7, 1]
+    assert mirror(raw_redis, 5, 0) == [7, 1]
+    assert raw_redis.hmget(STATE, "archived", "lake_start", "next", "start") == [b"7", b"1", b"10", b"0"]
+
+
+def test_the_start_in_the_lake_goes_forward_only_and_not_where_there_is_none(raw_redis: Any) -> None:
+    log(raw_redis, 10)
+    assert expire(raw_redis, 5) == -1
+    assert raw_redis.hget(STATE, "lake_start") is None
+    mirror(raw_redis, 8, 2)
+    assert expire(raw_redis, 5) == 5
+    assert expire(raw_redis, 3) == 5
+    assert expire(raw_redis, 10) == 10
+    assert raw_redis.hmget(STATE, "archived", "lake_start") == [b"8", b"10"]
+
+
+def test_large_offsets_stay_exact(raw_redis: Any) -> None:
+    made = Log(raw_redis)
+    base = made.appended("a", "b")
+    assert mirror(raw_redis, base + 2, base + 1) == [base + 2, base + 1]
+    assert expire(raw_redis, base + 2) == base + 2
+
+
+def test_another_incarnation_of_the_topic_is_left_alone(raw_redis: Any) -> None:
+    log(raw_redis, 3)
+    before = raw_redis.hgetall(STATE)
+    for call in (lambda: mirror(raw_redis, 1, 0, "other"), lambda: expire(raw_redis, 1, "other")):
+        with pytest.raises(redis.ResponseError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            call()
+    assert raw_redis.hgetall(STATE) == before
+
+
+def test_nothing_lies_behind_the_end(raw_redis: Any) -> None:
+    log(raw_redis, 3)
+    mirror(raw_redis, 3, 0)
+    before = raw_redis.hgetall(STATE)
+    for call in (lambda: mirror(raw_redis, 4, 0), lambda: expire(raw_redis, 4)):
+        with pytest.raises(redis.ResponseError, match="OFFSET_OUT_OF_RANGE"):
+            call()
+    assert raw_redis.hgetall(STATE) == before
+
+
+def test_an_append_tells_the_start_of_the_whole_log(raw_redis: Any) -> None:
+    made = log(raw_redis, 10)
+    mirror(raw_redis, 6, 2)
+    raw_redis.hset(STATE, "start", "5")
+    assert made.append("v")[2] == b"2"
+    expire(raw_redis, 7)
+    assert made.append("v")[2] == b"5"
