@@ -39,8 +39,14 @@ AT_ONCE_OFFSETS_MAX = 5_000
 _FENCED_PER_STEP = 500
 """Partitions: some 4 us of Redis each."""
 
-_CLEARED_PER_STEP = 100
-"""Partitions: some 20 us of Redis each; what their streams hold is freed by another thread of it."""
+_CLEARED_PER_STEP = 50
+"""Partitions: some 10 us of Redis each, beside what they hold."""
+
+_ENTRIES_MAX = 50_000
+"""Entries that one script gives back: about 1 ms of Redis where they are small."""
+
+_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of them: about 1 ms of Redis where they are large (loadtest/micro/trim.py)."""
 
 _GROUPS_PER_STEP = 20
 _ROWS_PER_GROUP = 100
@@ -72,7 +78,7 @@ class TopicRemoval:
                 message = f"there is no topic {name} of id {topic_id}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             groups = self._few_groups(AT_ONCE_OFFSETS_MAX // row.partitions)
-            if row.partitions <= AT_ONCE_PARTITIONS_MAX and groups is not None:
+            if row.partitions <= AT_ONCE_PARTITIONS_MAX and groups is not None and self._holds_little(row):
                 if self._delete_at_once(row, groups):
                     return None
                 continue
@@ -95,8 +101,9 @@ class TopicRemoval:
             if not self._mark(row, text, text, some):
                 return
             yield
-        for some in _pieces(row.partitions, _CLEARED_PER_STEP):
-            self._clear(row, some)
+        first = 0
+        while first < row.partitions:
+            first += self._clear(row, range(first, min(first + _CLEARED_PER_STEP, row.partitions)))
             yield
         for names in self._groups.names():
             yield from self._forget(row.id, names)
@@ -125,14 +132,39 @@ class TopicRemoval:
         args: list[Arg] = [row.name, row.id, text, marked, self._keys.topics_channel, CHANGES_MAX]
         return self._run(_MARK, keys, args) == 1
 
-    def _clear(self, row: TopicRow, partitions: range) -> None:
+    def _clear(self, row: TopicRow, partitions: range) -> int:
+        """Return how many of the partitions, from the first on, nothing is left of."""
         names = self._keys
         keys: list[str] = []
         for index in partitions:
             of = (row.name, index)
             keys += (names.state(*of), names.stream(*of), *self._side_keys(*of))
         channels = (names.append_channel(row.name, index) for index in partitions)
-        self._run(_CLEAR, keys, [row.id, *channels])
+        finished = self._run(_CLEAR, keys, [row.id, _ENTRIES_MAX, _BYTES_MAX, *channels])
+        if not isinstance(finished, int):
+            raise log_replies.malformed(names.topics, "the answer of lua/topic/clear.lua")
+        return finished
+
+    def _holds_little(self, row: TopicRow) -> bool:
+        """Tell whether one script may give back all that the topic's logs hold."""
+        names = self._keys
+        commands: list[tuple[str, ...]] = []
+        for index in range(row.partitions):
+            of = (row.name, index)
+            commands.append(("HMGET", names.state(*of), "bytes", "start_bytes"))
+            streams = (names.stream(*of), names.moving(*of), names.clean(*of, 0), names.clean(*of, 1))
+            commands += [("XLEN", stream) for stream in streams]
+        entries = counted = 0
+        for reply in self._redis.pipeline(commands):
+            if isinstance(reply, KafkaError):
+                raise reply
+            # What is of another type is no log, and goes as it is.
+            if isinstance(reply, int):
+                entries += reply
+            elif isinstance(reply, list):
+                held, gone = (_number(each) for each in reply)
+                counted += max(held - gone, 0)
+        return entries <= _ENTRIES_MAX and counted <= _BYTES_MAX
 
     def _forget(self, topic_id: str, groups: list[str]) -> Iterator[None]:
         waiting = iter([(self._keys.group_offsets(group), "0") for group in groups])
@@ -192,3 +224,8 @@ def _pieces(partitions: int, most: int) -> Iterator[range]:
     """Yield all partitions, at most so many at a time."""
     for first in range(0, partitions, most):
         yield range(first, min(first + most, partitions))
+
+
+def _number(text: Reply) -> int:
+    """Return a counter of the state, 0 for what is none."""
+    return int(text) if isinstance(text, bytes) and text.isdigit() else 0

@@ -9,6 +9,8 @@
 --          nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
 --
+-- The caller has seen to it that the logs are small: what they hold is given back here, and not by another thread of Redis
+-- after UNLINK, which would keep the allocator locked meanwhile (see clear.lua).
 -- allow-oom: what gives memory back must work where there is none left, though the change feed takes some first.
 
 local registry, changes = KEYS[1], KEYS[2]
@@ -43,6 +45,10 @@ for at = last_key + 1, #KEYS do
   end
 end
 for at = first_key, last_key, keys_per_partition do
+  -- The stream, moving, and both clean streams; what is none of these goes as it is.
+  for _, stream in ipairs({KEYS[at], KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]}) do
+    redis.pcall('XTRIM', stream, 'MAXLEN', '0')
+  end
   redis.call('UNLINK', unpack(KEYS, at, at + keys_per_partition - 1))
 end
 redis.call('PUBLISH', channel, epoch)

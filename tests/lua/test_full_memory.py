@@ -73,7 +73,7 @@ def test_a_topic_can_be_deleted_in_steps(raw_redis: Any) -> None:
         args = ["orders", TOPIC_ID, "row", "the same row, marked", REGISTRY, 100]
         assert run(raw_redis, "topic/mark", [REGISTRY, CHANGES, STATE], args) == 1
         keys = [STATE, *(key for key in PER_PARTITION if key != STATE)]
-        assert run(raw_redis, "topic/clear", keys, [TOPIC_ID, STREAM]) == 1
+        assert run(raw_redis, "topic/clear", keys, [TOPIC_ID, 100, 1000, STREAM]) == 1
         assert run(raw_redis, "topic/forget", [offsets], [TOPIC_ID, "0", 100]) == [b"0", 1]
         args = ["orders", "the same row, marked", REGISTRY, 100]
         assert run(raw_redis, "topic/remove", [REGISTRY, CHANGES], args) == 1

@@ -203,6 +203,36 @@ def test_what_would_hold_redis_for_long_is_done_in_steps(
     assert not any(committed(raw_redis, f"g{number}") for number in range(groups))
 
 
+@pytest.mark.parametrize(
+    ("entries", "size", "at_once"), [(100, 10, True), (101, 10, False), (10, 100, True), (10, 101, False)]
+)
+def test_what_holds_much_is_given_back_in_steps(
+    store: TopicStore,
+    raw_redis: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    entries: int,
+    size: int,
+    *,
+    at_once: bool,
+) -> None:
+    monkeypatch.setattr(topic_removal, "_ENTRIES_MAX", 100)
+    monkeypatch.setattr(topic_removal, "_BYTES_MAX", 1000)
+    row = replace(ORDERS, partitions=2)
+    store.create(row)
+    keys = [KEYS.stream("orders", 0), KEYS.clean("orders", 1, 1)]
+    for number in range(entries):
+        raw_redis.xadd(keys[number % 2], {"v": "x" * (size - 1)})
+    for index in range(2):
+        raw_redis.hset(
+            KEYS.state("orders", index), mapping={"bytes": 50 + entries * size // 2, "start_bytes": 50}
+        )
+    gone = store.removal.delete("orders", "id-1")
+    assert (gone is None) == at_once
+    if gone is not None:
+        assert len(list(store.removal.steps(gone))) >= 4  # mark, two of logs at the least, remove
+    assert left(raw_redis, row) == set()
+
+
 def test_a_group_with_very_many_offsets_is_looked_through(
     store: TopicStore, raw_redis: Any, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,9 +33,9 @@ def mark(client: Any, expected: str = ROW, partitions: int = 2) -> Any:
     return run(client, "topic/mark", [REGISTRY, CHANGES, *states], args)
 
 
-def clear(client: Any, topic_id: str = "id-1") -> Any:
+def clear(client: Any, topic_id: str = "id-1", entries: int = 1000, size: int = 1 << 20) -> Any:
     keys = [of_partition(key, partition) for partition in range(2) for key in PER_PARTITION]
-    return run(client, "topic/clear", keys, [topic_id, "korvet:orders:0", "korvet:orders:1"])
+    return run(client, "topic/clear", keys, [topic_id, entries, size, "korvet:orders:0", "korvet:orders:1"])
 
 
 def remove(client: Any, marked: str = MARKED) -> Any:
@@ -103,16 +103,68 @@ def test_clear_removes_partitions_and_tells_who_waits(raw_redis: Any, owner: str
 def test_clear_leaves_partitions_of_another_topic_alone(raw_redis: Any, owner: str) -> None:
     fill(raw_redis, owner)
     before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
-    assert clear(raw_redis) == 0
+    assert clear(raw_redis) == 2
     assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
 
 
 def test_clear_leaves_alone_what_has_no_state(raw_redis: Any) -> None:
     fill(raw_redis)
     raw_redis.delete(STATE)
-    assert clear(raw_redis) == 1
+    assert clear(raw_redis) == 2
     assert raw_redis.exists(STREAM)
     assert not raw_redis.exists(of_partition(STREAM, 1))
+
+
+def fill_streams(client: Any, entries: int, size: int) -> None:
+    """Make two partitions with so many entries of the size, half of them in a clean stream."""
+    fill(client)
+    for partition in range(2):
+        for key in PER_PARTITION[1:]:
+            client.delete(of_partition(key, partition))
+        for number in range(entries):
+            stream = of_partition((STREAM, CLEAN[1])[number % 2], partition)
+            client.xadd(stream, {"v": "x" * (size - 1)})
+        client.hset(of_partition(STATE, partition), mapping={"bytes": 7 + entries * size, "start_bytes": 7})
+
+
+def lengths(client: Any) -> list[int]:
+    return [client.xlen(of_partition(key, partition)) for partition in range(2) for key in (STREAM, CLEAN[1])]
+
+
+@pytest.mark.parametrize(("entries", "size"), [(30, 1 << 20), (1000, 3000)])
+def test_clear_gives_back_so_many_entries_or_bytes_and_goes_on(
+    raw_redis: Any, entries: int, size: int
+) -> None:
+    fill_streams(raw_redis, entries=100, size=100)
+    left = []
+    for finished in (0, 0, 0, 1):
+        assert clear(raw_redis, entries=entries, size=size) == finished
+        left.append(lengths(raw_redis))
+    assert left == [[20, 50, 50, 50], [0, 40, 50, 50], [0, 10, 50, 50], [0, 0, 30, 50]]
+    steps = 4
+    while clear(raw_redis, entries=entries, size=size) < 2:
+        steps += 1
+    assert steps == 6
+    assert raw_redis.keys() == [REGISTRY.encode()]
+
+
+def test_clear_gives_back_something_however_large_it_is(raw_redis: Any) -> None:
+    fill_streams(raw_redis, entries=4, size=5000)
+    steps = 1
+    while clear(raw_redis, size=10) < 2:
+        steps += 1
+    assert steps == 8
+
+
+@pytest.mark.parametrize("counted", [{}, {"bytes": "garbage"}, {"bytes": "5", "start_bytes": "9999"}])
+def test_clear_does_without_what_the_state_has_counted(raw_redis: Any, counted: dict[str, str]) -> None:
+    fill_streams(raw_redis, entries=100, size=100)
+    raw_redis.hdel(STATE, "bytes", "start_bytes")
+    if counted:
+        raw_redis.hset(STATE, mapping=counted)
+    assert clear(raw_redis, entries=50) == 0
+    assert lengths(raw_redis) == [0, 50, 50, 50]
+    assert clear(raw_redis) == 2
 
 
 def row_of(topic_id: str, metadata: str = "") -> str:
