@@ -68,7 +68,9 @@ def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
             wait_until(lambda: len(kept.worker_pids()) == 2 and pid not in kept.worker_pids(), "another")  # noqa: B023
             go_on_as_before()
         watch.brokers = [each for each in brokers if each is not kept]
+        children = processes.children(kept.pid)
         kept.kill()
+        wait_until(lambda: not any(processes.alive(pid) for pid in children), "all its processes are gone")
         go_on_as_before()
         load.end()
         assert load.errors == []
