@@ -6,6 +6,7 @@ tells and alters its own settings and those of all brokers, as Kafka's do: clien
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
@@ -23,6 +24,8 @@ from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
 from korvet.storage.topic_store import TopicRow
 
 _log = logs.Log(__name__)
+
+_ID = re.compile(r"[0-9]{1,10}")
 
 
 class Kind(IntEnum):
@@ -163,7 +166,7 @@ class Configs:
 
     def _check_own(self, name: str) -> None:
         own = self._live.settings.broker_id
-        if not name.isascii() or not name.isdigit():
+        if not _ID.fullmatch(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if int(name) != own:
             message = f"Unexpected broker id, expected {own} or empty string, but received {name}"

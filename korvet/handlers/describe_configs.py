@@ -6,12 +6,13 @@ is told, and the documentation where it is asked for (KIP-569).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 
 from korvet.domain.config_entries import ConfigEntry
 from korvet.domain.configs import Resource
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -24,6 +25,9 @@ from korvet.protocol.messages.describe_configs import (
 
 REQUEST = DescribeConfigsRequest
 
+REPEATS_MAX = 10
+"""Answers for one resource in one response: a name takes a few bytes of a request, its configs thousands."""
+
 Tell = Callable[[ConfigEntry], DescribeConfigsResourceResult]
 """Says how a config is; what many topics have in common is said once."""
 
@@ -32,9 +36,17 @@ def handle(request: DescribeConfigsRequest, _caller: Caller, broker: Broker) -> 
     """Describe each resource; one that cannot be does not keep the others from it."""
     broker.configs.refresh()
     told = cache(partial(_told, request=request))
-    return DescribeConfigsResponse(
-        results=[_described(resource, told, broker) for resource in request.resources]
-    )
+    times: Counter[tuple[int, str]] = Counter()
+    results = []
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        times[key] += 1
+        if times[key] > REPEATS_MAX:
+            message = f"The request names {resource.resource_name} more than {REPEATS_MAX} times."
+            results.append(_failed(resource, KafkaError(ErrorCode.INVALID_REQUEST, message)))
+        else:
+            results.append(_described(resource, told, broker))
+    return DescribeConfigsResponse(results=results)
 
 
 def refuse(request: DescribeConfigsRequest, _caller: Caller, error: KafkaError) -> DescribeConfigsResponse:

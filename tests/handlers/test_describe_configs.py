@@ -8,6 +8,7 @@ from korvet.config import rows
 from korvet.config.layers import MEANINGLESS
 from korvet.domain.topic_config_table import DEFINITIONS, ConfigType
 from korvet.errors import ErrorCode
+from korvet.handlers.describe_configs import REPEATS_MAX
 from tests.handlers.configs import (
     BROKER,
     BROKER_LOGGER,
@@ -158,6 +159,8 @@ def test_all_brokers_have_nothing_but_what_was_set_for_them(client: Client) -> N
         (BROKER, "1", ErrorCode.INVALID_REQUEST, "expected 0 or empty string, but received 1"),
         (BROKER, "one", ErrorCode.INVALID_REQUEST, "must be an integer"),
         (BROKER, "-1", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (BROKER, "٣", ErrorCode.INVALID_REQUEST, "must be an integer"),
         (BROKER_LOGGER, "0", ErrorCode.INVALID_REQUEST, "log.level"),
         (CLIENT_METRICS, "all", ErrorCode.INVALID_REQUEST, "not supported"),
         (GROUP, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
@@ -193,3 +196,10 @@ def test_no_topic_is_created_by_asking(client: Client, topic: str) -> None:
     assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     client.create(topic)
     assert value(client, TOPIC, topic, "storage.format") == "record"
+
+
+def test_a_resource_is_not_answered_as_often_as_anybody_likes(client: Client) -> None:
+    results = describe(client, *[wanted(BROKER, BROKER_ID, "num.partitions")] * (REPEATS_MAX + 2))
+    codes = [each.error_code for each in results]
+    assert codes == [ErrorCode.NONE] * REPEATS_MAX + [ErrorCode.INVALID_REQUEST] * 2
+    assert f"more than {REPEATS_MAX} times" in results[-1].error_message
