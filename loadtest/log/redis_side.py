@@ -5,6 +5,7 @@ Knows the embedded server's socket and Korvet's documented keys; nothing of what
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ _STATE = f"{{{_STREAM}}}:state"
 _LUA = Path(__file__).parents[2] / "lua"
 _SLOWER_THAN_US = 1000
 _ENTRIES_MAX = 100_000
+_LOOK_SECONDS = 0.02
 
 
 class RedisSide:
@@ -45,6 +47,25 @@ class RedisSide:
     def memory_mib(self) -> float:
         """Return the memory in use."""
         return float(self._redis.info("memory")["used_memory"]) / 2**20
+
+    def await_rest(self, seconds: float) -> None:
+        """Wait until Redis has brought its file into order behind many writes, so many seconds at the longest."""
+        deadline = time.monotonic() + seconds
+        while self._busy_with_its_file() and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _busy_with_its_file(self) -> bool:
+        state = self._redis.info("persistence")
+        return any(
+            state.get(f"aof_{what}", 0)
+            for what in ("rewrite_in_progress", "rewrite_scheduled", "pending_bio_fsync")
+        )
+
+    def await_freed(self, seconds: float) -> None:
+        """Wait until Redis has given back what was unlinked; ends after so many seconds at the latest."""
+        deadline = time.monotonic() + seconds
+        while self._redis.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
 
     def beginning(self) -> tuple[bytes, bytes]:
         """Return the log start and the id of the first entry that is still there."""

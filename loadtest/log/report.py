@@ -38,7 +38,9 @@ class Row(NamedTuple):
 class Report:
     """All figures of one run, by format."""
 
-    def __init__(self, records: int) -> None:
+    def __init__(self, records: int, meanwhile: str = "retention") -> None:
+        """`meanwhile` is what Redis was watched during."""
+        self._meanwhile = meanwhile
         self._environment = {
             "records": records,
             "cores": os.cpu_count(),
@@ -75,7 +77,10 @@ class Report:
             lines.append(f"| {row.name}, {row.unit} | " + " | ".join(cells) + " |")
         for one, slowest in self._slow.items():
             named = ", ".join(f"{what} {_number(ms)}" for what, ms in slowest.items())
-            lines += ["", f"`{one}`: longest runs of 1 ms and more during retention, ms: {named or 'none'}"]
+            lines += [
+                "",
+                f"`{one}`: longest runs of 1 ms and more during {self._meanwhile}, ms: {named or 'none'}",
+            ]
         return "\n".join(lines) + "\n"
 
     def write(self, path: Path) -> None:
