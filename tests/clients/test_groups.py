@@ -1,16 +1,13 @@
-"""Real consumers in groups: they share the partitions, and go on in the same generation when workers are killed."""
+"""Real consumers in groups: they share the partitions, and go on in the same generation when all workers are killed."""
 
 from __future__ import annotations
 
-import gc
-import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import kafka
 import pytest
 import redis
 
@@ -19,7 +16,7 @@ from tests.support.broker import Broker, korvet_broker
 
 PARTITIONS = 6
 SECONDS_MAX = 60.0
-KINDS = ["confluent eager", "confluent cooperative", "confluent static", "kafka-python"]
+KINDS = ["confluent eager", "confluent cooperative", "confluent static"]
 
 
 class Confluent:
@@ -51,34 +48,7 @@ class Confluent:
         self.consumer.close()
 
 
-class KafkaPython:
-    """A kafka-python consumer."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.consumer = kafka.KafkaConsumer(
-            topic,
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=200,
-        )
-        self.values: list[bytes] = []
-
-    def poll(self) -> None:
-        for records in self.consumer.poll(timeout_ms=100).values():
-            self.values += [record.value for record in records]
-
-    def partitions(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-    def close(self) -> None:
-        self.consumer.close()
-
-
-def member(kind: str, number: int, bootstrap: str, topic: str) -> Confluent | KafkaPython:
-    if kind == "kafka-python":
-        return KafkaPython(bootstrap, topic, topic)
+def member(kind: str, number: int, bootstrap: str, topic: str) -> Confluent:
     config: dict[str, Any] = {}
     if kind.endswith("cooperative"):
         config["partition.assignment.strategy"] = "cooperative-sticky"
@@ -123,13 +93,10 @@ def shared(members: list[Any]) -> bool:
     return all(parts) and sorted(part for some in parts for part in some) == list(range(PARTITIONS))
 
 
-# kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_consumers_share_partitions_and_keep_their_generation_when_workers_are_killed(
-    broker: Broker, stored: redis.Redis, caplog: pytest.LogCaptureFixture, kind: str
+    broker: Broker, stored: redis.Redis, kind: str
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "kafka")
     topic = kind.replace(" ", "-")
     reading.create_topic(broker.bootstrap, topic, PARTITIONS)
     state = f"{{korvet:group:{topic}:offsets}}:group"
@@ -160,5 +127,3 @@ def test_consumers_share_partitions_and_keep_their_generation_when_workers_are_k
     finally:
         for each in members:
             each.close()
-    members.clear()
-    gc.collect()
