@@ -13,6 +13,7 @@ import pytest
 from korvet.domain import compaction
 from korvet.domain.compaction import Compactor
 from korvet.errors import ErrorCode, KafkaError
+from korvet.storage import topic_removal
 from korvet.storage.clean_store import PassOverError
 from korvet.storage.replies import MemoryFullError, Reply
 from korvet.storage.resp import Arg, Redis, ScriptCall
@@ -214,6 +215,32 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
     assert other.read() == other.expected(0)
     assert other.compacted().clean_end == other.field("next")
     assert other.read() == other.expected(other.field("next"))
+
+
+@FORMATS
+def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
+    here: Domain, raw_redis: Any, storage_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+    for at in (1, 3, 5, 7):
+        log, _ = half_compacted(here, raw_redis, storage_format)
+        turns, before = count(), dict[bytes, Any]()
+
+        def meanwhile(
+            log: CompactedLog = log, at: int = at, turns: Any = turns, before: Any = before
+        ) -> None:
+            if next(turns) == at:
+                here.topics.delete(log.topic, until=0)
+                before.update({key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")})
+
+        with pytest.raises(KafkaError) as raised:
+            log.compact(check=meanwhile)
+        assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert before
+        assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")} == before
+        [deleted] = here.topics.deleted()
+        assert list(here.topics.clear_away(deleted))
+        assert raw_redis.keys("*tables*") == []
 
 
 @FORMATS
