@@ -83,6 +83,10 @@ async def read_all(
 
     Ends where all spans end, or never unless `exits`. With `begins.last` it begins so many records before the end.
     """
+    if exits:
+        spans = {place: span for place, span in spans.items() if span.begin < span.end}
+        if not spans:
+            return
     consumer = AIOKafkaConsumer(
         bootstrap_servers=addresses(bootstrap_server),
         client_id=_CLIENT_ID,

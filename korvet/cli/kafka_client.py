@@ -11,12 +11,22 @@ from collections.abc import Iterator
 
 import click
 
+from korvet.errors import ErrorCode
+
 
 @contextlib.contextmanager
 def failures_of_client_told() -> Iterator[None]:
     """Make one line and exit code 1 of what fails with the client; what it logs beside is not printed."""
-    from aiokafka.errors import KafkaError  # noqa: PLC0415 - other commands start without it
+    from aiokafka.errors import (  # noqa: PLC0415 - other commands start without it
+        BrokerResponseError,
+        KafkaError,
+        kafka_errors,
+    )
 
+    # Those of later versions of the protocol it would call unknown, all alike.
+    for code in ErrorCode:
+        if code not in kafka_errors:
+            kafka_errors[code] = type(code.name, (BrokerResponseError,), {"errno": int(code)})
     log = logging.getLogger("aiokafka")
     # It logs what it tries again, and what it raises besides: neither is for whoever reads the records.
     if not log.handlers:
@@ -29,12 +39,13 @@ def failures_of_client_told() -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """Return an error as Kafka names it, with what is known besides."""
-    name = getattr(error, "message", None)
-    rest = ", ".join(str(each) for each in error.args) or getattr(error, "description", "")
-    if not name:
+    """Return an error by its name in Kafka's protocol, or as the client tells it where it is none of a broker's."""
+    rest = ", ".join(str(each) for each in error.args)
+    try:
+        name = ErrorCode(error.errno).name  # type: ignore[attr-defined]  # a broker's have it
+    except (AttributeError, ValueError):
         return rest or type(error).__name__
-    return f"{name}: {rest}" if rest else str(name)
+    return f"{name}: {rest}" if rest else name
 
 
 def addresses(bootstrap_server: str) -> list[str]:

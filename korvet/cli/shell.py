@@ -81,9 +81,7 @@ def _at_terminal(commands: click.Group, defaults: dict[str, Any], prompt: str, h
             continue
         except EOFError:
             return DONE
-        if execute(commands, defaults, line) == INTERRUPTED:
-            # Where the terminal has written ^C.
-            click.echo(err=True)
+        execute(commands, defaults, line)
 
 
 def _from_pipe(commands: click.Group, defaults: dict[str, Any]) -> int:

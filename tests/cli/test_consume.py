@@ -1,0 +1,264 @@
+"""`korvet consume`: from where on records are written, how they look, when it ends, and what a group gets of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.asking import commit, committed
+from tests.cli.records import done, failed, read, run, write
+from tests.cli.terminal import CTRL_C, at_terminal, exit_code
+from tests.support.broker import Broker
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.topic_client import Client
+
+FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
+
+
+def values(broker: Broker, *arguments: str) -> list[str]:
+    """Return the lines that consume writes up to the end of the log."""
+    return done(run(broker, "consume", "--exit", *arguments)).decode().splitlines()
+
+
+@FORMATS
+def test_all_is_written_up_to_the_end(broker: Broker, client: Client, name: str, storage_format: str) -> None:
+    client.create(name, partitions=2, storage_format=storage_format)
+    assert values(broker, name) == []
+    client.append(name, b"a", b"b", partition=0)
+    client.append(name, b"c", partition=1)
+    assert sorted(values(broker, name)) == ["a", "b", "c"]
+    assert values(broker, name, "-p", "1") == ["c"]
+    assert sorted(values(broker, name, "-p", "1", "-p", "0", "-n", "2")) in (
+        ["a", "b"],
+        ["a", "c"],
+        ["b", "c"],
+    )
+
+
+@FORMATS
+def test_reading_begins_where_it_is_told(
+    broker: Broker, client: Client, name: str, storage_format: str
+) -> None:
+    client.create(name, storage_format=storage_format)
+    first = client.append(name, b"a", b"b", b"c")
+    last = client.append(name, b"d", b"e")
+    for where, expected in (
+        ("beginning", "abcde"),
+        ("end", ""),
+        (str(first + 1), "bcde"),
+        (str(last), "de"),
+        ("0", "abcde"),
+        (str(2**62), ""),
+        ("-0", ""),
+        ("-1", "e"),
+        ("-3", "cde"),
+        ("-5", "abcde"),
+        ("-99999", "abcde"),
+    ):
+        assert "".join(values(broker, name, "-o", where)) == expected, where
+
+
+def test_reading_begins_at_a_time(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    times = [1_700_000_000_000 + 1000 * number for number in range(3)]
+    write(broker, name, *({"value": str(number), "timestamp": time} for number, time in enumerate(times)))
+    assert values(broker, name, "-o", "@1700000000000") == ["0", "1", "2"]
+    assert values(broker, name, "-o", "@1700000000001") == ["1", "2"]
+    assert values(broker, name, "-o", "2023-11-14T22:13:22Z") == ["2"]
+    assert values(broker, name, "-o", "2023-11-14T23:13:22+01:00") == ["2"]
+    assert values(broker, name, "-o", "2024-01-01") == []
+
+
+def test_the_last_records_are_counted_over_gaps_of_any_size(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2, cleanup_policy="compact")
+    client.create(f"{name}-record", storage_format="record")
+    for number in range(40):
+        client.append(f"{name}-record", *[b"%d.%d" % (number, each) for each in range(number % 4 + 1)])
+    everything = values(broker, f"{name}-record")
+    assert len(everything) == 100
+    for count in (1, 2, 7, 50, 99, 100):
+        assert values(broker, f"{name}-record", "-o", f"-{count}") == everything[-count:]
+
+
+def test_records_are_written_as_a_template_says(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    headers = [("a", b"1"), ("b", None)]
+    write(broker, name, {"key": "k", "value": "v\xe9", "headers": headers, "timestamp": 1700000000123})
+    write(broker, name, {"value": None, "key": None, "timestamp": 1700000000123})
+    template = r"%t|%p|%o|%k|%s|%h|%T|%D|%S|%K|%%|\t|\\n%%\n"
+    lines = values(broker, name, "--format", template, "--null", "NULL")
+    assert lines == [
+        f"{name}|0|0|k|vé|a=1,b=NULL|1700000000123|2023-11-14T22:13:20.123Z|3|1|%|\t|\\n%",
+        f"{name}|0|1|NULL|NULL||1700000000123|2023-11-14T22:13:20.123Z|-1|-1|%|\t|\\n%",
+    ]
+    assert values(broker, name, "--long", "-n", "1") == [
+        f"{name}:0 0  2023-11-14T22:13:20.123Z  k  vé  a=1,b="
+    ]
+
+
+@FORMATS
+def test_what_is_written_as_json_is_produced_again_byte_for_byte(
+    broker: Broker, client: Client, name: str, storage_format: str
+) -> None:
+    records: list[dict[str, Any]] = [
+        {"key": "k", "value": "v", "headers": [("h", b"1"), ("h", None), ("b", b"\xff")]},
+        {"key": None, "value": None},
+        {"key": b"", "value": b""},
+        {"key": b"\xff\xfe", "value": bytes(range(256))},
+        {"value": "zwei\nZeilen \x1b[31m ü  "},
+    ]
+    for topic in (name, f"{name}-again"):
+        client.create(topic, storage_format=storage_format)
+    write(broker, name, *({**record, "timestamp": 1700000000000 + n} for n, record in enumerate(records)))
+    text = done(run(broker, "consume", name, "--exit", "--json"))
+    assert text.count(b"\n") == len(records)
+    assert all(line.decode().isprintable() for line in text.splitlines())
+    done(run(broker, "produce", f"{name}-again", "--json", given=text))
+
+    def plain(topic: str) -> list[Any]:
+        found = read(broker, topic, len(records))
+        return [(each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in found]
+
+    assert plain(f"{name}-again") == plain(name)
+    row = json.loads(text.splitlines()[3])
+    assert (row["topic"], row["partition"], row["key_base64"]) == (name, 0, "//4=")
+    assert (row["timestamp"], row["time"]) == (1700000000003, "2023-11-14T22:13:20.003Z")
+
+
+def test_a_group_goes_on_where_it_has_come_to(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    client.append(name, b"a", b"b", partition=0)
+    client.append(name, b"c", partition=1)
+    assert sorted(values(broker, name, "-g", name)) == ["a", "b", "c"]
+    assert committed(broker, name, name) == [2, 1]
+    client.append(name, b"d", b"e", b"f", partition=0)
+    assert values(broker, name, "-g", name, "-n", "2") == ["d", "e"]
+    assert committed(broker, name, name) == [4, 1]
+    assert values(broker, name, "-g", name) == ["f"]
+    assert values(broker, name, "-g", name) == []
+
+
+def test_a_group_begins_at_the_end_where_it_is_told_so(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"a")
+    assert values(broker, name, "-g", f"{name}-new", "-o", "end") == []
+    commit(broker, name, name, 0)
+    assert values(broker, name, "-g", name, "-o", "end") == ["a"]
+
+
+def test_more_is_waited_for_until_ctrl_c(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"first")
+    with at_terminal("consume", "-b", broker.bootstrap, name) as child:
+        child.expect_exact("first\r\n")
+        client.append(name, b"second")
+        child.expect_exact("second\r\n")
+        child.send(CTRL_C)
+        assert exit_code(child) == 130
+        assert "Traceback" not in child.before
+
+
+def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
+    broker: Broker, client: Client, name: str
+) -> None:
+    from korvet.admin import AdminClient
+
+    client.create(name)
+    client.append(name, b"first", b"second")
+    with at_terminal("consume", "-b", broker.bootstrap, name, "-g", name) as child:
+        child.expect_exact("second\r\n")
+        child.send(CTRL_C)
+        assert exit_code(child) == 130
+    assert committed(broker, name, name) == [2]
+    with AdminClient(broker.bootstrap) as admin:
+        group = admin.groups.describe([name])[name]
+    assert getattr(group, "state", group) == "Empty"
+
+
+def test_who_does_not_read_on_ends_it_without_a_word(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, *[b"x" * 100] * 5000)
+    line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, name]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"x" * 100 + b"\n"
+        process.stdout.close()
+        assert process.wait(WAIT_SECONDS_MAX) == 1
+        assert process.stderr.read() == b""
+
+
+def test_an_interrupt_keeps_all_that_was_written(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"first")
+    line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, name]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=WAIT_SECONDS_MAX)
+    # The end of the line that a terminal has written ^C into.
+    assert (process.returncode, rest, errors) == (130, b"", b"\n")
+
+
+def test_values_do_nothing_to_a_terminal(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"a\x1b[31mb\x9b\xff\xc2\x9bc")
+    assert done(run(broker, "consume", name, "--exit")) == b"a\x1b[31mb\x9b\xff\xc2\x9bc\n"
+    with at_terminal("consume", "-b", broker.bootstrap, name, "--exit") as child:
+        child.expect_exact("a\\x1b[31mb\\x9b\\xff\\x9bc\r\n")
+        assert exit_code(child) == 0
+
+
+def test_what_is_not_there_is_told_and_not_made(broker: Broker, client: Client, name: str) -> None:
+    message = failed(run(broker, "consume", name, "--exit"))
+    assert message == f"Error: UNKNOWN_TOPIC_OR_PARTITION: topic {name}\n"
+    assert failed(run(broker, "consume", name, "-g", name, "--exit")) == message
+    client.create(name)
+    assert f"no partition {name}:1" in failed(run(broker, "consume", name, "-p", "1"))
+
+
+def test_several_topics_are_read_at_once(broker: Broker, client: Client, name: str) -> None:
+    for number in range(2):
+        client.create(f"{name}-{number}")
+        client.append(f"{name}-{number}", b"%d" % number)
+    template = ("--format", r"%t %s\n")
+    expected = [f"{name}-0 0", f"{name}-1 1"]
+    assert sorted(values(broker, f"{name}-0", f"{name}-1", *template)) == expected
+    assert sorted(values(broker, f"{name}-0", f"{name}-1", *template, "-g", name)) == expected
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--format", "%x"),
+        ("--format", "100%"),
+        ("--format", "%s", "--json"),
+        ("--long", "--json"),
+        ("-o", "yesterday"),
+        ("-o", "1960-01-01"),
+        ("-o", "99999999999999999999"),
+        ("-o", "5", "-g", "g"),
+        ("-p", "0", "-g", "g"),
+        ("-n", "0"),
+    ],
+)
+def test_flags_that_say_nothing_are_a_mistake(broker: Broker, name: str, flags: tuple[str, ...]) -> None:
+    message = failed(run(broker, "consume", name, *flags), 2)
+    assert "Error: " in message
+
+
+def test_where_no_broker_is_one_line_says_so(name: str) -> None:
+    from tests.cli.test_options import korvet
+
+    result = korvet("consume", name, "-b", "127.0.0.1:1", "--timeout", "0.2")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,240 @@
+"""`korvet produce`: what stands on standard input or in files arrives as records, and what does not is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.records import done, failed, read, run
+from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
+from tests.support.broker import Broker
+from tests.support.topic_client import Client
+
+
+def test_each_line_is_a_record(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    assert done(run(broker, "produce", name, given=b"one\n\nth\xffree\r\nlast")) == b""
+    found = read(broker, name, 4)
+    assert [each.value() for each in found] == [b"one", b"", b"th\xffree\r", b"last"]
+    assert {(each.key(), each.headers()) for each in found if not each.headers()} == {(None, None)}
+
+
+def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    flags = ("--key-separator", "::", "-H", "source=web", "-H", "empty=", "--null", "NULL")
+    done(run(broker, "produce", name, *flags, given=b"a::1\nb::NULL\nNULL::x::y\n"))
+    found = read(broker, name, 3)
+    assert [(each.key(), each.value()) for each in found] == [(b"a", b"1"), (b"b", None), (None, b"x::y")]
+    assert {tuple(each.headers() or ()) for each in found} == {(("source", b"web"), ("empty", b""))}
+    done(run(broker, "produce", name, "--key", "all", given=b"::\n"))
+    assert [(each.key(), each.value()) for each in read(broker, name, 4)][3] == (b"all", b"::")
+
+
+def test_null_bytes_end_records_that_hold_lines(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    done(run(broker, "produce", name, "-0", given=b"two\nlines\0second\0"))
+    assert [each.value() for each in read(broker, name, 2)] == [b"two\nlines", b"second"]
+
+
+def test_whole_files_are_records(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
+    client.create(name)
+    contents = [b"first\nfile\n", b"", bytes(range(256)) * 2048]
+    files = [tmp_path / str(number) for number in range(3)]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    done(run(broker, "produce", name, *map(str, files), "--whole"))
+    assert [each.value() for each in read(broker, name, 3)] == contents
+
+
+def test_files_are_read_one_after_the_other(
+    broker: Broker, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.create(name)
+    (tmp_path / "a").write_bytes(b"a1\na2")
+    done(run(broker, "produce", name, str(tmp_path / "a"), "-", given=b"b1\n"))
+    assert [each.value() for each in read(broker, name, 3)] == [b"a1", b"a2", b"b1"]
+    message = failed(run(broker, "produce", name, str(tmp_path / "none")))
+    assert message == f"Error: {tmp_path}/none: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(("-z", codec) for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
+        ("--no-idempotence",),
+        ("--acks", "1"),
+        ("--acks", "0"),
+    ],
+)
+def test_many_records_arrive_in_order(
+    broker: Broker, client: Client, name: str, flags: tuple[str, ...]
+) -> None:
+    client.create(name)
+    values = [b"value %d" % number for number in range(3000)]
+    done(run(broker, "produce", name, *flags, given=b"\n".join(values)))
+    assert [each.value() for each in read(broker, name, len(values))] == values
+
+
+def test_a_partition_may_be_named_and_must_be_there(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=3)
+    done(run(broker, "produce", name, "-p", "2", given=b"1\n2\n"))
+    assert [each.value() for each in read(broker, name, 2, partition=2)] == [b"1", b"2"]
+    message = failed(run(broker, "produce", name, "-p", "3", given=b"1\n2\n"))
+    assert message == f"Error: line 1: topic {name} has no partition 3; delivered are 0 of 0 sent\n"
+
+
+def test_keys_go_where_other_clients_send_them(broker: Broker, client: Client, name: str) -> None:
+    from kafka.partitioner.default import murmur2
+
+    client.create(name, partitions=5)
+    keys = [b"key-%d" % number for number in range(20)]
+    done(run(broker, "produce", name, "-K:", given=b"".join(key + b":\n" for key in keys)))
+    for partition in range(5):
+        here = [key for key in keys if (murmur2(key) & 0x7FFFFFFF) % 5 == partition]
+        assert [each.key() for each in read(broker, name, len(here), partition)] == here
+
+
+def test_lines_of_json_say_all_that_a_record_has(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    lines = [
+        {"key": "ü", "value": "a\nb", "headers": [{"name": "h", "value": None}, {"name": "h", "value": "2"}]},
+        {"value_base64": "/wA=", "timestamp": 1700000000000, "partition": 1},
+        {"key": None, "value": None},
+        {"key": None, "value": "x", "topic": "other", "offset": 7, "time": "then"},
+    ]
+    given = "\n".join(json.dumps(line) for line in lines).encode()
+    done(run(broker, "produce", name, "--json", "-p", "0", "-H", "all=1", given=given))
+    found = read(broker, name, 4)
+    assert [(each.key(), each.value()) for each in found] == [
+        ("ü".encode(), b"a\nb"),
+        (None, b"\xff\0"),
+        (None, None),
+        (None, b"x"),
+    ]
+    assert found[0].headers() == [("h", None), ("h", b"2"), ("all", b"1")]
+    assert found[1].timestamp()[1] == 1700000000000
+    done(run(broker, "produce", name, "--json", "--keep-partitions", given=json.dumps(lines[1]).encode()))
+    assert read(broker, name, 1, partition=1)[0].value() == b"\xff\0"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "no JSON: "),
+        ("[]", "no JSON object"),
+        ('{"valeu": "x"}', "valeu: no part of a record"),
+        ('{"value": 1}', "value: a string or null"),
+        ('{"value": "a", "value_base64": "YQ=="}', "value and value_base64: give one of them"),
+        ('{"value_base64": "a"}', "value_base64: "),
+        ('{"value_base64": "ä"}', "value_base64: "),
+        ('{"key": "\\ud800"}', "key: half a character"),
+        ('{"headers": {"a": "b"}}', "headers: a list of "),
+        ('{"headers": [{"value": "b"}]}', "headers: each is "),
+        ('{"timestamp": "now"}', "timestamp: a whole number"),
+        ('{"timestamp": -5}', "timestamp: a whole number"),
+        ('{"partition": true}', "partition: a whole number"),
+        ("[" * 100000, "no "),
+    ],
+)
+def test_a_line_that_is_no_record_is_named_and_those_before_it_are_delivered(
+    broker: Broker, client: Client, name: str, line: str, why: str
+) -> None:
+    client.create(name)
+    given = f'{{"value": "before"}}\n{line}\n{{"value": "behind"}}\n'.encode()
+    message = failed(run(broker, "produce", name, "--json", given=given))
+    assert message.startswith(f"Error: line 2: {why}")
+    assert message.endswith("; delivered are 1 of 1 sent\n")
+    assert message.count("\n") == 1
+    assert [each.value() for each in read(broker, name, 1)] == [b"before"]
+
+
+def test_a_line_without_its_key_is_named(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
+    client.create(name)
+    (tmp_path / "in\x1b").write_bytes(b"a:1\nb")
+    message = failed(run(broker, "produce", name, "-K:", str(tmp_path / "in\x1b")))
+    where = f"{tmp_path}/in\\x1b: line 2"
+    assert message == f"Error: {where}: no ':' between a key and a value; delivered are 1 of 1 sent\n"
+
+
+def test_what_the_broker_refuses_is_named_with_its_reason(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, max_message_bytes="1000")
+    message = failed(run(broker, "produce", name, given=b"small\n" + b"x" * 2000 + b"\n"))
+    assert message.startswith("Error: line ")
+    assert "MESSAGE_TOO_LARGE" in message
+    client.create(f"{name}-compact", cleanup_policy="compact")
+    message = failed(run(broker, "produce", f"{name}-compact", given=b"no key\n"))
+    assert message.startswith("Error: line 1: INVALID_RECORD")
+
+
+def test_a_topic_is_made_by_writing_to_it(broker: Broker, name: str) -> None:
+    done(run(broker, "produce", name, given=b"1\n"))
+    assert [each.value() for each in read(broker, name, 1)] == [b"1"]
+
+
+def test_a_topic_that_cannot_be_is_one_line_of_error(broker: Broker) -> None:
+    message = failed(run(broker, "produce", "no topic", given=b"1\n"))
+    assert "INVALID_TOPIC_EXCEPTION" in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--json", "-K:"),
+        ("--json", "--null", "x"),
+        ("--json", "--key", "k"),
+        ("--whole", "-0"),
+        ("--whole", "-K:"),
+        ("--key", "k", "-K:"),
+        ("--keep-partitions",),
+        ("--json", "--keep-partitions", "-p", "1"),
+        ("--acks", "1", "--idempotence"),
+        ("--acks", "2"),
+        ("-H", "no-value"),
+        ("-K", ""),
+        ("-p", "-1"),
+        ("-z", "zip"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_a_mistake(
+    broker: Broker, name: str, flags: tuple[str, ...]
+) -> None:
+    assert "Error: " in failed(run(broker, "produce", name, *flags), 2)
+
+
+def test_where_no_broker_is_one_line_says_so(name: str, tmp_path: Path) -> None:
+    from tests.cli.test_options import korvet
+
+    result = korvet("produce", name, "-b", "127.0.0.1:1", "--timeout", "0.2", "/dev/null")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    with at_terminal("produce", "-b", broker.bootstrap, name) as child:
+        child.send("first\r")
+        assert read(broker, name, 1)[0].value() == b"first"
+        child.send("second\r")
+        child.send(CTRL_D)
+        assert exit_code(child) == 0
+    assert [each.value() for each in read(broker, name, 2)] == [b"first", b"second"]
+    with at_terminal("produce", "-b", broker.bootstrap, name) as child:
+        child.send("third\r")
+        read(broker, name, 3)
+        child.send(CTRL_C)
+        assert exit_code(child) == 130
+        assert "Traceback" not in child.before
+
+
+def test_a_terminal_is_told_how_far_it_is(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
+    client.create(name)
+    (tmp_path / "lines").write_bytes(b"1234\n" * 2500)
+    with at_terminal("produce", "-b", broker.bootstrap, name, str(tmp_path / "lines")) as child:
+        child.expect(r"2,500 records, 10\.0 kB, [\d,]+ records/s\r\n")
+        assert exit_code(child) == 0
