@@ -13,4 +13,8 @@ imports one of these modules imports pyarrow, so nothing outside does before a t
     data_files  files as they are read: footers and row groups, kept for the next fetch
     reader      archived records by offset and by time, for consumers
     table       a topic's Delta table: what is archived, and commits that come first or not at all
+    source      the Redis that topics come from, and which of them have a cold tier
+    plan        what is to be archived next: pure functions over offsets
+    task        a range of a partition, read from Redis and written to a file
+    archiver    rounds of archiving: look, plan, write, commit, tell Redis
 """

@@ -4,4 +4,5 @@ Knows PySpark, sessions and how work is spread; what the work is stands in `korv
 It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
 
     session  Spark as the jobs use it, and what to say where it does not start
+    archive  ranges of topics into their tables, spread over the tasks of Spark
 """

@@ -1,0 +1,385 @@
+"""Archiving: rounds that bring what topics hold in Redis into their tables, each record once.
+
+Knows the order of things: look at log and table, plan, write files, commit by compare and set, tell Redis. Nothing of
+Spark: who runs the tasks is an argument. A crash or another archiver may come anywhere: what is not committed does not
+count, a commit goes on from the offset that its plan began at or is refused, and the next round tells Redis what this
+one could not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from korvet import logs
+from korvet.errors import ErrorCode, KafkaError
+from korvet.lake import plan
+from korvet.lake.files import StorageOptions
+from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.lake.task import Outcome, Task
+from korvet.storage.lake_store import Archived
+from korvet.storage.log_types import Bounds, Partition
+
+Run: TypeAlias = Callable[[Sequence[Task]], Iterable[Outcome]]
+"""Does tasks, somewhere, and returns their outcomes in any order."""
+
+_log = logs.Log(__name__)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a partition, or with -1 a topic, did not come as far as it should."""
+
+    topic: str
+    partition: int
+    error: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Offsets `first` to just before `behind` that left Redis before they were archived, though nobody deleted them."""
+
+    topic: str
+    partition: int
+    first: int
+    behind: int
+
+
+class Round(msgspec.Struct, kw_only=True):
+    """What a round did, or several. `more`: it left a part of what it found; `conflicts`: commits that came second."""
+
+    records: int = 0
+    bytes: int = 0
+    files: int = 0
+    partitions: int = 0
+    conflicts: int = 0
+    more: bool = False
+    failures: list[Failure] = []
+    lost: list[Lost] = []
+
+    def add(self, other: Round) -> None:
+        """Take in what a later round did; its failures replace these, for it has tried again."""
+        self.records += other.records
+        self.bytes += other.bytes
+        self.files += other.files
+        self.partitions += other.partitions
+        self.conflicts += other.conflicts
+        self.more = other.more
+        self.failures = other.failures
+        self.lost = [*self.lost, *other.lost]
+
+    @property
+    def moved(self) -> bool:
+        """Whether something was archived, by this archiver or by another one."""
+        return self.partitions > 0 or self.conflicts > 0
+
+
+class Planned(NamedTuple):
+    """The ranges of one partition, and where the plan ends; `more`: the log goes on there."""
+
+    partition: Partition
+    begin: plan.Begin
+    log_start: int
+    archived: int
+    ranges: list[plan.Range]
+    more: bool
+
+
+class TopicPlan(NamedTuple):
+    """What is to be done for a topic, by the table as it was when that was planned: None where there is none yet."""
+
+    topic: SourceTopic
+    table: ArchiveTable | None
+    partitions: list[Planned]
+
+
+Ends: TypeAlias = dict[tuple[str, int], int]
+"""Offsets that rounds are not to pass, by topic id and partition."""
+
+
+class Archiver:
+    """Archives the topics of a source, all that have a cold tier or those of `names`, into the tables of `lake`."""
+
+    def __init__(
+        self,
+        source: Source,
+        lake: str,
+        storage_options: StorageOptions = None,
+        *,
+        names: Sequence[str] = (),
+        cores: int = 1,
+    ) -> None:
+        """`cores` are the tasks that run at once."""
+        self._source = source
+        self._lake = lake
+        self._options = storage_options
+        self._names = names
+        self._cores = cores
+
+    def plan(self) -> tuple[list[TopicPlan], Round]:
+        """Return what a round would do, and a round that did nothing with what prevents more.
+
+        Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
+        """
+        with self._source.opened() as stores:
+            done = Round()
+            return self._plan(stores, {}, done), done
+
+    def round(self, run: Run, ends: Ends | None = None) -> Round:
+        """Archive what there is, up to some 100 MB for each core and no further than `ends`; returns what was done.
+
+        Partitions that are new are added to `ends`. Raises as `plan` does, and what `run` raises; what was committed by
+        then stays.
+        """
+        done = Round()
+        with self._source.opened() as stores:
+            plans = self._plan(stores, {} if ends is None else ends, done)
+            self._mirror(stores, [_known(each) for some in plans for each in some.partitions], done)
+            tables = self._tables(plans, done)
+            tasks = [task for some in plans if some.topic.id in tables for task in _tasks(some, self._lake)]
+        outcomes: dict[Partition, list[Outcome]] = defaultdict(list)
+        for outcome in run(tasks) if tasks else ():
+            outcomes[outcome.task.partition].append(outcome)
+        # The other connection was idle all the time that the tasks took, and may be lost.
+        with self._source.opened() as stores:
+            for some in plans:
+                if some.topic.id in tables:
+                    archived = self._commit(some, tables[some.topic.id], outcomes, done)
+                    self._mirror(stores, archived, done)
+        return done
+
+    def _plan(self, stores: Stores, ends: Ends, done: Round) -> list[TopicPlan]:
+        topics = self._source.topics(stores, self._names)
+        bounds = stores.logs.bounds([each for topic in topics for each in topic.partitions])
+        at = iter(bounds)
+        looked = [
+            look
+            for topic in topics
+            if (look := self._look(stores, topic, [next(at) for _ in topic.partitions], done)) is not None
+        ]
+        backlog = 0
+        sized: list[tuple[SourceTopic, ArchiveTable | None, list[_Looked]]] = []
+        for topic, table, partitions in looked:
+            bounded = [_bounded(each, ends) for each in partitions]
+            sized.append((topic, table, [_sized(stores, each) for each in bounded]))
+            backlog += sum(each.backlog for each in sized[-1][2])
+        waiting = sum(each.begin.first < each.end for _, _, some in sized for each in some)
+        target = plan.range_bytes(backlog, self._cores)
+        count_max = max(1, self._cores * plan.RANGES_PER_CORE // max(waiting, 1))
+        plans = []
+        for topic, table, some in sized:
+            planned = [_planned(each, target, count_max) for each in some]
+            plans.append(TopicPlan(topic, table, planned))
+            done.more = done.more or any(each.more for each in planned)
+        return plans
+
+    def _look(
+        self, stores: Stores, topic: SourceTopic, bounds: Sequence[Bounds | KafkaError], done: Round
+    ) -> tuple[SourceTopic, ArchiveTable | None, list[_Looked]] | None:
+        """Open the table, behind the look at the logs: what they say was archived must be there."""
+        try:
+            table = ArchiveTable.open(self._lake, topic.name, topic.id, self._options)
+            looked = []
+            for partition, each in zip(topic.partitions, bounds, strict=True):
+                next_offset = None if table is None else table.next_offset(partition.index)
+                if isinstance(each, Bounds) and next_offset is not None and next_offset > each.high_watermark:
+                    # Another archiver may have seen more of the log than that look did.
+                    [each] = stores.logs.bounds([partition])  # noqa: PLW2901 - a later look at the same
+                if isinstance(each, KafkaError):
+                    _failed(done, partition, each)
+                elif (begin := _begin(partition, next_offset, each, done)) is not None:
+                    known = next_offset or 0
+                    looked.append(
+                        _Looked(partition, begin, each.log_start, known, each.archived, each.high_watermark)
+                    )
+        except LakeError as error:
+            _fail(done, Failure(topic.name, -1, str(error)))
+            return None
+        return topic, table, looked
+
+    def _tables(self, plans: Sequence[TopicPlan], done: Round) -> dict[str, ArchiveTable]:
+        """Return the tables of topics with something to do, by topic id; those that are missing are made now."""
+        tables: dict[str, ArchiveTable] = {}
+        for some in plans:
+            if not any(each.ranges for each in some.partitions):
+                continue
+            try:
+                tables[some.topic.id] = some.table or ArchiveTable.create(
+                    self._lake, some.topic.name, some.topic.id, self._options
+                )
+            except LakeError as error:
+                _fail(done, Failure(some.topic.name, -1, str(error)))
+        return tables
+
+    def _commit(
+        self,
+        some: TopicPlan,
+        table: ArchiveTable,
+        outcomes: dict[Partition, list[Outcome]],
+        done: Round,
+    ) -> list[Archived]:
+        """Commit what tasks have written of a topic; returns what Redis is to be told of it."""
+        advances, files, lost = [], [], []
+        archived = []
+        for each in some.partitions:
+            of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
+            steps = [plan.Done(one.task.first, one.task.behind, one.next_offset) for one in of]
+            at, taken = plan.advance(each.begin.expected, steps)
+            lost += _gaps(each, [of[place] for place in taken])
+            done.more = done.more or any(at < one.behind for one in each.ranges)
+            for outcome in of:
+                if outcome.error is not None:
+                    _stopped(done, outcome)
+            if at > each.begin.expected:
+                files += [file for place in taken if (file := of[place].file) is not None]
+                advances.append(Advance(each.partition.index, each.begin.expected, at))
+                archived.append(Archived(each.partition, at, each.log_start))
+        if not advances:
+            return []
+        try:
+            table.append(files, advances)
+        except CommitConflictError as error:
+            _log.info("another archiver came first", topic=some.topic.name, reason=error)
+            done.conflicts += 1
+            done.more = True
+            return []
+        except LakeError as error:
+            _fail(done, Failure(some.topic.name, -1, str(error)))
+            return []
+        done.records += sum(file.rows for file in files)
+        done.bytes += sum(file.size_bytes for file in files)
+        done.files += len(files)
+        done.partitions += len(advances)
+        for gap in lost:
+            _log.error(
+                "records left Redis before they were archived",
+                topic=gap.topic,
+                partition=gap.partition,
+                first=gap.first,
+                behind=gap.behind,
+            )
+        done.lost = [*done.lost, *lost]
+        return archived
+
+    def _mirror(self, stores: Stores, archived: Iterable[Archived | None], done: Round) -> None:
+        """Tell Redis how far the tables are. A crash before leaves that to the next round."""
+        told = [each for each in archived if each is not None]
+        if not told:
+            return
+        for each, outcome in zip(told, stores.lake.mirror(told), strict=True):
+            if isinstance(outcome, KafkaError):
+                _failed(done, each.partition, outcome)
+
+
+class _Looked(NamedTuple):
+    """A partition that can be archived: from where on, to which end, and how far table and Redis know it to be."""
+
+    partition: Partition
+    begin: plan.Begin
+    log_start: int
+    next_offset: int
+    mirrored: int
+    end: int
+    cuts: tuple[plan.Cut, ...] = ()
+    bytes: int = 0
+
+    @property
+    def backlog(self) -> int:
+        return self.bytes - self.cuts[0].bytes if self.cuts else 0
+
+
+def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: Round) -> plan.Begin | None:
+    cold = bounds.cold
+    extent = plan.Extent(
+        next_offset=next_offset,
+        local_start=bounds.log_start if cold is None else cold.end,
+        end=bounds.high_watermark,
+        archived=bounds.archived,
+        deleted=cold is None,
+    )
+    try:
+        return plan.begin(extent)
+    except plan.PlanError as error:
+        _fail(done, Failure(partition.topic, partition.index, str(error)))
+        return None
+
+
+def _bounded(looked: _Looked, ends: Ends) -> _Looked:
+    end = ends.setdefault((looked.partition.topic_id, looked.partition.index), looked.end)
+    return looked._replace(end=min(looked.end, end))
+
+
+def _sized(stores: Stores, looked: _Looked) -> _Looked:
+    """Add what the index tells of sizes, for a log with something to archive."""
+    if looked.begin.first >= looked.end:
+        return looked
+    try:
+        totals, rows = stores.indexes.page(looked.partition, looked.begin.first)
+    except KafkaError:
+        # Where cuts may lie is not needed: what is wrong with the log, the task will tell.
+        return looked
+    cuts = tuple(plan.Cut(row.offset, row.bytes) for row in rows)
+    return looked._replace(cuts=cuts, bytes=totals.bytes)
+
+
+def _planned(looked: _Looked, target: int, count_max: int) -> Planned:
+    first, end = looked.begin.first, plan.Cut(looked.end, looked.bytes)
+    ranges = plan.ranges(first, end, looked.cuts, target, count_max)
+    more = first < looked.end and ranges[-1].behind < looked.end
+    # Redis is told again what it was not told, or has forgotten.
+    archived = looked.next_offset if looked.next_offset > looked.mirrored else 0
+    return Planned(looked.partition, looked.begin, looked.log_start, archived, ranges, more)
+
+
+def _known(planned: Planned) -> Archived | None:
+    if not planned.archived:
+        return None
+    return Archived(planned.partition, planned.archived, planned.log_start)
+
+
+def _tasks(some: TopicPlan, lake: str) -> list[Task]:
+    return [
+        Task(
+            partition=each.partition,
+            first=one.first,
+            behind=one.behind,
+            bytes=one.bytes,
+            last=one is each.ranges[-1],
+            uri=table_uri(lake, some.topic.name, some.topic.id),
+            log_append_time=some.topic.log_append_time,
+        )
+        for each in some.partitions
+        for one in each.ranges
+    ]
+
+
+def _gaps(planned: Planned, outcomes: Sequence[Outcome]) -> list[Lost]:
+    found = [planned.begin.gap] if planned.begin.gap is not None else []
+    found += [gap for outcome in outcomes for gap in outcome.gaps]
+    partition = planned.partition
+    return [Lost(partition.topic, partition.index, *gap) for gap in found]
+
+
+def _stopped(done: Round, outcome: Outcome) -> None:
+    partition = outcome.task.partition
+    if outcome.gone:
+        _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
+        return
+    message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
+    _fail(done, Failure(partition.topic, partition.index, message))
+
+
+def _failed(done: Round, partition: Partition, error: KafkaError) -> None:
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
+    else:
+        _fail(done, Failure(partition.topic, partition.index, error.message))
+
+
+def _fail(done: Round, failure: Failure) -> None:
+    _log.error(
+        "could not be archived", topic=failure.topic, partition=failure.partition, reason=failure.error
+    )
+    done.failures = [*done.failures, failure]

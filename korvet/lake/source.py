@@ -1,0 +1,125 @@
+"""Where archived topics come from: the Redis of one namespace, and those of its topics that the lake is to hold.
+
+Knows which stores there are and what a topic's row says; nothing of tables. A source is plain values and goes to any
+process, which opens connections of its own: they survive neither a fork nor the way to another machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from korvet.config import Settings
+from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
+from korvet.storage.index_store import IndexStore
+from korvet.storage.keys import Keys
+from korvet.storage.lake_store import LakeStore
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Partition
+from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicRow, TopicStore
+
+_TIMESTAMP_TYPE = "message.timestamp.type"
+_BITS_DEFAULT = 10
+
+
+class SourceTopic(NamedTuple):
+    """A topic as the lake takes it: its id as the text of 22 characters, its partitions in order.
+
+    `log_append_time`: timestamps of records are those of their appends.
+    """
+
+    name: str
+    id: str
+    partitions: tuple[Partition, ...]
+    log_append_time: bool
+
+
+class Stores(NamedTuple):
+    """What is asked and told in Redis, over one connection."""
+
+    topics: TopicStore
+    configs: BrokerConfigStore
+    logs: LogStore
+    indexes: IndexStore
+    lake: LakeStore
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A Redis with its namespace, and what of the settings its logs are read by; times in ms, sizes in bytes."""
+
+    redis_url: str
+    namespace: str = "korvet"
+    timeout_ms: int = 5_000
+    connect_timeout_ms: int = 2_000
+    decompressed_bytes_max: int = 64 * 1024 * 1024
+    timestamp_type: str = "CreateTime"
+
+    @classmethod
+    def of(cls, settings: Settings, redis_url: str) -> Source:
+        """Return the source that a broker with these settings writes to, at `redis_url`."""
+        return cls(
+            redis_url=redis_url,
+            namespace=settings.namespace,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            decompressed_bytes_max=settings.record_decompressed_max_bytes,
+            timestamp_type=settings.log_message_timestamp_type,
+        )
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Stores]:
+        """Give the stores; the connection is made at the first question, and closed behind the block.
+
+        Raises ConfigError for a malformed `redis_url`.
+        """
+        redis = Redis(self.redis_url, timeout_ms=self.timeout_ms, connect_timeout_ms=self.connect_timeout_ms)
+        keys = Keys(self.namespace)
+        logs = LogStore(redis, redis, keys, decompressed_bytes_max=self.decompressed_bytes_max)
+        try:
+            yield Stores(
+                topics=TopicStore(redis, keys),
+                configs=BrokerConfigStore(redis, keys),
+                logs=logs,
+                indexes=IndexStore(redis),
+                lake=LakeStore(redis),
+            )
+        finally:
+            redis.close()
+
+    def topics(self, stores: Stores, names: Collection[str] = ()) -> list[SourceTopic]:
+        """Return the topics with a cold tier by name, of these names where any are given.
+
+        Raises KafkaError and StorageUnavailableError; ValueError, which says why, for a name that is none of them.
+        """
+        rows = stores.topics.load().rows
+        found = {row.name: row for row in rows.values() if row.state == "live"}
+        for name in names:
+            if name not in found:
+                raise ValueError(f"there is no topic {name}")
+            if not has_cold_tier(found[name]):
+                raise ValueError(f"topic {name} has no cold tier: remote.storage.enable is not true")
+        [altered] = stores.configs.load(DEFAULT)
+        default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.timestamp_type)
+        return [
+            _topic(row, stores.logs, default)
+            for name, row in sorted(found.items())
+            if has_cold_tier(row) and (not names or name in names)
+        ]
+
+
+def has_cold_tier(row: TopicRow) -> bool:
+    """Return whether the lake is to hold a topic."""
+    return row.configs.get("remote.storage.enable") == "true"
+
+
+def _topic(row: TopicRow, logs: LogStore, timestamp_type: str) -> SourceTopic:
+    # A topic keeps both from when it was made, whatever a broker's settings say now.
+    bits = int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
+    form: Literal["record", "batch"] = "batch" if row.configs.get("storage.format") == "batch" else "record"
+    partitions = (logs.partition(row.name, at, row.id, bits, form) for at in range(row.partitions))
+    kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
+    return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime")
