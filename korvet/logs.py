@@ -72,6 +72,11 @@ def configure(settings: Settings, process: str) -> None:
     logging.captureWarnings(capture=True)
 
 
+def set_level(settings: Settings) -> None:
+    """Write lines from another level on; the rest stays as it was configured."""
+    logging.getLogger().setLevel(_LEVELS[settings.log_level])
+
+
 class _Stderr(logging.Handler):
     """Writes to what stderr is now, each line in one piece: several processes share it."""
 

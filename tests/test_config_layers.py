@@ -32,6 +32,7 @@ KAFKAS_DYNAMIC = {
 """Update mode "cluster-wide" in Kafka's documentation, "Broker Configs"."""
 
 OWN_DYNAMIC = {
+    "log.level",
     "memory.refuse.percent",
     "memory.throttle.percent",
     "offset.sequence.bits",

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from korvet.config import Settings
-from korvet.logs import Log, configure
+from korvet.logs import Log, configure, set_level
 
 log = Log("korvet.test")
 
@@ -166,3 +166,12 @@ def test_lines_and_warnings_of_other_packages_have_the_same_form(text: pytest.Ca
     error, warning = text.readouterr().err.splitlines()
     assert error.endswith("ERROR   worker-1 lost two\\nof 3")
     assert "DeprecationWarning: old call" in warning
+
+
+def test_another_level_counts_from_then_on(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(Settings(log_level="error"), "keeper")
+    log.info("before")
+    set_level(Settings(log_level="info"))
+    log.info("after")
+    [line] = capsys.readouterr().err.splitlines()
+    assert " keeper after" in line.replace("    ", " ")

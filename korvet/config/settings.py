@@ -79,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     log_format: Annotated[Literal["text", "json"], About("Form of the log lines on stderr.")] = "text"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], About("Least important log lines to write.")
+        Literal["debug", "info", "warning", "error"], _dynamic("Least important log lines to write.")
     ] = "info"
     drain_timeout_ms: Annotated[int, About("How long a stopping worker may finish what it has begun.")] = (
         10_000

@@ -97,6 +97,7 @@ def main(settings: Settings, slot: KeeperSlot) -> None:
     registered = Registered(settings, slot.advertised, slot.incarnation)
     registering = gevent.spawn(registered.run, stop, lambda: slot.scoreboard.draining)
     keeper = Keeper(settings, slot.figures)
+    keeper.context.live.follow(logs.set_level)
     slot.ready()
     keeper.run(stop)
     registering.join()

@@ -44,7 +44,7 @@ from korvet.domain.topics import Topics
 from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
-from korvet.logs import Log
+from korvet.logs import Log, set_level
 from korvet.server import metrics
 from korvet.server.acceptor import Acceptor, listen
 from korvet.server.dispatch import Dispatcher
@@ -142,6 +142,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker.topics.refresh()
     acceptor = Acceptor(listen(slot.listen), Dispatcher(HANDLERS, broker), settings)
     broker.live.follow(acceptor.use)
+    broker.live.follow(set_level)
     accepting = gevent.spawn(acceptor.run)
     following = gevent.spawn(follower(settings, storage, broker).run)
     slot.ready()

@@ -193,6 +193,21 @@ def test_the_limit_of_connections_counts_at_once(tmp_path: Path) -> None:
             assert value(another, BROKER, "0", "max.connections") == str(2**31 - 1)
 
 
+def test_the_level_of_log_lines_counts_at_once(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
+        change(client, BROKER, "0", {"log.roll.ms": "4711"})
+        change(client, BROKER, "0", {"log.level": "error"})
+        change(client, BROKER, "0", {"log.roll.ms": "4712"})
+        change(client, BROKER, "0", {"log.level": None})
+        change(client, BROKER, "0", {"log.roll.ms": "4713"})
+        told = [line for line in broker.log().splitlines() if "settings altered by a client" in line]
+        # Each line is written before what it tells of counts.
+        assert [number for number in ("4711", "4712", "4713") if any(number in line for line in told)] == [
+            "4711",
+            "4713",
+        ]
+
+
 def test_the_keeper_lets_go_what_a_shorter_retention_does_not_keep(tmp_path: Path) -> None:
     flags = ("--set", "log.retention.check.interval.ms=50")
     with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
