@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
+import gevent
 import msgspec
 from gevent.lock import RLock
 
@@ -29,6 +30,9 @@ from korvet.storage.topic_store import TopicRow, TopicStore
 
 PARTITIONS_MAX = 10_000
 """Partitions of one topic: one script creates them all, some 4 us of Redis each, and no request may ask for more."""
+
+_PAUSE_SECONDS_MAX = 0.05
+"""Between two steps that clear a deleted topic away."""
 
 PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
 Assignment = Sequence[Sequence[int]] | None
@@ -261,11 +265,17 @@ class Topics:
         return list(self._deleting.values())
 
     def clear_away(self, deleted: TopicRow) -> Iterator[None]:
-        """Remove what is left of a deleted topic, one short step before each yield.
+        """Remove what is left of a deleted topic, one short step before each yield, and leave others time between them.
 
         Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps can be done again from the beginning.
         """
-        return self._store.removal.steps(deleted)
+        began = time.monotonic()
+        for _ in self._store.removal.steps(deleted):
+            taken = time.monotonic() - began
+            yield
+            # Redis is for others as long as it was for this.
+            gevent.sleep(min(taken, _PAUSE_SECONDS_MAX))
+            began = time.monotonic()
 
     def _clear_away_until(self, deleted: TopicRow, until: float) -> None:
         for _ in self.clear_away(deleted):

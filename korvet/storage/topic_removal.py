@@ -39,14 +39,14 @@ AT_ONCE_OFFSETS_MAX = 5_000
 _FENCED_PER_STEP = 500
 """Partitions: some 4 us of Redis each."""
 
-_CLEARED_PER_STEP = 50
+_CLEARED_PER_STEP = 20
 """Partitions: some 10 us of Redis each, beside what they hold."""
 
-_ENTRIES_MAX = 50_000
-"""Entries that one script gives back: about 1 ms of Redis where they are small."""
+_ENTRIES_MAX = 20_000
+"""Entries that one script gives back: some 0.5 ms of Redis where they are small."""
 
-_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of them: about 1 ms of Redis where they are large (loadtest/micro/trim.py)."""
+_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of them: some 0.5 ms of Redis where they are large (loadtest/micro/trim.py)."""
 
 _GROUPS_PER_STEP = 20
 _ROWS_PER_GROUP = 100

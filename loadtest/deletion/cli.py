@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -64,6 +65,7 @@ def _measure(broker: Broker, storage_format: str, flags: argparse.Namespace, rep
         topic.commit(client, flags.partitions, flags.groups)
         report.add(storage_format, "memory of Redis when full", "MiB", side.memory_mib())
         side.await_rest(_FILE_SECONDS_MAX)
+        os.sync()  # or Redis waits for the disk, behind all that was written
         with pinging(socket) as end:
             time.sleep(_REST_SECONDS)
             report.add_latencies(storage_format, "PING, at rest", end())

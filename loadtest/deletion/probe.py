@@ -1,7 +1,6 @@
-"""Somebody else at Redis: PINGs at a fixed rate from a process of their own, timed from when they were due.
+"""Somebody else at Redis: PINGs from a process of their own, one at a time, a millisecond after the last answer.
 
-A PING costs Redis nothing, so what it waits is what others kept Redis busy with (an open loop: one that is late because
-the one before had to wait shows it).
+A PING costs Redis nothing, so what it waits is what others kept Redis busy with, at that time.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ def _ping(socket: str, parent: Connection) -> None:
     client.ping()
     parent.send(None)
     taken: list[float] = []
-    due = time.monotonic()
     while not parent.poll():
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(_INTERVAL_SECONDS)
+        began = time.monotonic()
         client.ping()
-        taken.append(time.monotonic() - due)
-        due += _INTERVAL_SECONDS
+        taken.append(time.monotonic() - began)
     parent.send(taken)
