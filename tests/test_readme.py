@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import click
+
+from korvet.cli.main import korvet
 from tests.support import readme
 
 TEXT = readme.README.read_text()
@@ -32,3 +35,20 @@ def test_every_make_target_that_the_readme_names_exists() -> None:
     named = set(re.findall(r"`make ([a-z-]+)", TEXT))
     assert {"run", "test"} <= named
     assert not [target for target in named if f"\n{target}:" not in makefile]
+
+
+def test_every_command_and_flag_that_the_readme_names_exists() -> None:
+    lines = re.findall(r"^    (?:\$ )?(?:[^\n]*\| )?korvet ([a-z][^\n|]*)$", TEXT, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        command: click.Command = korvet
+        words = line.replace("[", "").replace("]", "").split()
+        while isinstance(command, click.Group):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+        # A flag may have its value behind it in one word, as -K:.
+        named = [
+            word if word.startswith("--") else word[:2] for word in words if re.match("--?[a-zA-Z]", word)
+        ]
+        assert set(named) <= flags, line

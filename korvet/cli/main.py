@@ -13,6 +13,7 @@ from korvet.cli.config import config
 from korvet.cli.configs import configs
 from korvet.cli.consume import consume
 from korvet.cli.groups import groups
+from korvet.cli.lake import lake
 from korvet.cli.produce import produce
 from korvet.cli.run import run
 from korvet.cli.serve import serve
@@ -26,7 +27,7 @@ def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 
 
-for each in (serve, config, apis, produce, consume, topics, configs, groups, cluster, shell):
+for each in (serve, config, apis, produce, consume, topics, configs, groups, cluster, lake, shell):
     korvet.add_command(each)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from korvet.cli import apis, config
+from korvet.cli import apis, config, reference
+from korvet.cli.main import korvet
 from korvet.config import Layers, load, rows
 from korvet.domain import topic_config
 from korvet.domain.topic_config_table import DEFINITIONS
@@ -57,6 +58,7 @@ TABLES = {
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
     "metrics": metrics_table,
+    "commands": lambda: reference.markdown(korvet),
 }
 
 

@@ -1,0 +1,67 @@
+"""README's reference of the commands, from the declarations that also make their help and their completion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+
+from korvet.cli.bootstrap import broker_options
+from korvet.cli.run import PROGRAM
+
+# What click writes behind a flag's text; its default is worth telling, the range of its numbers is not.
+_RANGE = re.compile(r"(?:; |(?<=\[))[-.\d]*[<=]*x[<=>]+[-.\d]+(?=\])")
+
+
+def markdown(root: click.Group) -> str:
+    """Write all commands: how each is called, what it does, and a table of its flags.
+
+    The flags of all commands that ask a cluster are told once, at the top.
+    """
+    common = _records(broker_options(click.Command("")))
+    lines = ["Commands that ask a cluster have these flags, besides their own:", *_table(common)]
+    for path, command in _leaves(root, ()):
+        lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`", *_paragraphs(command)]
+        lines += _table([each for each in _records(command) if each not in common])
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def _usage(command: click.Command) -> list[str]:
+    with click.Context(command) as context:
+        # All but what click calls the flags.
+        return command.collect_usage_pieces(context)[1:]
+
+
+def _paragraphs(command: click.Command) -> list[str]:
+    lines: list[str] = []
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += ["", " ".join(paragraph.split())]
+    return lines
+
+
+def _records(command: click.Command) -> list[tuple[str, str]]:
+    """Return the flags of a command, as its help shows them, and what each does."""
+    with click.Context(command) as context:
+        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+    return [
+        (flags, _RANGE.sub("", text).replace("  [", " [").removesuffix(" []"))
+        for flags, text in filter(None, shown)
+    ]
+
+
+def _table(records: list[tuple[str, str]]) -> list[str]:
+    rows = [f"| `{_cell(flags)}` | {_cell(text)} |" for flags, text in records]
+    return ["", "| Flag | What it does |", "| --- | --- |", *rows] if rows else []
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
