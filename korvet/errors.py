@@ -193,3 +193,7 @@ class ProtocolError(Exception):
 
 class ConfigError(Exception):
     """A setting, a flag or the server given to Korvet cannot be used: one line, and a non-zero exit."""
+
+
+class LakeError(Exception):
+    """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which."""

@@ -17,4 +17,5 @@ imports one of these modules imports pyarrow, so nothing outside does before a t
     plan        what is to be archived next: pure functions over offsets
     task        a range of a partition, read from Redis and written to a file
     archiver    rounds of archiving: look, plan, write, commit, tell Redis
+    status      how far topics are archived
 """

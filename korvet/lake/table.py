@@ -17,8 +17,11 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from korvet.errors import LakeError
 from korvet.lake.files import StorageOptions, WrittenFile
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP
+
+__all__ = ["Advance", "ArchiveTable", "CommitConflictError", "LakeError", "TableFile", "table_uri"]
 
 _PROPERTIES = {
     # Readers that skip files by statistics need no others, and a log without them stays small.
@@ -27,8 +30,13 @@ _PROPERTIES = {
 }
 
 
-class LakeError(Exception):
-    """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which."""
+_READER_VERSION = 1
+"""Of Delta's protocol; tables that ask for more have features as deletion vectors."""
+
+_MAINTENANCE = "maintenance"
+
+COMMITS_MAX = 100
+"""Tries of a commit, each of which lost against another one that concerned other partitions or files."""
 
 
 class CommitConflictError(LakeError):
@@ -79,7 +87,7 @@ def table_uri(lake: str, topic: str, topic_id: str) -> str:
 
 
 class ArchiveTable:
-    """A topic's table at one moment: each look and each commit goes by what was there when it was opened."""
+    """A topic's table at one moment: what is told of it was true when it was opened, or last written to."""
 
     def __init__(self, table: DeltaTable, topic: str, topic_id: str) -> None:
         self._table = table
@@ -150,9 +158,23 @@ class ArchiveTable:
     def append(self, written: Sequence[WrittenFile], advances: Sequence[Advance]) -> None:
         """Add files by one commit; `advances` are the partitions whose records they bring, with files or without.
 
-        Raises CommitConflictError where a partition is not at the offset that was expected, or another commit came
-        first; LakeError.
+        What others commit meanwhile is no hindrance where it leaves these partitions at their offsets; it is seen from
+        then on. Raises CommitConflictError where a partition is not at the offset that was expected; LakeError.
         """
+        actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
+        transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
+        for _ in range(COMMITS_MAX):
+            self._check(advances)
+            try:
+                # deltalake's own retries would take an append for one that has read all that a compaction removes.
+                self._commit(actions, transactions)
+            except CommitConflictError:
+                self._look_again()
+            else:
+                return
+        raise CommitConflictError(f"{self.uri}: others committed before each of {COMMITS_MAX} tries")
+
+    def _check(self, advances: Sequence[Advance]) -> None:
         for each in advances:
             at = self.next_offset(each.partition)
             if (each.expected if at is None else at) != each.expected:
@@ -160,19 +182,57 @@ class ArchiveTable:
                     f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
                 )
                 raise CommitConflictError(message)
+
+    def _look_again(self) -> None:
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.uri}: {error}") from error
+
+    def replace(self, removed: Sequence[TableFile], written: Sequence[WrittenFile], now_ms: int) -> None:
+        """Take files out by one commit, and add those that hold their rows now; without any the rows are gone.
+
+        Raises CommitConflictError where one of them is not in the table, or any other commit came first; LakeError.
+        """
+        self.check_rewritable()
+        missing = {each.path for each in removed} - {each.path for each in self.files()}
+        if missing:
+            raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
+        # All removals are said to change data, though those of a compaction do not: deltalake passes over others where
+        # it looks for conflicts, and an OPTIMIZE of its own that began before would add the rows a second time.
+        removals = [
+            RemoveAction(each.path, True, now_ms, each.size_bytes, {PARTITION: str(each.partition)})  # noqa: FBT003 - takes no keyword
+            for each in removed
+        ]
         self._commit(
-            [each.add_action() for each in written],
-            [Transaction(self._app_id(each.partition), each.next_offset) for each in advances],
+            [*(each.add_action(data_change=False) for each in written), *removals],
+            # Work of this kind has one version of its own: of two at once, deltalake lets one pass, in any case.
+            [Transaction(f"korvet:{self._topic_id}:{_MAINTENANCE}", self.version + 1)],
         )
 
+    def check_rewritable(self) -> None:
+        """Raise LakeError where somebody gave the table features by which its files do not say all of their rows."""
+        protocol = self._table.protocol()
+        if protocol.min_reader_version > _READER_VERSION:
+            features = ", ".join(protocol.reader_features or ["column mapping"])
+            raise LakeError(f"{self.uri}: its files cannot be rewritten: somebody gave it {features}")
+
+    def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
+        """Delete the files that no commit names any more since so many hours, or never did; returns their paths.
+
+        A file that was written since stays: some commit may be about to name it. Raises LakeError.
+        """
+        try:
+            return self._table.vacuum(hours, dry_run, enforce_retention_duration=False, full=True)
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.uri}: {error}") from error
+
     def _commit(self, actions: list[AddAction | RemoveAction], transactions: list[Transaction]) -> None:
+        # Without retries the commit is the next one behind this very version, or there is none.
+        properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
         try:
             self._table.create_write_transaction(
-                actions,
-                "append",
-                self._table.schema(),
-                [PARTITION],
-                commit_properties=CommitProperties(app_transactions=transactions),
+                actions, "append", self._table.schema(), [PARTITION], commit_properties=properties
             )
         except CommitFailedError as error:
             raise CommitConflictError(f"{self.uri}: {error}") from error

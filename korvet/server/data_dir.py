@@ -56,6 +56,11 @@ class DataDir:
         os.close(self._lock_fd)
 
 
+def socket_of(path: Path) -> Path:
+    """Return where the server of a data directory listens while it runs."""
+    return _socket_path(path.expanduser().resolve())
+
+
 def open_locked(path: Path) -> DataDir:
     """Make `path` where it is missing, lock it and note this process as its owner; ConfigError when it cannot be."""
     path = path.expanduser().absolute()

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from korvet import logs
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, LakeError
 from korvet.lake.archiver import Archiver, Ends, Round, Run
 from korvet.lake.files import StorageOptions
 from korvet.lake.plan import bins
@@ -91,7 +91,7 @@ def archive_for_ever(archives: Archiver, run: Run, interval_ms: int, seen: Seen 
             done = archives.round(run)
             seen(done)
             more = done.more and done.moved
-        except (KafkaError, SparkError) as error:
+        except (KafkaError, LakeError) as error:
             _log.error("a round of archiving failed", reason=error)
         if not more:
             time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))

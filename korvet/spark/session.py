@@ -19,6 +19,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from korvet.errors import LakeError
+
 MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
@@ -41,7 +43,7 @@ _LOCAL = {
 }
 
 
-class SparkError(Exception):
+class SparkError(LakeError):
     """Spark does not start, or a job on it failed; the message says why, in one line."""
 
 

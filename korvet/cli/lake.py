@@ -1,0 +1,21 @@
+"""`korvet lake`: archives topics to Delta tables, and looks after these tables.
+
+Knows the group; each of its commands has a file of its own. All but `status` run on Spark, in this process by default;
+`spark-submit .../korvet/__main__.py lake ...` runs the same commands on a cluster.
+"""
+
+from __future__ import annotations
+
+import click
+
+from korvet.cli.lake_archive import archive
+from korvet.cli.lake_status import status
+
+
+@click.group()
+def lake() -> None:
+    """Archive topics with remote.storage.enable to Delta tables, and look after them; needs korvet[lake]."""
+
+
+for each in (archive, status):
+    lake.add_command(each)
