@@ -1,0 +1,214 @@
+"""Compaction of a topic's table: the rows of small files in fewer large ones, in the order of their offsets.
+
+Knows how rows are written anew and how that comes into the table; which files are worth it is the plan's, and where
+merges are done their caller's: one needs nothing but values and returns nothing else. The rows are the same before and
+after, and at no time is one of them in the table twice or not at all: the commit is the next one behind a version in
+which all files are there that were read, or there is none. Whoever reads goes on in the old files, which are deleted
+hours later (see expiry.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from korvet.lake.compaction_plan import SIZES, Merge, Sizes, merges
+from korvet.lake.data_files import DataFiles, Group
+from korvet.lake.files import ROW_GROUP_ROWS, StorageOptions, WrittenFile, filesystem, write_file
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.schema import OFFSET, PARTITION, SCHEMA
+from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.lake.tables import Lake
+
+ROW_GROUP_BYTES_MAX = 4 * 1024 * 1024
+"""Of rows in memory: a group has fewer rows where they are large, or a fetch of one would read all the others."""
+
+_COLUMNS = pa.schema([each for each in SCHEMA if each.name != PARTITION])
+
+
+class MergeTask(msgspec.Struct, frozen=True):
+    """A merge and the table that it is for; goes to any process."""
+
+    of: TopicOfLake
+    uri: str
+    merge: Merge
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """The files that hold the rows of a merge now, and that no commit has added yet; or why there are none."""
+
+    task: MergeTask
+    written: tuple[WrittenFile, ...] = ()
+    error: str | None = None
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What became of a merge. `done` is False where its files were not in the table any more, which harms nobody."""
+
+    topic: str
+    partition: int
+    rows: int
+    files_before: int
+    bytes_before: int
+    files_after: int = 0
+    bytes_after: int = 0
+    done: bool = False
+    error: str | None = None
+
+
+def plan(lake: Lake, of: TopicOfLake, sizes: Sizes = SIZES) -> list[MergeTask]:
+    """Return what is to be done for a topic; raises LakeError, also where its files may not be rewritten."""
+    table = ArchiveTable.open(lake.path, *of, lake.storage_options)
+    if table is None:
+        return []
+    table.check_rewritable()
+    uri = table_uri(lake.path, *of)
+    return [MergeTask(of, uri, each) for each in merges(table.files(), sizes)]
+
+
+def rewrite(task: MergeTask, storage_options: StorageOptions) -> Merged:
+    """Write the rows of a merge to new files; what prevents it is an answer, not an exception."""
+    written: list[WrittenFile] = []
+    try:
+        for file in _written(task, storage_options):
+            written.append(file)  # noqa: PERF402 - those before a failure are deleted
+        _check(task.merge, written)
+    except (LakeError, OSError, ValueError, pa.ArrowException) as error:
+        _discard(task.uri, storage_options, written)
+        return Merged(task, error=f"{task.uri} partition {task.merge.partition}: {error}")
+    return Merged(task, tuple(written))
+
+
+def _written(task: MergeTask, storage_options: StorageOptions) -> Iterator[WrittenFile]:
+    merge = task.merge
+    files = filesystem(task.uri, storage_options)
+    rows = _grouped(_in_order(DataFiles(task.uri, files), [each.path for each in merge.files]))
+    count = 0
+    for number in range(1, merge.count + 1):
+        part = rows
+        if number < merge.count:
+            part = _first(rows, merge.rows * number // merge.count - count)
+        file = write_file(files, merge.partition, part, time.time_ns() // 1_000_000)
+        if file is not None:
+            count += file.rows
+            yield file
+
+
+def _check(merge: Merge, written: Sequence[WrittenFile]) -> None:
+    """Raise ValueError where the new files do not hold as many rows as the old ones."""
+    count = sum(each.rows for each in written)
+    if count != merge.rows:
+        raise ValueError(f"the files hold {count} rows, and the table says {merge.rows}")
+
+
+def commit(lake: Lake, merged: Merged) -> Compacted:
+    """Let the table have the new files instead of the old ones, where all of these are still there."""
+    task = merged.task
+    merge = task.merge
+    outcome = Compacted(task.of.topic, merge.partition, merge.rows, len(merge.files), merge.size_bytes)
+    if merged.error is not None:
+        return msgspec.structs.replace(outcome, error=merged.error)
+    done = msgspec.structs.replace(
+        outcome,
+        files_after=len(merged.written),
+        bytes_after=sum(each.size_bytes for each in merged.written),
+        done=True,
+    )
+    before, after = {each.path for each in merge.files}, {each.path for each in merged.written}
+    tried = False
+    for _ in range(COMMITS_MAX):
+        try:
+            table = ArchiveTable.open(lake.path, *task.of, lake.storage_options)
+            active = set() if table is None else {each.path for each in table.files()}
+            if tried and after <= active:
+                # The answer to a commit before was lost, or deltalake took its own for somebody else's.
+                return done
+            if table is None or not before <= active:
+                # After a try it may be that the files came into the table, and were compacted once more since.
+                if not tried:
+                    _discard(task.uri, lake.storage_options, merged.written)
+                return outcome
+            tried = True
+            table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
+        except CommitConflictError:
+            continue
+        except LakeError as error:
+            # Nobody knows whether the commit is there: the new files stay, and vacuum takes what none names.
+            return msgspec.structs.replace(outcome, error=str(error))
+        return done
+    message = f"{task.uri}: others committed before each of {COMMITS_MAX} tries"
+    return msgspec.structs.replace(outcome, error=message)
+
+
+def compact(lake: Lake, of: TopicOfLake, sizes: Sizes = SIZES) -> Iterator[Compacted]:
+    """Do for a topic what there is to do, one merge after the other; raises LakeError."""
+    for task in plan(lake, of, sizes):
+        yield commit(lake, rewrite(task, lake.storage_options))
+
+
+def _discard(uri: str, storage_options: StorageOptions, written: Sequence[WrittenFile]) -> None:
+    """Delete files that no commit has named, nor ever will; what cannot be deleted vacuum takes."""
+    for each in written:
+        with contextlib.suppress(OSError):
+            filesystem(uri, storage_options).delete_file(each.path)
+
+
+def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
+    """Yield the rows of files by their offsets; memory is what overlaps, and between files of Korvet's nothing does."""
+    groups: list[tuple[str, Group]] = [(path, group) for path in paths for group in files.groups(path)]
+    groups.sort(key=lambda each: each[1].first_offset)
+    pending = _COLUMNS.empty_table()
+    for at, (path, group) in enumerate(groups):
+        rows = pa.Table.from_batches([files.rows(path, group)]).select(_COLUMNS.names).cast(_COLUMNS)
+        pending = _sorted(pa.concat_tables([pending, rows]))
+        count = pending.num_rows
+        if at + 1 < len(groups):
+            offsets = pending.column(OFFSET).to_numpy()
+            count = int(offsets.searchsorted(groups[at + 1][1].first_offset))
+        yield pending.slice(0, count)
+        pending = pending.slice(count)
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    offsets = rows.column(OFFSET).to_numpy()
+    # Equal ones stay: a row that is there twice is for somebody to look at, and nothing to be written anew.
+    return rows.sort_by(OFFSET) if (offsets[1:] < offsets[:-1]).any() else rows
+
+
+def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as row groups are to have them."""
+    pending: list[pa.Table] = []
+    count = size = 0
+    for table in tables:
+        at = 0
+        row_bytes = max(table.nbytes // max(table.num_rows, 1), 1)
+        while at < table.num_rows:
+            room = min(
+                ROW_GROUP_ROWS - count, max((ROW_GROUP_BYTES_MAX - size) // row_bytes, 1 - bool(count))
+            )
+            if room:
+                part = table.slice(at, room)
+                pending.append(part)
+                count, size, at = count + part.num_rows, size + part.num_rows * row_bytes, at + part.num_rows
+            if not room or count == ROW_GROUP_ROWS:
+                yield _one(pending)
+                pending, count, size = [], 0, 0
+    if pending:
+        yield _one(pending)
+
+
+def _one(tables: list[pa.Table]) -> pa.RecordBatch:
+    return pa.concat_tables(tables).combine_chunks().to_batches()[0]
+
+
+def _first(rows: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches until they have so many rows together; others stay in the iterator."""
+    for part in rows:
+        yield part
+        count -= part.num_rows
+        if count <= 0:
+            return

@@ -1,0 +1,83 @@
+"""Tables with known records, and what is read of them in each way there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
+from korvet.lake.table import Advance, ArchiveTable, TableFile
+from korvet.lake.tables import Lake
+from korvet.protocol.records.record import StoredRecord
+from tests.support.batches import read
+
+OF = TopicOfLake("orders", "AAAAAAAAAAAAAAAAAAAAAA")
+
+
+def record(offset: int, timestamp: int | None = None, value_bytes: int = 40) -> StoredRecord:
+    """Return a record that tells its offset; its time is 1000 ms later than that, where none is given."""
+    value = b"%d " % offset
+    return offset, 1000 + offset if timestamp is None else timestamp, b"k", value.ljust(value_bytes, b"v"), []
+
+
+def append(lake: Lake, records: Sequence[StoredRecord], next_offset: int, partition: int = 0) -> str:
+    """Archive records as one file, up to an offset; returns its path below the table, empty without any."""
+    table = ArchiveTable.create(lake.path, *OF)
+    at = table.next_offset(partition) or 0
+    now_ms = time.time_ns() // 1_000_000
+    file = write_file(filesystem(table.uri), partition, [records_to_arrow(partition, records)], now_ms)
+    table.append([file] if file else [], [Advance(partition, at, next_offset)])
+    return file.path if file else ""
+
+
+def archive(lake: Lake, stop: int, per_file: int = 10, partition: int = 0) -> None:
+    """Archive records up to `stop`, so many in a file."""
+    table = ArchiveTable.create(lake.path, *OF)
+    for first in range(table.next_offset(partition) or 0, stop, per_file):
+        behind = min(first + per_file, stop)
+        append(lake, [record(at) for at in range(first, behind)], behind, partition)
+
+
+def opened(lake: Lake) -> ArchiveTable:
+    """Return the table as it is now."""
+    table = ArchiveTable.open(lake.path, *OF)
+    assert table is not None
+    return table
+
+
+def files(lake: Lake) -> list[TableFile]:
+    """Return the table's files as they are now."""
+    return opened(lake).files()
+
+
+def path_of(lake: Lake, file: str) -> Path:
+    """Return where a file lies."""
+    return Path(lake.path) / OF.topic / OF.topic_id / file
+
+
+def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
+    """Return the offsets of all rows as they lie, file behind file."""
+    found: list[int] = []
+    for file in files(lake):
+        if file.partition == partition:
+            with pq.ParquetFile(path_of(lake, file.path)) as opened_file:
+                found += opened_file.read(["offset"], use_threads=False).column(0).to_pylist()
+    return found
+
+
+def consumed(reader: Reader, archived: int, partition: int = 0, bytes_max: int = 2000) -> list[int]:
+    """Return the offsets that a consumer gets who reads a partition from the beginning, step by step."""
+    got: list[int] = []
+    offset, more = 0, True
+    while more:
+        found = reader.read(Place(OF, partition, offset, archived), Limits(bytes_max))
+        records = read(found.data)
+        assert [int((each.value or b"").split()[0]) for each in records] == [each.offset for each in records]
+        got += [each.offset for each in records]
+        offset, more = found.next_offset, found.more
+    return got

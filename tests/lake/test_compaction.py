@@ -1,0 +1,295 @@
+"""korvet/lake/compaction.py on real tables: the same rows in fewer files, whoever else commits at the same time."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from korvet.lake import compaction
+from korvet.lake import files as lake_files
+from korvet.lake.compaction import MergeTask, commit, compact, plan, rewrite
+from korvet.lake.compaction_plan import Sizes
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.reader import Reader
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError
+from korvet.lake.tables import Lake
+from korvet.protocol.records.record import StoredRecord
+from tests.lake.archives import (
+    OF,
+    append,
+    archive,
+    consumed,
+    files,
+    offsets_in_files,
+    opened,
+    path_of,
+    record,
+)
+from tests.lake.rows import records_of
+
+SMALL = Sizes(file_bytes_min=6_000, file_bytes_max=12_000)
+ROWS = 100
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Give a lake with a table of ten files of ten records."""
+    made = Lake(str(tmp_path))
+    archive(made, ROWS)
+    return made
+
+
+def one(lake: Lake) -> MergeTask:
+    [task] = plan(lake, OF)
+    return task
+
+
+def test_small_files_become_one_with_the_same_rows_in_order(lake: Lake) -> None:
+    before = offsets_in_files(lake)
+    [done] = compact(lake, OF)
+    assert (done.done, done.error, done.rows, done.files_before, done.files_after) == (
+        True,
+        None,
+        ROWS,
+        10,
+        1,
+    )
+    [file] = files(lake)
+    assert (file.first_offset, file.last_offset, file.rows) == (0, ROWS - 1, ROWS)
+    assert (file.first_timestamp, file.last_timestamp) == (1_000_000, 1_099_000)
+    assert done.bytes_after == file.size_bytes == path_of(lake, file.path).stat().st_size
+    assert offsets_in_files(lake) == before == list(range(ROWS))
+    assert opened(lake).next_offset(0) == ROWS
+    assert list(compact(lake, OF)) == []
+
+
+def test_every_column_is_kept(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    records: list[StoredRecord] = [
+        (0, -1, None, None, []),
+        (3, 5, b"", b"", [("h", None), ("h", b"x")]),
+        (9, 2**62, b"\xff", b"v" * 300, []),
+        (10, -(2**60), b"k", None, [("", b"")]),
+    ]
+    for each in records:
+        append(lake, [each], each[0] + 1, partition=3)
+    [done] = compact(lake, OF)
+    assert done.error is None
+    [file] = files(lake)
+    with pq.ParquetFile(path_of(lake, file.path)) as read:
+        assert records_of(read.read(use_threads=False).combine_chunks().to_batches()[0]) == records
+    assert file.rows_without_timestamp == 3
+    assert (file.partition, file.first_timestamp, file.last_timestamp) == (3, 5000, 5000)
+
+
+def test_row_groups_are_full_but_never_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(str(tmp_path))
+    archive(lake, 95)
+    append(lake, [record(at, value_bytes=30_000) for at in range(95, 100)], 100)
+    for module in (lake_files, compaction):
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", 40)
+    monkeypatch.setattr(compaction, "ROW_GROUP_BYTES_MAX", 65_000)
+    [done] = compact(lake, OF)
+    assert done.error is None
+    metadata = pq.read_metadata(path_of(lake, files(lake)[0].path))
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [40, 40, 17, 2, 1]
+    assert offsets_in_files(lake) == list(range(100))
+
+
+def test_large_merges_become_several_files_and_partitions_stay_apart(lake: Lake) -> None:
+    archive(lake, ROWS, partition=1)
+    outcomes = list(compact(lake, OF, SMALL))
+    assert {each.partition for each in outcomes} == {0, 1}
+    for partition in (0, 1):
+        some = [each for each in files(lake) if each.partition == partition]
+        assert 1 < len(some) < 10
+        assert offsets_in_files(lake, partition) == list(range(ROWS))
+
+
+def test_what_is_archived_meanwhile_is_neither_refused_nor_lost(lake: Lake) -> None:
+    archiver = opened(lake)
+    file = write_file(filesystem(archiver.uri), 0, [records_to_arrow(0, [record(ROWS)])], now_ms=1)
+    assert file is not None
+    merged = rewrite(one(lake), None)
+    append(lake, [record(0)], 1, partition=1)
+    assert commit(lake, merged).done
+    archiver.append([file], [Advance(0, ROWS, ROWS + 1)])
+    assert offsets_in_files(lake) == list(range(ROWS + 1))
+    assert offsets_in_files(lake, 1) == [0]
+    assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (ROWS + 1, 1)
+
+
+def foreign_optimize(lake: Lake) -> None:
+    DeltaTable(opened(lake).uri).optimize.compact()
+
+
+def foreign_delete(lake: Lake) -> None:
+    DeltaTable(opened(lake).uri).delete("offset < 25")
+
+
+def own_compaction(lake: Lake) -> None:
+    assert [each.done for each in compact(lake, OF)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("other", "left"),
+    [(foreign_optimize, range(ROWS)), (foreign_delete, range(25, ROWS)), (own_compaction, range(ROWS))],
+)
+def test_whoever_else_rewrites_files_first_wins(
+    lake: Lake, other: Callable[[Lake], None], left: range
+) -> None:
+    merged = rewrite(one(lake), None)
+    other(lake)
+    outcome = commit(lake, merged)
+    assert (outcome.done, outcome.error) == (False, None)
+    # deltalake's compaction does not keep their order.
+    assert sorted(offsets_in_files(lake)) == list(left)
+    for each in merged.written:
+        assert not path_of(lake, each.path).exists()
+
+
+def test_a_foreign_optimize_that_began_before_is_refused(lake: Lake) -> None:
+    stale = DeltaTable(opened(lake).uri)
+    own_compaction(lake)
+    with pytest.raises(CommitFailedError):
+        stale.optimize.compact()
+    assert offsets_in_files(lake) == list(range(ROWS))
+
+
+def test_of_two_replacements_of_one_version_the_second_is_refused(lake: Lake) -> None:
+    first, second = opened(lake), opened(lake)
+    merged = [rewrite(one(lake), None) for _ in range(2)]
+    first.replace(first.files(), merged[0].written, 1)
+    with pytest.raises(CommitConflictError):
+        second.replace(second.files(), merged[1].written, 1)
+    with pytest.raises(CommitConflictError, match="not in the table any more"):
+        opened(lake).replace(second.files(), merged[1].written, 1)
+    assert offsets_in_files(lake) == list(range(ROWS))
+
+
+def test_a_commit_whose_answer_was_lost_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = ArchiveTable.replace
+
+    def lost(table: ArchiveTable, *arguments: object) -> None:
+        replace(table, *arguments)  # type: ignore[arg-type] # as they came
+        raise CommitConflictError("the version is there")
+
+    merged = rewrite(one(lake), None)
+    monkeypatch.setattr(ArchiveTable, "replace", lost)
+    assert commit(lake, merged).done
+    assert offsets_in_files(lake) == list(range(ROWS))
+
+
+def test_files_that_others_left_in_any_order_are_put_in_order(lake: Lake) -> None:
+    table = DeltaTable(opened(lake).uri)
+    table.optimize.z_order(["value"])
+    assert offsets_in_files(lake) != list(range(ROWS))
+    [done] = compact(lake, OF)
+    assert (done.done, done.error) == (True, None)
+    assert offsets_in_files(lake) == list(range(ROWS))
+    assert list(compact(lake, OF)) == []
+
+
+def test_a_file_that_is_gone_or_damaged_is_an_error_and_changes_nothing(lake: Lake) -> None:
+    archive(lake, 30, partition=1)
+    gone = files(lake)[3]
+    path_of(lake, gone.path).unlink()
+    before = files(lake)
+    broken, sound = compact(lake, OF)
+    assert gone.path in (broken.error or "")
+    assert (broken.done, broken.files_after) == (False, 0)
+    assert (sound.done, sound.partition) == (True, 1)
+    assert [each for each in files(lake) if each.partition == 0] == [
+        each for each in before if each.partition == 0
+    ]
+    assert offsets_in_files(lake, 1) == list(range(30))
+
+
+def test_rows_that_are_there_twice_are_left_for_somebody_to_look_at(lake: Lake) -> None:
+    table = opened(lake)
+    file = write_file(filesystem(table.uri), 0, [records_to_arrow(0, [record(5)])], now_ms=1)
+    assert file is not None
+    table.append([file], [])
+    names = {each.name for each in path_of(lake, "partition=0").iterdir()}
+    [outcome] = compact(lake, OF)
+    assert "do not rise" in (outcome.error or "")
+    assert len(files(lake)) == 11
+    assert names <= {each.name for each in path_of(lake, "partition=0").iterdir()}
+
+
+def test_a_table_with_features_that_hide_rows_is_not_touched(lake: Lake) -> None:
+    DeltaTable(opened(lake).uri).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
+    with pytest.raises(LakeError, match="cannot be rewritten"):
+        list(compact(lake, OF))
+
+
+def test_a_topic_without_a_table_has_nothing_to_compact(tmp_path: Path) -> None:
+    assert list(compact(Lake(str(tmp_path)), OF)) == []
+
+
+class Crowd:
+    """Threads that work at one table until one of them, the archiver, is done."""
+
+    def __init__(self, lake: Lake, end: int) -> None:
+        self.failures: list[str] = []
+        self._lake = lake
+        self._end = end
+        self._archived = threading.Event()
+
+    def run(self) -> None:
+        works = (self.archive, self.compact, self.compact, self.consume)
+        threads = [threading.Thread(target=self._guarded, args=(each,)) for each in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def archive(self) -> None:
+        for first in range(0, self._end, 10):
+            append(self._lake, [record(at) for at in range(first, first + 10)], first + 10)
+
+    def compact(self) -> None:
+        while not self._archived.is_set():
+            self.failures += [each.error for each in compact(self._lake, OF, SMALL) if each.error]
+
+    def consume(self) -> None:
+        reader = Reader(self._lake.path)
+        while not self._archived.is_set():
+            behind = opened(self._lake).next_offset(0) or 0
+            got = consumed(reader, behind)
+            if len(got) < behind or got != list(range(len(got))):
+                self.failures.append(f"read {got} of {behind}")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - of a thread nobody else would know
+            self.failures.append(repr(error))
+        finally:
+            if work == self.archive:
+                self._archived.set()
+
+
+def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_path: Path) -> None:
+    lake, end = Lake(str(tmp_path)), 600
+    archive(lake, 10, partition=1)
+    crowd = Crowd(lake, end)
+    crowd.run()
+    assert crowd.failures == []
+    assert offsets_in_files(lake) == list(range(end))
+    assert consumed(Reader(lake.path), end) == list(range(end))
+    assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (end, 10)
+    assert len([each for each in files(lake) if each.partition == 0]) < end // 10
+
+
+def test_no_two_files_of_one_name_are_ever_written(lake: Lake) -> None:
+    names = [[each.path for each in rewrite(one(lake), None).written] for _ in range(3)]
+    assert len({*itertools.chain(*names)}) == 3
