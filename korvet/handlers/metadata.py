@@ -1,7 +1,8 @@
 """Metadata (key 3), versions 0-13: the brokers, and all, named or identified topics, which asking may create.
 
 Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
-version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked for from version 12 on.
+version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked for from version 12 on; where there is
+one the name beside it does not count, which Java's describeTopics leaves empty rather than null.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from korvet.handlers import operations
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -69,37 +69,39 @@ def _asked(
 ) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
     for topic in request.topics or ():
-        if (topic.name is None or topic.topic_id != ZERO_UUID) and caller.version < TOPIC_ID_VERSION_FIRST:
+        by_id = topic.name is None or topic.topic_id != ZERO_UUID
+        if by_id and caller.version < TOPIC_ID_VERSION_FIRST:
             message = f"Topic IDs are not supported in requests for version {caller.version}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        key = topic.topic_id if topic.name is None else topic.name
+        name = None if by_id else topic.name
+        key = topic.topic_id if name is None else name
         if key in answers:
             continue
         try:
-            found = _find(topic, broker, may_create=request.allow_auto_topic_creation)
+            found = _find(name, topic.topic_id, broker, may_create=request.allow_auto_topic_creation)
         except KafkaError as error:
-            answers[key] = _failed(topic.name, topic.topic_id, error)
+            answers[key] = _failed(name, topic.topic_id, error)
         else:
             answers[key] = _described(found, live, request)
     return list(answers.values())
 
 
-def _find(asked: MetadataRequestTopic, broker: Broker, *, may_create: bool) -> Topic:
-    if asked.name is None:
-        return broker.topics.find_by_id(asked.topic_id)
-    check_name(asked.name, reserved_prefix="")  # a reserved name is a name, only not one to be made
+def _find(name: str | None, topic_id: bytes, broker: Broker, *, may_create: bool) -> Topic:
+    if name is None:
+        return broker.topics.find_by_id(topic_id)
+    check_name(name, reserved_prefix="")  # a reserved name is a name, only not one to be made
     try:
-        return broker.topics.find(asked.name)
+        return broker.topics.find(name)
     except KafkaError as error:
         creates = may_create and broker.settings.auto_create_topics_enable
         if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     try:
-        return broker.topics.create(NewTopic(name=asked.name))
+        return broker.topics.create(NewTopic(name=name))
     except KafkaError as refusal:
         if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
-        return broker.topics.find(asked.name)  # another client was faster
+        return broker.topics.find(name)  # another client was faster
 
 
 def _described(topic: Topic, live: LiveBrokers, request: MetadataRequest) -> MetadataResponseTopic:

@@ -139,6 +139,20 @@ def test_a_topic_is_found_by_its_id(client: Client, topic: str, version: int) ->
     assert (unknown.topic_id, unknown.partitions) == (UNKNOWN_ID, [])
 
 
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("name", ["", "another"])
+def test_an_id_counts_whatever_name_stands_beside_it(
+    client: Client, topic: str, name: str, version: int
+) -> None:
+    # Java's describeTopics by id leaves the name empty rather than null.
+    topic_id = client.create(topic)
+    topics = [MetadataRequestTopic(name=name, topic_id=each) for each in (topic_id, UNKNOWN_ID)]
+    [known, unknown] = client.call(MetadataRequest(topics=topics), version).topics
+    assert (known.error_code, known.name, known.topic_id) == (ErrorCode.NONE, topic, topic_id)
+    assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert (unknown.topic_id, unknown.partitions) == (UNKNOWN_ID, [])
+
+
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_may_not_be_asked_for_before_version_12(client: Client, topic: str, version: int) -> None:
     topic_id = client.create(topic)
