@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from tests.cli.asking import answered, commit, committed, failed, groups, told
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
@@ -96,6 +98,32 @@ def test_members_are_described_beside_what_they_read(broker: Broker, client: Cli
         [row] = table(result.stdout)
         assert row[:3] == [member["member"], "-", "reader"]
         assert row[-2:] == [f"{name}:0", f"{name}:1"]
+
+
+def test_members_of_kafka_python_are_described_too(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=3)
+    member = KafkaConsumer(
+        name,
+        bootstrap_servers=broker.bootstrap,
+        group_id=name,
+        client_id="python-reader",
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+    )
+    try:
+
+        def assigned() -> bool:
+            member.poll(timeout_ms=50)
+            return len(member.assignment()) == 3
+
+        wait_until(assigned, "the member is assigned")
+        [group] = told(broker, "describe", name)
+        assert (group["state"], group["protocol"]) == ("Stable", "roundrobin")
+        [described] = group["members"]
+        assert described["client_id"] == "python-reader"
+        assert described["partitions"] == [f"{name}:{index}" for index in range(3)]
+    finally:
+        member.close()
 
 
 def test_a_group_that_is_not_there_fails_and_the_others_are_described(

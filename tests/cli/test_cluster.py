@@ -1,0 +1,50 @@
+"""`korvet cluster describe`: the brokers, the controller, and what they speak."""
+
+from __future__ import annotations
+
+import json
+
+from confluent_kafka.admin import AdminClient as Librdkafka
+
+from korvet.handlers import HANDLERS
+from tests.cli.asking import failed
+from tests.cli.test_groups import table
+from tests.cli.test_options import korvet
+from tests.support.broker import Broker
+
+
+def test_the_brokers_and_the_controller_are_shown(broker: Broker) -> None:
+    result = korvet("cluster", "describe", "-b", broker.bootstrap)
+    assert (result.returncode, result.stderr) == (0, "")
+    metadata = Librdkafka({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
+    assert result.stdout.splitlines()[0] == f"cluster {metadata.cluster_id}"
+    assert table(result.stdout) == [["0", broker.bootstrap, "-", "yes"]]
+    host, port = broker.address
+    found = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
+    assert found == {
+        "id": metadata.cluster_id,
+        "controller": 0,
+        "brokers": [{"id": 0, "host": host, "port": port, "rack": None}],
+    }
+
+
+def test_apis_and_features_are_shown_where_they_are_asked_for(broker: Broker) -> None:
+    flags = ("-b", broker.bootstrap, "--apis", "--features")
+    found = json.loads(korvet("cluster", "describe", *flags, "--json").stdout)
+    [of_broker] = found["apis"]
+    assert of_broker["broker"] == 0
+    served = {each["key"]: (each["name"], each["versions"]) for each in of_broker["apis"]}
+    assert served.keys() == HANDLERS.keys()
+    assert served[18] == ("ApiVersions", [0, 4])
+    assert found["features"].keys() == {"supported", "finalized"}
+    result = korvet("cluster", "describe", *flags)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "broker 0\n" in result.stdout
+    assert ["18", "ApiVersions", "0-4"] in [line.split() for line in result.stdout.splitlines()]
+
+
+def test_where_no_broker_is_one_line_says_so() -> None:
+    for words in (("cluster", "describe"), ("topics", "list"), ("configs", "describe", "--cluster")):
+        message = failed(korvet(*words, "-b", "127.0.0.1:1", "--timeout", "0.2"))
+        assert "127.0.0.1:1" in message
+        assert message.count("\n") == 1

@@ -1,0 +1,157 @@
+"""`korvet topics reassign` and `elect-leaders`, with two brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.admin import AdminClient
+from tests.cli.asking import failed
+from tests.cli.terminal import at_terminal, exit_code
+from tests.cli.test_groups import table
+from tests.cli.test_options import korvet
+from tests.support import redis_servers
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.topic_client import Client
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    with (
+        redis_servers.server() as url,
+        korvet_cluster(tmp_path_factory.mktemp("cluster"), url) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def topic(brokers: list[Broker], name: str) -> str:
+    """Give a topic with three partitions on broker 0."""
+    assert topics(brokers, "create", name, "--replica-assignment", "0,0,0").returncode == 0
+    return name
+
+
+def topics(brokers: list[Broker], command: str, *arguments: str) -> Any:
+    """Run `korvet topics` COMMAND."""
+    return korvet("topics", command, "-b", brokers[0].bootstrap, *arguments)
+
+
+def leaders(brokers: list[Broker], topic: str) -> list[int]:
+    """Return the leaders, as each broker tells them alike."""
+    told = []
+    for broker in brokers:
+        with AdminClient(broker.bootstrap) as admin:
+            described = admin.topics.describe([topic])[topic]
+            told.append([each.leader for each in getattr(described, "partitions", ())])
+    assert told[0] == told[1]
+    return told[0]
+
+
+def test_partitions_are_moved_as_it_is_written(brokers: list[Broker], topic: str) -> None:
+    assert leaders(brokers, topic) == [0, 0, 0]
+    result = topics(brokers, "reassign", f"{topic}:0=1", f"{topic}:2=1,0")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{topic}:0 assigned\n{topic}:2 assigned\n"
+    assert leaders(brokers, topic) == [1, 0, 1]
+    result = topics(brokers, "reassign", "--list")
+    assert (result.returncode, table(result.stdout)) == (0, [])
+    assert topics(brokers, "reassign", "--list", "--json").stdout == "[]\n"
+
+
+def test_partitions_are_moved_as_a_file_of_kafkas_tool_says(
+    brokers: list[Broker], topic: str, tmp_path: Path
+) -> None:
+    moves = [{"topic": topic, "partition": 1, "replicas": [1], "log_dirs": ["any"]}]
+    file = tmp_path / "moves.json"
+    file.write_text(json.dumps({"version": 1, "partitions": moves}))
+    result = topics(brokers, "reassign", "--json", "--file", str(file))
+    assert json.loads(result.stdout) == [
+        {"topic": topic, "partition": 1, "outcome": "assigned", "error": None}
+    ]
+    assert leaders(brokers, topic) == [0, 1, 0]
+
+
+def test_each_move_that_cannot_be_is_told(brokers: list[Broker], topic: str) -> None:
+    result = topics(brokers, "reassign", f"{topic}:0=9", f"{topic}:7=1", f"{topic}:1=1")
+    message = failed(result)
+    assert f"Error: partition {topic}:0: INVALID_REPLICA_ASSIGNMENT" in message
+    assert f"Error: partition {topic}:7: UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert result.stdout == f"{topic}:1 assigned\n"
+    message = failed(topics(brokers, "reassign", "--cancel", f"{topic}:0"))
+    assert message.startswith(f"Error: partition {topic}:0: NO_REASSIGNMENT_IN_PROGRESS")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"version": 2, "partitions": []}',
+        '{"version": 1, "partitions": [{"topic": "a", "partition": "0", "replicas": [1]}]}',
+        '{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": 1}]}',
+        '{"version": 1, "partitions": [{"topic": "a", "partition": 0}]}',
+        '{"version": 1, "partitions": [{"topic": "a", "partition": 4294967296, "replicas": [1]}]}',
+    ],
+)
+def test_a_file_of_another_form_is_a_mistake(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "moves.json"
+    file.write_text(content)
+    message = failed(korvet("topics", "reassign", "--file", str(file)), 2)
+    assert "Error: " in message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reassign"],
+        ["reassign", "--list", "a:0=1"],
+        ["reassign", "a=1"],
+        ["reassign", "a:0="],
+        ["reassign", "a:0=1", "a:0=2"],
+        ["reassign", "a:0=x"],
+        ["reassign", "--file", "not-there"],
+        ["elect-leaders"],
+        ["elect-leaders", "a", "--all-topics"],
+        ["elect-leaders", "a:x"],
+    ],
+)
+def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
+    result = korvet("topics", *arguments)
+    assert result.stdout == ""
+    assert "Error: " in failed(result, 2)
+
+
+def test_leaders_that_are_right_stay(brokers: list[Broker], topic: str) -> None:
+    result = topics(brokers, "elect-leaders", topic)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "".join(f"{topic}:{index} stays\n" for index in range(3))
+    result = topics(brokers, "elect-leaders", "--json", f"{topic}:1")
+    assert json.loads(result.stdout) == [{"topic": topic, "partition": 1, "outcome": "stays", "error": None}]
+    assert topics(brokers, "elect-leaders", "--all-topics").returncode == 0
+    message = failed(topics(brokers, "elect-leaders", f"{topic}:8"))
+    assert message.startswith(f"Error: partition {topic}:8: UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_an_election_that_may_lose_records_is_confirmed_first(brokers: list[Broker], topic: str) -> None:
+    assert "nothing is elected" in failed(topics(brokers, "elect-leaders", "--unclean", topic))
+    result = topics(brokers, "elect-leaders", "--unclean", "--yes", topic)
+    assert (result.returncode, result.stderr) == (0, "")
+    with at_terminal("topics", "elect-leaders", "--unclean", "-b", brokers[0].bootstrap, topic) as child:
+        child.expect_exact("Elect leaders that may have lost records? [y/N]")
+        child.send("n\r")
+        child.expect_exact("nothing is elected")
+        assert exit_code(child) == 1
+
+
+def test_a_preferred_leader_that_is_away_is_told(name: str, tmp_path: Path) -> None:
+    with redis_servers.server() as url, korvet_cluster(tmp_path, url) as running:
+        with Client(running[0].address) as client:
+            client.create(name)
+        assert topics(running, "reassign", f"{name}:0=1,0").returncode == 0
+        assert running[1].stop() == 0
+        message = failed(topics(running, "elect-leaders", name))
+        assert message.startswith(f"Error: partition {name}:0: PREFERRED_LEADER_NOT_AVAILABLE")

@@ -1,0 +1,193 @@
+"""`korvet topics`: what it makes, shows, alters and deletes, seen by other clients too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient as Librdkafka
+
+from tests.cli.asking import commit, committed, failed
+from tests.cli.terminal import CTRL_D, at_terminal, exit_code
+from tests.cli.test_groups import table
+from tests.cli.test_options import korvet
+from tests.support.broker import Broker
+from tests.support.topic_client import Client
+
+
+def topics(broker: Broker, command: str, *arguments: str) -> Any:
+    """Run `korvet topics` COMMAND against a broker."""
+    return korvet("topics", command, "-b", broker.bootstrap, *arguments)
+
+
+def told(broker: Broker, command: str, *arguments: str) -> Any:
+    """Return the JSON of a command that succeeds."""
+    result = topics(broker, command, "--json", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def partitions(broker: Broker, topic: str) -> int:
+    """Return how many partitions librdkafka sees; 0 where there is no such topic."""
+    admin = Librdkafka({"bootstrap.servers": broker.bootstrap})
+    found = admin.list_topics(timeout=30).topics.get(topic)
+    return 0 if found is None else len(found.partitions)
+
+
+def test_topics_are_made_with_partitions_and_settings(broker: Broker, name: str) -> None:
+    names = (name, f"{name}-2")
+    result = topics(
+        broker, "create", *names, "--partitions", "3", "-c", "retention.ms=1000", "-c", "segment.ms=5000"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"created {name}\ncreated {name}-2\n", "")
+    assert [partitions(broker, each) for each in names] == [3, 3]
+    [described] = told(broker, "describe", name)
+    assert (described["configs"]["retention.ms"], described["configs"]["segment.ms"]) == ("1000", "5000")
+
+
+def test_a_topic_is_made_by_assignment(broker: Broker, name: str) -> None:
+    [row] = told(broker, "create", name, "--replica-assignment", "0,0,0,0")
+    assert (row["created"], row["partitions"], row["replication_factor"], row["error"]) == (True, 4, 1, None)
+    [listed] = [each for each in told(broker, "list") if each["topic"] == name]
+    assert listed == {"topic": name, "id": row["id"], "partitions": 4, "internal": False}
+    message = failed(topics(broker, "create", f"{name}-2", "--replica-assignment", "0:7"))
+    assert message.startswith(f"Error: topic {name}-2: INVALID_REPLICA_ASSIGNMENT")
+
+
+def test_what_is_only_validated_is_not_made(broker: Broker, name: str) -> None:
+    result = topics(broker, "create", name, "--validate-only")
+    assert (result.returncode, result.stdout) == (0, f"could be created {name}\n")
+    assert partitions(broker, name) == 0
+    assert "INVALID_CONFIG" in failed(topics(broker, "create", name, "--validate-only", "-c", "no.such=1"))
+
+
+def test_a_topic_that_is_there_is_a_failure_unless_told_otherwise(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    result = topics(broker, "create", name, f"{name}-2")
+    assert failed(result).startswith(f"Error: topic {name}: TOPIC_ALREADY_EXISTS")
+    assert result.stdout == f"created {name}-2\n"
+    result = topics(broker, "create", name, "--if-not-exists")
+    assert (result.returncode, result.stdout) == (0, f"there already: {name}\n")
+    assert told(broker, "create", name, "--if-not-exists") == [
+        {"topic": name, "created": False, "error": None}
+    ]
+    assert "INVALID_TOPIC_EXCEPTION" in failed(topics(broker, "create", "a b", "--if-not-exists"))
+
+
+def test_topics_are_listed(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    result = topics(broker, "list")
+    assert (result.returncode, result.stderr) == (0, "")
+    [row] = [row for row in table(result.stdout) if row[0] == name]
+    assert row[1] == "2"
+    assert len(row[2]) == 22
+
+
+def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2, retention_ms="-1")
+    client.append(name, b"x" * 100, b"y" * 100, partition=1)
+    result = topics(broker, "describe", name)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"{name}: 2 partitions, id ")
+    assert "  retention.ms=-1" in lines
+    first, second = table(result.stdout)
+    assert first == ["0", "0", "0", "0", "0", "0", "0", "B"]
+    assert second[:6] == ["1", "0", "0", "0", "0", "2"]
+    [described] = told(broker, "describe", name)
+    filled = described["partitions"][1]
+    assert filled["size_bytes"] > 200
+    assert {key: value for key, value in filled.items() if key != "size_bytes"} == {
+        "partition": 1,
+        "leader": 0,
+        "leader_epoch": 0,
+        "replicas": [0],
+        "in_sync": [0],
+        "offline": [],
+        "begin": 0,
+        "end": 2,
+    }
+
+
+def test_what_is_not_there_fails_and_the_others_are_described(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    result = topics(broker, "describe", "nothing", name)
+    assert failed(result).startswith("Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION")
+    assert result.stdout.startswith(f"{name}: 1 partition,")
+    assert name in [each["topic"] for each in told(broker, "describe", "--all-topics")]
+
+
+def test_topics_get_more_partitions_and_other_settings(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, retention_ms="5")
+    result = topics(broker, "alter", name, "--partitions", "4", "-d", "retention.ms", "-c", "segment.ms=7000")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"altered {name}\n", "")
+    assert partitions(broker, name) == 4
+    [described] = told(broker, "describe", name)
+    assert described["configs"]["segment.ms"] == "7000"
+    assert "retention.ms" not in described["configs"]
+    assert "INVALID_PARTITIONS" in failed(topics(broker, "alter", name, "--partitions", "2"))
+    assert "INVALID_CONFIG" in failed(
+        topics(broker, "alter", name, "-c", "segment.ms=x", "--partitions", "5")
+    )
+    assert told(broker, "alter", name, "--partitions", "6", "--validate-only") == [
+        {"topic": name, "error": None}
+    ]
+    assert partitions(broker, name) == 4
+
+
+def test_a_topic_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    commit(broker, name, name, 0)
+    assert failed(topics(broker, "delete", name)).startswith("Error: nothing is deleted")
+    for answer in ("n\r", CTRL_D):
+        with at_terminal("topics", "delete", "-b", broker.bootstrap, name) as child:
+            child.expect_exact(f"Delete {name} with all records? [y/N]")
+            child.send(answer)
+            child.expect_exact("nothing is deleted")
+            assert exit_code(child) == 1
+    assert partitions(broker, name) == 1
+    with at_terminal("topics", "delete", "-b", broker.bootstrap, name) as child:
+        child.expect_exact("[y/N]")
+        child.send("y\r")
+        child.expect_exact(f"deleted {name}\r\n")
+        assert exit_code(child) == 0
+    assert partitions(broker, name) == 0
+    assert committed(broker, name, name) == []
+
+
+def test_several_are_deleted_and_what_is_not_there_is_told(broker: Broker, client: Client, name: str) -> None:
+    client.create(name)
+    client.create(f"{name}-2")
+    result = topics(broker, "delete", "--yes", name, "nothing", f"{name}-2")
+    assert failed(result).startswith("Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION")
+    assert result.stdout == f"deleted {name}\ndeleted {name}-2\n"
+    assert told(broker, "delete", "--yes", "--if-exists", "nothing") == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["create"],
+        ["create", "a", "--partitions", "0"],
+        ["create", "a", "--replication-factor", "0"],
+        ["create", "a", "--partitions", "1", "--replica-assignment", "0"],
+        ["create", "a", "--replica-assignment", "0,,1"],
+        ["create", "a", "-c", "novalue"],
+        ["create", "a", "-c", "a=1", "-c", "a=2"],
+        ["describe"],
+        ["describe", "a", "--all-topics"],
+        ["alter", "a"],
+        ["alter", "a", "-c", "a=1", "-d", "a"],
+        ["delete"],
+        ["list", "surplus"],
+    ],
+)
+def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
+    result = korvet("topics", *arguments)
+    assert result.stdout == ""
+    assert "Error: " in failed(result, 2)
