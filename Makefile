@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test bench lint format lock clean FORCE
+.PHONY: help run test test-kafka-tools bench lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -26,7 +26,7 @@ no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get ins
 no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 26
 
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
@@ -34,6 +34,10 @@ run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korve
 test: lint ## run all checks and all tests; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal $(ARGS)
+
+test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.jars
+	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
@@ -66,7 +70,7 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again

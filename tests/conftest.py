@@ -9,6 +9,9 @@ import redis
 
 from tests.support import redis_servers
 
+# They need a JVM, Maven and the network: make targets of their own run them, and fail without.
+collect_ignore = ["jvm"]
+
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:

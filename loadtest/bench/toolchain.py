@@ -1,4 +1,7 @@
-"""Java, Kafka's jars and the load generator's classes. Knows Maven and javac; runs nothing that is measured."""
+"""Java, Kafka's jars and the load generator's classes. Knows Maven and javac; runs nothing that is measured.
+
+The tests with Kafka's tools and Kafka Connect get their jars by the same way.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from loadtest.bench.processes import NotAvailableError
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
+_REPOSITORY = HERE.parent.parent
 _JARS = CACHE / "jars"
 _CLASSES = CACHE / "classes"
 _JAVA_MIN = 17
@@ -20,6 +24,18 @@ _BUILD_SECONDS_MAX = 900.0
 
 def prepare() -> None:
     """Fetch the jars and compile the load generator, unless that was done; NotAvailableError without the tools."""
+    need_java()
+    copy_jars(HERE / "pom.xml", _JARS)
+    sources = sorted((HERE / "java").glob("*.java"))
+    _once(
+        _CLASSES,
+        sources,
+        ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)],
+    )
+
+
+def need_java() -> None:
+    """Raise NotAvailableError, which says what to install, unless Java and Maven are here."""
     for program in ("java", "javac", "mvn"):
         if shutil.which(program) is None:
             raise NotAvailableError(
@@ -29,18 +45,12 @@ def prepare() -> None:
     found = re.search(r'version "(\d+)', version)
     if found is None or int(found[1]) < _JAVA_MIN:
         raise NotAvailableError(f"Java {_JAVA_MIN} or later is needed, and this is {version.splitlines()[0]}")
-    _once(_JARS, [HERE / "pom.xml"], _maven())
-    sources = sorted((HERE / "java").glob("*.java"))
-    _once(
-        _CLASSES,
-        sources,
-        ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)],
-    )
 
 
-def _maven() -> list[str]:
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={_JARS}"]
-    return ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), *goal]
+def copy_jars(pom: Path, into: Path) -> None:
+    """Copy what a pom.xml depends on into a folder, unless that was done; NotAvailableError where Maven fails."""
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    _once(into, [pom], ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *goal])
 
 
 def _once(target: Path, sources: list[Path], command: list[str]) -> None:
@@ -49,7 +59,7 @@ def _once(target: Path, sources: list[Path], command: list[str]) -> None:
     made_from = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if target.is_dir() and stamp.exists() and stamp.read_text() == made_from:
         return
-    print(f"==> {command[0]}: making {target.relative_to(HERE)}", flush=True)
+    print(f"==> {command[0]}: making {target.relative_to(_REPOSITORY)}", flush=True)
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX)

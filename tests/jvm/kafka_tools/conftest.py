@@ -1,0 +1,60 @@
+"""Two brokers on one Redis, and Kafka's tools in one JVM, for all tests of this directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jvm import jars
+from tests.jvm.tools import AtBroker, kafka_tools
+from tests.support import redis_servers
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.records import topic_name
+
+
+@pytest.fixture(scope="session")
+def cluster_redis() -> Iterator[str]:
+    """Give the URL of the brokers' Redis."""
+    with redis_servers.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """Run the two brokers."""
+    dense = ("--set", "storage.format.topics=dense*=batch")
+    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis, *dense) as running:
+        yield running
+        assert all("Traceback" not in each.log() for each in running)
+
+
+@pytest.fixture(scope="session")
+def tools(brokers: list[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[AtBroker]:
+    """Give Kafka's tools, told of the first broker; they find the other."""
+    jars.prepare()
+    with kafka_tools(tmp_path_factory.mktemp("java")) as running:
+        yield AtBroker(running, brokers[0].bootstrap)
+
+
+@pytest.fixture
+def topic(tools: AtBroker) -> str:
+    """Give a topic of two partitions."""
+    name = topic_name("tooled")
+    tools.done("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    return name
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[Any], str]:
+    """Give a function that writes JSON into a file, and returns its path."""
+
+    def written(content: Any) -> str:
+        path = tmp_path / "given.json"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return written

@@ -1,0 +1,120 @@
+"""kafka-configs: settings of topics, of one broker and of all of them, and each refusal by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jvm.tools import AtBroker
+from tests.support.processes import wait_until
+
+OF_BROKER_1 = ("--entity-type", "brokers", "--entity-name", "1")
+OF_ALL = ("--entity-type", "brokers", "--entity-default")
+
+
+def described(tools: AtBroker, *of: str) -> dict[str, str]:
+    """Return the settings of something, each with its synonyms, as they are printed."""
+    told = tools.done("kafka-configs", "--describe", *of)
+    lines = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def altered(tools: AtBroker, *of: str, add: str = "", delete: str = "") -> str:
+    """Set and unset configs; returns what the tool says."""
+    flags = [flag for flag in (("--add-config", add), ("--delete-config", delete)) if flag[1]]
+    return tools.done("kafka-configs", "--alter", *of, *(word for flag in flags for word in flag))
+
+
+def test_configs_of_a_topic_are_set_and_unset(tools: AtBroker, topic: str) -> None:
+    of = ("--entity-type", "topics", "--entity-name", topic)
+    assert "segment.ms" not in described(tools, *of)
+    said = altered(tools, *of, add="segment.ms=100,cleanup.policy=[compact,delete]")
+    assert said == f"Completed updating config for topic {topic}.\n"
+    wait_until(lambda: "segment.ms" in described(tools, *of), "every worker knows it")
+    found = described(tools, *of)
+    origins = "DYNAMIC_TOPIC_CONFIG:segment.ms=100, DEFAULT_CONFIG:log.roll.ms=604800000"
+    assert found["segment.ms"] == f"100 sensitive=false synonyms={{{origins}}}"
+    assert found["cleanup.policy"].startswith("compact,delete ")
+    altered(tools, *of, add="retention.bytes=5", delete="segment.ms")
+    wait_until(lambda: "segment.ms" not in described(tools, *of), "every worker knows it")
+    assert described(tools, *of)["retention.bytes"].startswith("5 ")
+    everything = described(tools, *of, "--all")
+    assert everything["segment.ms"].startswith("604800000 ")
+    assert len(everything) > 30
+
+
+def test_configs_of_brokers_are_set_and_unset(tools: AtBroker) -> None:
+    try:
+        said = altered(tools, *OF_ALL, add="log.roll.ms=200")
+        assert said == "Completed updating default config for brokers in the cluster.\n"
+        assert (
+            altered(tools, *OF_BROKER_1, add="log.roll.ms=300") == "Completed updating config for broker 1.\n"
+        )
+        wait_until(lambda: "log.roll.ms" in described(tools, *OF_ALL), "every worker knows it")
+        wait_until(
+            lambda: described(tools, *OF_BROKER_1).get("log.roll.ms", "").startswith("300 "),
+            "so does broker 1",
+        )
+        assert described(tools, *OF_BROKER_1)["log.roll.ms"].endswith(
+            "{DYNAMIC_BROKER_CONFIG:log.roll.ms=300, DYNAMIC_DEFAULT_BROKER_CONFIG:log.roll.ms=200, "
+            "DEFAULT_CONFIG:log.roll.ms=604800000}"
+        )
+    finally:
+        for of in (OF_ALL, OF_BROKER_1):
+            altered(tools, *of, delete="log.roll.ms")
+    for of in (OF_ALL, OF_BROKER_1):
+        wait_until(lambda of=of: described(tools, *of) == {}, "it is as before")  # type: ignore[misc]  # of is of the loop
+    secret = described(tools, *OF_BROKER_1, "--all")["redis.url"]
+    assert secret.startswith("null sensitive=true ")
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "said"),
+    [
+        ("segment.ms=soon", "InvalidConfigurationException", "segment.ms=soon is not a number"),
+        ("no.such=1", "InvalidConfigurationException", "Unknown topic config name: no.such"),
+        ("storage.format=batch", "InvalidConfigurationException", "fixed when a topic is created"),
+        ("cleanup.policy=keep", "InvalidConfigurationException", "'keep' is not one of"),
+        ("remote.storage.enable=true", "InvalidConfigurationException", "remote.storage.enable=true"),
+    ],
+)
+def test_a_config_of_a_topic_is_not_set_for_a_reason(
+    tools: AtBroker, topic: str, config: str, error: str, said: str
+) -> None:
+    of = ("--entity-type", "topics", "--entity-name", topic)
+    before = described(tools, *of)
+    told = tools.refused("kafka-configs", "--alter", *of, "--add-config", f"{config},retention.bytes=5")
+    assert error in told
+    assert said in told
+    assert described(tools, *of) == before
+
+
+@pytest.mark.parametrize(
+    ("of", "config", "error", "said"),
+    [
+        (OF_BROKER_1, "num.partitions=2", "InvalidRequestException", "num.partitions"),
+        (OF_BROKER_1, "log.roll.ms=soon", "InvalidRequestException", "'soon'"),
+        (OF_ALL, "no.such=1", "InvalidConfigurationException", "Unknown broker config name: no.such"),
+        (("--topic", "no-such-topic"), "segment.ms=1", "UnknownTopicOrPartitionException", ""),
+        (("--group", "billing"), "no.such=1", "InvalidConfigurationException", "Unknown group config name"),
+        (("--broker-logger", "0"), "a=DEBUG", "InvalidRequestException", "log.level"),
+        (("--client-metrics", "mine"), "interval.ms=1000", "InvalidRequestException", ""),
+    ],
+)
+def test_a_config_of_something_else_is_not_set_for_a_reason(
+    tools: AtBroker, of: tuple[str, ...], config: str, error: str, said: str
+) -> None:
+    told = tools.refused("kafka-configs", "--alter", *of, "--add-config", config)
+    assert error in told
+    assert said in told
+    for brokers in (OF_ALL, OF_BROKER_1):
+        assert described(tools, *brokers) == {}
+
+
+def test_nobody_is_told_of_configs_of_what_is_not_there(tools: AtBroker) -> None:
+    for of in (("--topic", "no-such-topic"), ("--broker", "9")):
+        assert "doesn't exist" in tools.done("kafka-configs", "--describe", *of)
+
+
+def test_quotas_are_not_supported(tools: AtBroker) -> None:
+    told = tools.refused("kafka-configs", "--describe", "--entity-type", "users")
+    assert "UnsupportedVersionException: The node does not support DESCRIBE_CLIENT_QUOTAS" in told

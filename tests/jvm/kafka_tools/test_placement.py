@@ -1,0 +1,149 @@
+"""kafka-reassign-partitions, kafka-leader-election, kafka-log-dirs: two brokers, and a third that comes and goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.jvm.kafka_tools.test_topics import partitions
+from tests.jvm.tools import AtBroker
+from tests.support.broker import Broker, korvet_broker
+from tests.support.processes import WAIT_SECONDS_MAX
+
+File = Callable[[Any], str]
+
+
+def moves(topic: str, *replicas: list[int], first: int = 0) -> dict[str, Any]:
+    """Return a plan for the partitions of a topic, from the first one on, as the tool takes it."""
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": index, "replicas": each}
+            for index, each in enumerate(replicas, first)
+        ],
+    }
+
+
+def reassign(tools: AtBroker, action: str, plan: str) -> str:
+    """Do something with a plan in a file; returns what the tool says."""
+    return tools.done("kafka-reassign-partitions", action, "--reassignment-json-file", plan)
+
+
+def test_a_plan_is_made_executed_verified_and_has_nothing_to_cancel(
+    tools: AtBroker, topic: str, file: File
+) -> None:
+    wish = ("--topics-to-move-json-file", file({"version": 1, "topics": [{"topic": topic}]}))
+    made = tools.done("kafka-reassign-partitions", "--generate", *wish, "--broker-list", "1")
+    plan = json.loads(made.splitlines()[-1])
+    assert [each["replicas"] for each in plan["partitions"]] == [[1], [1]]
+
+    done = reassign(tools, "--execute", file(plan))
+    assert f"Successfully started partition reassignments for {topic}-0,{topic}-1" in done
+    assert partitions(tools, topic) == [(1, "1", "1")] * 2
+    verified = reassign(tools, "--verify", file(plan))
+    for index in (0, 1):
+        assert f"Reassignment of partition {topic}-{index} is completed." in verified
+
+    # What the tool printed to go back with is a plan too.
+    before = json.loads(next(line for line in done.splitlines() if line.startswith("{")))
+    assert {each["partition"] for each in before["partitions"]} == {0, 1}
+    reassign(tools, "--execute", file(moves(topic, [0, 1], [1, 0])))
+    assert partitions(tools, topic) == [(0, "0,1", "0,1"), (1, "1,0", "1,0")]
+    assert "is completed" in reassign(tools, "--verify", file(moves(topic, [0, 1], [1, 0])))
+    differs = tools.done(
+        "kafka-reassign-partitions", "--verify", "--reassignment-json-file", file(moves(topic, [1]))
+    )
+    assert "replica set is 0,1 rather than 1" in differs
+
+    assert tools.done("kafka-reassign-partitions", "--list") == "No partition reassignments found.\n"
+    nothing = reassign(tools, "--cancel", file(moves(topic, [0, 1])))
+    assert "None of the specified partition reassignments are active." in nothing
+
+
+def test_a_throttle_is_accepted_and_cleared_again(tools: AtBroker, topic: str, file: File) -> None:
+    plan = file(moves(topic, [1], [0]))
+    flags = ("--throttle", "1000", "--replica-alter-log-dirs-throttle", "2000")
+    done = tools.done("kafka-reassign-partitions", "--execute", "--reassignment-json-file", plan, *flags)
+    assert "The inter-broker throttle limit was set to 1000 B/s" in done
+    assert partitions(tools, topic) == [(1, "1", "1"), (0, "0", "0")]
+    assert "Clearing broker-level throttles on brokers 0,1" in reassign(tools, "--verify", plan)
+
+
+def test_a_plan_is_refused_for_a_reason(tools: AtBroker, topic: str, file: File) -> None:
+    before = partitions(tools, topic)
+    for plan, error, said in (
+        (moves(topic, [0], [77]), "AdminCommandFailedException", "Unknown broker id 77"),
+        (moves(topic, [0], [1, 1]), "AdminCommandFailedException", "may not contain duplicate entries"),
+        (moves(topic, [1], first=9), "UnknownTopicOrPartitionException", f"{topic}-9"),
+        (moves("no-such-topic", [1]), "UnknownTopicOrPartitionException", "Topic no-such-topic not found"),
+    ):
+        told = tools.refused("kafka-reassign-partitions", "--execute", "--reassignment-json-file", file(plan))
+        assert error in told
+        assert said in told
+    assert partitions(tools, topic) == before
+
+
+def elect(tools: AtBroker, kind: str, *which: str) -> str:
+    """Have leaders elected; returns what the tool says."""
+    return tools.done("kafka-leader-election", "--election-type", kind, *which)
+
+
+def test_elections_are_answered_with_the_reason_that_they_change_nothing(
+    tools: AtBroker,
+    topic: str,
+    file: File,
+    cluster_redis: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    flags = ("--redis-url", cluster_redis, "--broker-id", "2")
+    first = ("--topic", topic, "--partition", "0")
+    with korvet_broker(tmp_path_factory.mktemp("third"), *flags, workers=1):
+        reassign(tools, "--execute", file(moves(topic, [2, 1], [1])))
+        assert partitions(tools, topic)[0] == (2, "2,1", "2,1")
+        for kind in ("preferred", "unclean"):
+            assert elect(tools, kind, *first) == f"Valid replica already elected for partitions {topic}-0\n"
+        # Nothing to be said: no partition has another leader than its preferred one.
+        assert elect(tools, "preferred", "--all-topic-partitions") == ""
+    assert partitions(tools, topic)[0] == (1, "2,1", "1")
+    told = tools.refused("kafka-leader-election", "--election-type", "preferred", *first)
+    assert "PreferredLeaderNotAvailableException" in told
+    assert f"{topic}-0" in told
+    assert elect(tools, "unclean", *first) == f"Valid replica already elected for partitions {topic}-0\n"
+
+    asked = {"partitions": [{"topic": topic, "partition": index} for index in (0, 1, 9)]}
+    many = ("--path-to-json-file", file(asked))
+    told = tools.refused("kafka-leader-election", "--election-type", "preferred", *many)
+    assert f"Valid replica already elected for partitions {topic}-1\n" in told
+    assert "2 replica(s) could not be elected" in told
+    for index, error in (
+        (0, "PreferredLeaderNotAvailableException"),
+        (9, "UnknownTopicOrPartitionException"),
+    ):
+        assert f"(PREFERRED) for partition: {topic}-{index}: org.apache.kafka.common.errors.{error}" in told
+    reassign(tools, "--execute", file(moves(topic, [0], [1])))
+
+
+def test_log_directories_hold_each_partition_once(
+    tools: AtBroker, brokers: list[Broker], topic: str, file: File
+) -> None:
+    reassign(tools, "--execute", file(moves(topic, [0], [1])))
+    producer = Producer({"bootstrap.servers": brokers[0].bootstrap})
+    producer.produce(topic, b"x" * 1000, partition=1)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    told = tools.done("kafka-log-dirs", "--describe", "--topic-list", topic)
+    found = json.loads(told.splitlines()[-1])
+    sizes = {
+        (each["partition"], broker["broker"]): each["size"]
+        for broker in found["brokers"]
+        for directory in broker["logDirs"]
+        for each in directory["partitions"]
+    }
+    assert sizes.keys() == {(f"{topic}-0", 0), (f"{topic}-1", 1)}
+    assert sizes[f"{topic}-0", 0] == 0
+    assert sizes[f"{topic}-1", 1] > 1000
+    unknown = tools.refused("kafka-log-dirs", "--describe", "--broker-list", "77")
+    assert "do not exist from --broker-list: 77" in unknown

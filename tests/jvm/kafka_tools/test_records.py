@@ -1,0 +1,111 @@
+"""Tools that look at records and at those who read and write them: offsets, deletions, groups, producers, clusters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+from tests.jvm.kafka_tools.test_placement import moves
+from tests.jvm.tools import AtBroker
+from tests.support.broker import Broker
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.records import topic_name
+
+File = Callable[[Any], str]
+RECORDS = 5
+
+
+def dense_topic(tools: AtBroker, brokers: list[Broker]) -> str:
+    """Give a topic of one partition with a few records, whose offsets count them."""
+    name = topic_name("dense")
+    # The tool refuses to name configs that Kafka does not know when it makes a topic, hence the broker's pattern.
+    tools.done("kafka-topics", "--create", "--topic", name, "--partitions", "1")
+    producer = Producer({"bootstrap.servers": brokers[0].bootstrap, "enable.idempotence": True})
+    for number in range(RECORDS):
+        producer.produce(name, b"%d" % number)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    return name
+
+
+def offsets(tools: AtBroker, topic: str, time: str) -> int:
+    """Return an offset of the topic's only partition: earliest, latest, max-timestamp or by time in ms."""
+    told = tools.done("kafka-get-offsets", "--topic", topic, "--time", time)
+    assert told.startswith(f"{topic}:0:")
+    return int(told.rpartition(":")[2])
+
+
+def test_records_are_deleted_up_to_an_offset(tools: AtBroker, brokers: list[Broker], file: File) -> None:
+    topic = dense_topic(tools, brokers)
+    assert (offsets(tools, topic, "earliest"), offsets(tools, topic, "latest")) == (0, RECORDS)
+
+    def deleted(offset: int, of: str = topic) -> str:
+        plan = {"version": 1, "partitions": [{"topic": of, "partition": 0, "offset": offset}]}
+        return tools.run("kafka-delete-records", "--offset-json-file", file(plan)).out
+
+    assert f"partition: {topic}-0\tlow_watermark: 2\n" in deleted(2)
+    assert offsets(tools, topic, "earliest") == 2
+    assert "OffsetOutOfRangeException" in deleted(RECORDS + 1)
+    assert f"partition: {topic}-0\tlow_watermark: {RECORDS}\n" in deleted(-1)
+    compacted = topic_name("compacted")
+    flags = ("--config", "cleanup.policy=compact")
+    tools.done("kafka-topics", "--create", "--topic", compacted, "--partitions", "1", *flags)
+    assert "PolicyViolationException" in deleted(-1, compacted)
+
+
+def test_groups_are_told_of_moved_and_deleted(tools: AtBroker, brokers: list[Broker]) -> None:
+    topic, group = dense_topic(tools, brokers), topic_name("group")
+    consumer = Consumer(
+        {"bootstrap.servers": brokers[0].bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is not None, "it has its part")
+        consumer.commit(asynchronous=False)
+        told = tools.done("kafka-consumer-groups", "--describe", "--group", group)
+        assert re.search(rf"{group} +{topic} +0 +\d +{RECORDS} +\d ", told), told
+        members = tools.done(
+            "kafka-consumer-groups", "--describe", "--group", group, "--members", "--verbose"
+        )
+        assert f"{topic}:0" in members.replace("(0)", ":0")
+        assert "Stable" in tools.done("kafka-consumer-groups", "--describe", "--group", group, "--state")
+        refused = tools.run("kafka-consumer-groups", "--delete", "--group", group).out
+        assert "GroupNotEmptyException" in refused
+    finally:
+        consumer.close()
+    assert f"{group} " in tools.done("kafka-groups", "--list")
+    assert group in tools.done("kafka-consumer-groups", "--list").split()
+    reset = ("--reset-offsets", "--group", group, "--topic", topic)
+    for target, offset in (("--to-earliest", 0), ("--to-latest", RECORDS), ("--shift-by=-2", RECORDS - 2)):
+        moved = tools.done("kafka-consumer-groups", *reset, target, "--execute")
+        assert re.search(rf"{group} +{topic} +0 +{offset} ", moved), moved
+    forgotten = ("--delete-offsets", "--group", group, "--topic", topic)
+    assert "Successful" in tools.done("kafka-consumer-groups", *forgotten)
+    gone = tools.done("kafka-consumer-groups", "--delete", "--group", group)
+    assert "was successful" in gone
+    again = tools.run("kafka-consumer-groups", "--delete", "--group", group).out
+    assert "GroupIdNotFoundException" in again
+
+
+def test_producers_and_brokers_are_told_of(tools: AtBroker, brokers: list[Broker], file: File) -> None:
+    topic = dense_topic(tools, brokers)
+    told = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
+    _, row = told.splitlines()
+    assert row.split()[1:4] == ["0", "-1", str(RECORDS - 1)]
+    plan = file(moves(topic, [1]))
+    tools.done("kafka-reassign-partitions", "--execute", "--reassignment-json-file", plan)
+    moved = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
+    assert moved == told
+
+    endpoints = tools.done("kafka-cluster", "list-endpoints")
+    for number, broker in enumerate(brokers):
+        host, _, port = broker.bootstrap.rpartition(":")
+        assert re.search(rf"^{number} +{host} +{port} +\S+ +unfenced +broker", endpoints, re.MULTILINE)
+    assert tools.done("kafka-cluster", "cluster-id").startswith("Cluster ID: ")
+    versions = tools.done("kafka-broker-api-versions")
+    assert versions.count("CreateTopics(19): 2 to 7 [usable: 7]") == len(brokers)
+    assert "ListTransactions(66): UNSUPPORTED" in versions
+    refused = tools.refused("kafka-transactions", "list")
+    assert "The node does not support LIST_TRANSACTIONS" in refused

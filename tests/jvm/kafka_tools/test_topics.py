@@ -1,0 +1,151 @@
+"""kafka-topics: what it makes, alters, tells of and deletes, and each refusal by its name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.jvm.tools import AtBroker
+from tests.support.records import topic_name
+
+Partition = tuple[int, str, str]
+
+
+def partitions(tools: AtBroker, name: str) -> list[Partition]:
+    """Return leader, replicas and in-sync replicas of each partition."""
+    told = tools.done("kafka-topics", "--describe", "--topic", name)
+    found = re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: (\S+)\tIsr: (\S+)", told)
+    assert [int(number) for number, *_ in found] == list(range(len(found)))
+    return [(int(leader), replicas, in_sync) for _, leader, replicas, in_sync in found]
+
+
+def listed(tools: AtBroker) -> list[str]:
+    """Return all topics."""
+    return tools.done("kafka-topics", "--list").split()
+
+
+def test_topics_are_made_told_of_grown_and_deleted(tools: AtBroker) -> None:
+    by_number, by_assignment = topic_name("by-number"), topic_name("by-assignment")
+    configs = ("--config", "retention.ms=1000", "--config", "cleanup.policy=compact,delete")
+    many = ("--partitions", "3", "--replication-factor", "3")
+    made = tools.done("kafka-topics", "--create", "--topic", by_number, *many, *configs)
+    assert made == f"Created topic {by_number}.\n"
+    tools.done("kafka-topics", "--create", "--topic", by_assignment, "--replica-assignment", "0:1,1:0")
+    assert tools.done("kafka-topics", "--create", "--topic", by_number, "--if-not-exists") == ""
+
+    told = tools.done("kafka-topics", "--describe", "--topic", by_number)
+    head = re.match(
+        rf"Topic: {by_number}\tTopicId: (\S{{22}})\tPartitionCount: 3\tReplicationFactor: 1\t", told
+    )
+    assert head is not None, told
+    for config in ("retention.ms=1000", "cleanup.policy=compact,delete", "storage.format=record"):
+        assert config in told
+    # Asked by id the tool does not ask who else might lead, and says so.
+    by_id = tools.done("kafka-topics", "--describe", "--topic-id", head[1])
+    assert by_id.replace("N/A", "") == told
+    assert partitions(tools, by_assignment) == [(0, "0,1", "0,1"), (1, "1,0", "1,0")]
+
+    tools.done("kafka-topics", "--alter", "--topic", by_number, "--partitions", "4")
+    assert len(partitions(tools, by_number)) == 4
+    given = ("--partitions", "3", "--replica-assignment", "0:1,1:0,1")
+    assert tools.refused("kafka-topics", "--alter", "--topic", by_assignment, *given)
+    given = ("--partitions", "3", "--replica-assignment", "0:1,1:0,1:0")
+    tools.done("kafka-topics", "--alter", "--topic", by_assignment, *given)
+    assert partitions(tools, by_assignment)[2] == (1, "1,0", "1,0")
+
+    assert {by_number, by_assignment} <= set(listed(tools))
+    for name in (by_number, by_assignment):
+        assert tools.done("kafka-topics", "--delete", "--topic", name) == ""
+    assert not {by_number, by_assignment} & set(listed(tools))
+    missing = tools.refused("kafka-topics", "--describe", "--topic", by_number)
+    assert f"Topic '{by_number}' does not exist" in missing
+
+
+def test_partitions_that_lack_something_are_none(tools: AtBroker, topic: str) -> None:
+    wanting = ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions")
+    for flag in wanting:
+        assert tools.done("kafka-topics", "--describe", flag) == ""
+    overridden = tools.done("kafka-topics", "--describe", "--topics-with-overrides", "--topic", topic)
+    assert f"Topic: {topic}\t" in overridden
+
+
+def test_a_topic_is_read_in_pieces(tools: AtBroker, topic: str) -> None:
+    whole = tools.done("kafka-topics", "--describe", "--topic", topic)
+    pieces = tools.done(
+        "kafka-topics", "--describe", "--topic", topic, "--partition-size-limit-per-response", "1"
+    )
+    assert pieces == whole
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "said"),
+    [
+        (("--partitions", "10001"), "InvalidPartitionsException", "between 1 and 10000, not 10001"),
+        (
+            ("--replica-assignment", "77"),
+            "InvalidReplicaAssignmentException",
+            "not there, [77]: there are [0, 1]",
+        ),
+        (("--config", "no.such=1"), "InvalidConfigurationException", "Unknown topic config name: no.such"),
+        (("--config", "storage.format=no"), "InvalidConfigurationException", "storage.format"),
+        (
+            ("--config", "remote.log.copy.disable=true"),
+            "InvalidConfigurationException",
+            "remote.log.copy.disable",
+        ),
+    ],
+)
+def test_a_topic_is_not_made_for_a_reason(
+    tools: AtBroker, flags: tuple[str, ...], error: str, said: str
+) -> None:
+    name = topic_name("refused")
+    told = tools.refused("kafka-topics", "--create", "--topic", name, *flags)
+    assert error in told
+    assert said in told
+    assert name not in listed(tools)
+
+
+def test_a_topic_is_not_made_for_its_name(tools: AtBroker) -> None:
+    name = topic_name("a_name")
+    tools.run("kafka-topics", "--create", "--topic", name)
+    collides = name.replace("_", ".")
+    for bad, error, said in (
+        (name, "TopicExistsException", f"Topic '{name}' already exists"),
+        (collides, "InvalidTopicException", f"Topic '{collides}' collides with existing topic: {name}"),
+        (f"__{name}", "InvalidTopicException", "reserved"),
+        (f"{name}!", "InvalidTopicException", "ASCII alphanumerics"),
+        ("n" * 250, "InvalidTopicException", "249"),
+        (".", "InvalidTopicException", "'.'"),
+    ):
+        told = tools.refused("kafka-topics", "--create", "--topic", bad)
+        assert error in told
+        assert said in told
+    assert [each for each in listed(tools) if each.replace(".", "_") == name] == [name]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "said"),
+    [
+        (("--partitions", "2"), "InvalidPartitionsException", "already has 2"),
+        (("--partitions", "1"), "InvalidPartitionsException", "would not be an increase"),
+        (("--partitions", "10001"), "InvalidPartitionsException", "10000"),
+        (
+            ("--partitions", "3", "--replica-assignment", "0,1,77"),
+            "InvalidReplicaAssignmentException",
+            "not there, [77]",
+        ),
+        (
+            ("--partitions", "4", "--replica-assignment", "0,1,1"),
+            "InvalidReplicaAssignmentException",
+            "1 assignment",
+        ),
+    ],
+)
+def test_a_topic_does_not_grow_for_a_reason(
+    tools: AtBroker, topic: str, flags: tuple[str, ...], error: str, said: str
+) -> None:
+    told = tools.refused("kafka-topics", "--alter", "--topic", topic, *flags)
+    assert error in told
+    assert said in told
+    assert len(partitions(tools, topic)) == 2
