@@ -109,6 +109,8 @@ def test_members_of_kafka_python_are_described_too(broker: Broker, client: Clien
         client_id="python-reader",
         auto_offset_reset="earliest",
         partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        # It may join before it knows the topic, and assigns nothing then: it is to look again soon.
+        metadata_max_age_ms=500,
     )
     try:
 
