@@ -28,8 +28,8 @@ from korvet.protocol.records.compression import decompress
 from korvet.storage.batch_entry import StoredBatch
 from korvet.storage.entry import text_of
 
-PAYLOAD_BYTES_MAX = 2**31 - 1
-"""Of all batches of one call, uncompressed: a view says with an int32 where its bytes are."""
+PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
+"""Of all batches of one call, uncompressed, where it is more than one: a few bytes may be a batch of many."""
 
 _HEADERS_AT_ONCE = 32  # a record with more headers is walked by itself
 
@@ -48,9 +48,10 @@ class _Headers(NamedTuple):
 def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: int) -> pa.RecordBatch:
     """Return the records of the batches of one partition, in their order, as rows of SCHEMA (binaries as views).
 
-    `bytes_max` is what one batch may have uncompressed (record.decompressed.max.bytes); all of them together stay
-    below PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE,
-    which names the offset of the batch that cannot be read.
+    `bytes_max` is what one batch may have uncompressed (record.decompressed.max.bytes); all of them together
+    PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, which names
+    the offset of the batch that cannot be read, or of the first one where it is all of them that are too much: then
+    ask for fewer.
     """
     heads: list[BatchHeader] = []
     payloads: list[bytes] = []
@@ -71,6 +72,9 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
         heads.append(header)
         payloads.append(payload)
         at += len(payload)
+        if at > PAYLOAD_BYTES_MAX and len(heads) > 1:
+            message = f"the batches from offset {batches[0].base_offset} on hold more than {PAYLOAD_BYTES_MAX} bytes"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     per_record = np.asarray(counts)
     bases = np.array([each.base_offset for each in batches], dtype=np.int64)

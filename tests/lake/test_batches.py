@@ -144,3 +144,12 @@ def test_a_batch_larger_than_allowed_is_refused_by_name() -> None:
         batches_to_arrow(0, [stored(batch(Record(b"x" * 5000), codec=4), 70)], 1000)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert "offset 70" in caught.value.message
+
+
+def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("korvet.lake.batches.PAYLOAD_BYTES_MAX", 1000)
+    large = [stored(batch(bytes(800), codec=codec), at) for at, codec in enumerate(CODECS)]
+    assert batches_to_arrow(0, large[:1], BYTES_MAX).num_rows == 1
+    with pytest.raises(KafkaError, match="from offset 0 on hold more than 1000 bytes") as raised:
+        batches_to_arrow(0, large, BYTES_MAX)
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE

@@ -1,0 +1,172 @@
+"""Topics with a cold tier and a lake beside them: what was produced, and what their tables hold.
+
+Knows the stores that a broker writes through, and deltalake's own reader: contents are compared with what went in,
+record by record. Nothing of Spark; `Topics.run` does an archiver's tasks in this process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from deltalake import DeltaTable
+
+from korvet.errors import KafkaError
+from korvet.lake.archiver import Archiver
+from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.table import table_uri
+from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.protocol.records.batch import produced_batch
+from korvet.protocol.records.record import StoredRecord
+from korvet.storage.entry import AtRest
+from korvet.storage.log_types import Append, AppendBatch, Bounds, Partition
+from korvet.storage.topic_store import TopicRow
+from tests.lake.rows import records_of
+from tests.support import batches
+from tests.support.batches import Record
+
+Format = Literal["record", "batch"]
+_APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
+FORMATS: tuple[Format, ...] = ("record", "batch")
+
+
+class _Decoded(NamedTuple):
+    """A record as a broker has decoded it."""
+
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: list[tuple[str, bytes | None]]
+    offset: int
+
+
+def topic_id(number: int) -> str:
+    """Return an id of 22 characters."""
+    return f"{number:A>22}"
+
+
+class Topics:
+    """Topics of one Redis, archived to one directory; everything produced is remembered."""
+
+    def __init__(self, url: str, lake: Path, stores: Stores) -> None:
+        self.source = Source(redis_url=url)
+        self.lake = str(lake)
+        self.stores = stores
+        self.produced: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
+
+    def make(
+        self, name: str, storage_format: Format, *, partitions: int = 1, number: int = 0, **configs: str
+    ) -> SourceTopic:
+        """Make a topic with a cold tier; `configs` have `_` for `.`."""
+        row = TopicRow(
+            name=name,
+            id=topic_id(number),
+            partitions=partitions,
+            configs={"remote.storage.enable": "true", "storage.format": storage_format}
+            | {key.replace("_", "."): value for key, value in configs.items()},
+        )
+        self.stores.topics.create(row)
+        [topic] = self.source.topics(self.stores, [name])
+        return topic
+
+    def produce(
+        self,
+        partition: Partition,
+        *records: Record | bytes | None,
+        codec: int = batches.NONE,
+        timestamp: int | None = None,
+        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
+    ) -> None:
+        """Append a batch; `timestamp` replaces those of its records, as with LogAppendTime."""
+        made = [each if isinstance(each, Record) else Record(each) for each in records]
+        data = batches.batch(*made, codec=codec)
+        header, view = produced_batch(data, 1 << 30)
+        if timestamp is not None:
+            view = memoryview(batches.forged(data, attributes=codec | _APPENDED, max_timestamp=timestamp))
+        if partition.format == "record":
+            append: Append | AppendBatch = Append(
+                partition=partition,
+                records=[_Decoded(**each._asdict() | {"headers": list(each.headers)}) for each in made],
+                max_timestamp=header.max_timestamp,
+                timestamp=timestamp,
+                at_rest=at_rest,
+            )
+        else:
+            append = AppendBatch(
+                partition=partition,
+                batch=view,
+                codec=codec,
+                record_count=len(made),
+                max_timestamp=header.max_timestamp,
+                timestamp=timestamp,
+                at_rest=at_rest,
+            )
+        [appended] = self.stores.logs.append([append])
+        assert not isinstance(appended, KafkaError), appended
+        self.produced[partition.topic_id, partition.index] += [
+            (
+                appended.base_offset + at,
+                each.timestamp if timestamp is None else timestamp,
+                each.key,
+                each.value,
+                list(each.headers),
+            )
+            for at, each in enumerate(made)
+        ]
+
+    def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: str | None = None) -> Archiver:
+        """Return an archiver of these topics."""
+        return Archiver(self.source, lake or self.lake, names=names, cores=cores)
+
+    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+        """Do the tasks of an archiver here."""
+        return archive_ranges(self.source, None, tasks)
+
+    def archived(self, topic: SourceTopic, partition: int = 0) -> list[StoredRecord]:
+        """Return what the topic's table holds of a partition, in the order of offsets; repeated rows are repeated."""
+        table = DeltaTable(table_uri(self.lake, topic.name, topic.id)).to_pyarrow_table()
+        table = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
+        rows = [
+            record
+            for part in table.to_batches()
+            for record in zip(part.column(0).to_pylist(), records_of(part), strict=True)
+        ]
+        return [record for of, record in rows if of == partition]
+
+    def check(self, topic: SourceTopic) -> None:
+        """Hold that each record is in the table once, as it was produced, and that Redis knows."""
+        for partition in topic.partitions:
+            produced = self.produced[topic.id, partition.index]
+            assert self.archived(topic, partition.index) == produced
+            assert self.bounds(partition).archived == (produced[-1][0] + 1 if produced else 0)
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return where a log begins and ends, in Redis and in the lake."""
+        [bounds] = self.stores.logs.bounds([partition])
+        assert isinstance(bounds, Bounds), bounds
+        return bounds
+
+
+@contextmanager
+def topics_in(url: str, lake: Path) -> Iterator[Topics]:
+    """Give topics in a Redis that holds none, and a lake at `lake`."""
+    with Source(redis_url=url).opened() as stores:
+        yield Topics(url, lake, stores)
+
+
+def all_kinds(topics: Topics, topic: SourceTopic) -> None:
+    """Produce records of every shape, in every codec, to every partition."""
+    for partition in topic.partitions:
+        for codec in batches.CODECS:
+            topics.produce(
+                partition,
+                Record(b"v%d" % codec, b"k", 1_700_000_000_000 + codec),
+                Record(None, None, 1_700_000_000_001),
+                Record(b"", b"", 0, [("a", b"1"), ("a", None), ("b", b"")]),
+                Record(bytes(range(256)) * 20, b"\xff\x00", -1, [("\u00e4", b"\xff")]),
+                codec=codec,
+            )
+        topics.produce(partition, *(b"value %d" % at for at in range(1500)))
