@@ -15,13 +15,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
+from korvet.errors import LakeError
 from korvet.lake.compaction_plan import SIZES, Merge, Sizes, merges
 from korvet.lake.data_files import DataFiles, Group
 from korvet.lake.files import ROW_GROUP_ROWS, StorageOptions, WrittenFile, filesystem, write_file
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA
-from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, table_uri
 from korvet.lake.tables import Lake
 
 ROW_GROUP_BYTES_MAX = 4 * 1024 * 1024
@@ -77,7 +79,7 @@ def rewrite(task: MergeTask, storage_options: StorageOptions) -> Merged:
         for file in _written(task, storage_options):
             written.append(file)  # noqa: PERF402 - those before a failure are deleted
         _check(task.merge, written)
-    except (LakeError, OSError, ValueError, pa.ArrowException) as error:
+    except (LakeError, DeltaError, OSError, ValueError, pa.ArrowException) as error:
         _discard(task.uri, storage_options, written)
         return Merged(task, error=f"{task.uri} partition {task.merge.partition}: {error}")
     return Merged(task, tuple(written))

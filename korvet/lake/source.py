@@ -24,6 +24,7 @@ from korvet.storage.topic_store import TopicRow, TopicStore
 
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _BITS_DEFAULT = 10
+_RETENTION = ("log.retention.ms", "log.retention.bytes", "log.cleanup.policy")
 
 
 class SourceTopic(NamedTuple):
@@ -36,6 +37,17 @@ class SourceTopic(NamedTuple):
     id: str
     partitions: tuple[Partition, ...]
     log_append_time: bool
+
+
+class Retention(NamedTuple):
+    """How long, in ms, and how much, in bytes, a log keeps in Redis and lake together, -1 without a limit.
+
+    Without `delete`, its cleanup.policy, it keeps everything.
+    """
+
+    ms: int = -1
+    bytes: int = -1
+    delete: bool = True
 
 
 class Stores(NamedTuple):
@@ -57,6 +69,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_ms: int = 2_000
     decompressed_bytes_max: int = 64 * 1024 * 1024
     timestamp_type: str = "CreateTime"
+    retention: Retention = Retention()
 
     @classmethod
     def of(cls, settings: Settings, redis_url: str) -> Source:
@@ -68,6 +81,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             decompressed_bytes_max=settings.record_decompressed_max_bytes,
             timestamp_type=settings.log_message_timestamp_type,
+            retention=Retention(
+                settings.log_retention_ms,
+                settings.log_retention_bytes,
+                "delete" in _listed(settings.log_cleanup_policy),
+            ),
         )
 
     @contextlib.contextmanager
@@ -109,6 +127,25 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             for name, row in sorted(found.items())
             if has_cold_tier(row) and (not names or name in names)
         ]
+
+    def retentions(self, stores: Stores) -> dict[str, Retention]:
+        """Return what each topic is to keep, by its id; raises KafkaError and StorageUnavailableError."""
+        [altered] = stores.configs.load(DEFAULT)
+        found = {}
+        for row in stores.topics.load().rows.values():
+            # A topic's own config, else what brokers were told while they run, else what they were started with.
+            told = {f"log.{name}": text for name, text in row.configs.items()}
+            ms, size, policies = (told.get(name, altered.get(name)) for name in _RETENTION)
+            found[row.id] = Retention(
+                self.retention.ms if ms is None else int(ms),
+                self.retention.bytes if size is None else int(size),
+                self.retention.delete if policies is None else "delete" in _listed(policies),
+            )
+        return found
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",")]
 
 
 def has_cold_tier(row: TopicRow) -> bool:

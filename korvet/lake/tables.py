@@ -5,15 +5,17 @@ Knows how they lie, `<lake>/<topic>/<topic id>`; nothing of what is in them, or 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
+from korvet.errors import LakeError
 from korvet.lake.files import StorageOptions, filesystem
 from korvet.lake.reader import TopicOfLake
-from korvet.lake.table import LakeError
 
 _LOG = "_delta_log"
 
@@ -33,14 +35,14 @@ class Stored(NamedTuple):
 
 
 def tables(lake: Lake) -> list[TopicOfLake]:
-    """Return the topics that have a table, by name and id; raises LakeError."""
+    """Return the topics that have a table, by name and id; raises LakeError, also where there is no lake at all."""
     try:
         files = filesystem(lake.path, lake.storage_options)
         return sorted(
             TopicOfLake(topic.base_name, each.base_name)
             for topic in _directories(files, "")
             for each in _directories(files, topic.path)
-            if any(log.base_name == _LOG for log in _directories(files, each.path))
+            if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
         )
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.path}: {error}") from error
@@ -68,9 +70,9 @@ def remove(lake: Lake, of: TopicOfLake) -> Stored:
         paths = [each.path for each in _below(files, of) if each.type == FileType.File]
         for path in sorted(paths, key=lambda each: (each.startswith(log), each)):
             files.delete_file(path)
-        # Where there are directories, empty ones are left.
-        if _below(files, of):
-            files.delete_dir("/".join(of))
+        if "://" not in lake.path:
+            # deltalake knows files only; here they are in directories.
+            shutil.rmtree(Path(lake.path, *of))
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.path}: {error}") from error
     return found

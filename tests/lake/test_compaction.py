@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from korvet.errors import LakeError
 from korvet.lake import compaction
 from korvet.lake import files as lake_files
 from korvet.lake.compaction import MergeTask, commit, compact, plan, rewrite
@@ -19,7 +20,7 @@ from korvet.lake.compaction_plan import Sizes
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import Reader
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
 from korvet.lake.tables import Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import (

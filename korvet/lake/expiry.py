@@ -1,0 +1,241 @@
+"""Retention of whole logs in the lake: what is too old or too much leaves the log, then the table, then the disk.
+
+Knows Kafka's rules for a cold tier (KIP-405): files go in the order of their offsets, as long as all timestamps of the
+first one are older than retention.ms, or the log has more than retention.bytes without it; and files below the start of
+the log, which DeleteRecords moves, go in any case. First the start of the log is moved in Redis, so no consumer is sent
+to a file that is to go; a crash behind that leaves files that the next pass takes. Nothing that is not archived is
+looked at: that is local retention's, in the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.errors import ErrorCode, KafkaError, LakeError
+from korvet.lake.data_files import DataFiles
+from korvet.lake.files import filesystem
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.schema import TIMESTAMP, TIMESTAMP_MS, milliseconds_of
+from korvet.lake.source import Retention, Source, SourceTopic, Stores
+from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, TableFile
+from korvet.lake.tables import Lake, tables
+from korvet.storage.lake_store import NOT_ARCHIVED
+from korvet.storage.log_types import Partition
+
+VACUUM_HOURS_MIN = 24
+"""Files that no commit names stay so long: an archiver may be about to name them, or a query read them."""
+
+_BITS_ANY = 10
+"""Whatever the log of a partition has: only its state is asked for."""
+
+
+class Expired(msgspec.Struct, frozen=True, kw_only=True):
+    """What left a partition, which starts at `start` in the lake now; nothing did where `error` says why."""
+
+    topic: str
+    partition: int
+    start: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    error: str | None = None
+
+
+class Vacuumed(msgspec.Struct, frozen=True):
+    """How many files below a topic's table were deleted, or why none were."""
+
+    topic: str
+    files: int = 0
+    error: str | None = None
+
+
+class Leaving(NamedTuple):
+    """How many files of a partition, the first ones, are to leave it, and where its log is to start behind them."""
+
+    files: int
+    start: int
+
+
+Largest = Callable[[TableFile], int]
+"""Returns the largest timestamp (ms) in a file, -1 where no record has one."""
+
+
+def leaving(
+    files: Sequence[TableFile], retention: Retention, now_ms: int, hot_bytes: int, largest: Largest
+) -> int:
+    """Return how many files, the first of a partition, are not to be kept.
+
+    `hot_bytes` is what of the log is in Redis only. Records without a timestamp are as old as those behind them.
+    """
+    if not retention.delete:
+        return 0
+    by_time = by_size = 0
+    if retention.ms >= 0:
+        for count, file in enumerate(files, 1):
+            timestamp = largest(file)
+            if timestamp > now_ms - retention.ms:
+                break
+            if timestamp >= 0:
+                by_time = count
+    if retention.bytes >= 0:
+        excess = sum(file.size_bytes for file in files) + hot_bytes - retention.bytes
+        by_size = sum(gone <= excess for gone in accumulate(file.size_bytes for file in files))
+    return max(by_time, by_size)
+
+
+def start_behind(files: Sequence[TableFile], count: int, next_offset: int) -> int:
+    """Return where a log starts whose first `count` files leave it; all of it is archived below `next_offset`."""
+    if count == len(files):
+        return next_offset
+    # Files that others have written may overlap.
+    return max(files[count].first_offset, *(each.last_offset + 1 for each in files[:count]), 0)
+
+
+class Expiry:
+    """Lets go what the logs of a source are not to keep in a lake."""
+
+    def __init__(self, source: Source, lake: Lake, *, dry_run: bool = False) -> None:
+        """With `dry_run` it only tells what would go."""
+        self._source = source
+        self._lake = lake
+        self._dry_run = dry_run
+
+    def expire(self, stores: Stores, topic: SourceTopic, retention: Retention, now_ms: int) -> list[Expired]:
+        """Let files leave the log and the table of a topic; returns what did, of the partitions that have files.
+
+        Raises StorageUnavailableError; LakeError where the table cannot be read or written.
+        """
+        table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+        if table is None:
+            return []
+        outcomes: list[Expired] = []
+        starts: dict[int, int] = {}
+        for partition in topic.partitions:
+            some = [file for file in table.files() if file.partition == partition.index]
+            if not some:
+                continue
+            try:
+                wished = self._wished(stores, partition, table, some, retention, now_ms)
+                start = self._move(stores, partition, wished)
+            except (KafkaError, LakeError) as error:
+                outcomes.append(Expired(topic=topic.name, partition=partition.index, error=_text(error)))
+                continue
+            starts[partition.index] = start
+            outcomes.append(_expired(topic.name, partition.index, start, some))
+        if not self._dry_run:
+            self._remove(topic, starts, now_ms)
+        return outcomes
+
+    def vacuum(self, topic: SourceTopic, hours: int) -> Vacuumed:
+        """Delete the files of a topic that no commit names since so many hours, or never did.
+
+        Raises ValueError for less than VACUUM_HOURS_MIN.
+        """
+        if hours < VACUUM_HOURS_MIN:
+            raise ValueError(f"files stay for {VACUUM_HOURS_MIN} hours at least, not for {hours}")
+        try:
+            table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+            gone = [] if table is None else table.vacuum(hours, dry_run=self._dry_run)
+        except LakeError as error:
+            return Vacuumed(topic.name, error=str(error))
+        return Vacuumed(topic.name, len(gone))
+
+    def _wished(
+        self,
+        stores: Stores,
+        partition: Partition,
+        table: ArchiveTable,
+        files: Sequence[TableFile],
+        retention: Retention,
+        now_ms: int,
+    ) -> int:
+        next_offset = table.next_offset(partition.index) or 0
+        hot_bytes = _hot_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
+        data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
+        count = leaving(files, retention, now_ms, hot_bytes, lambda file: _largest(data, file))
+        return start_behind(files, count, next_offset) if count else 0
+
+    def _move(self, stores: Stores, partition: Partition, wished: int) -> int:
+        """Return where the log starts in the lake, from now on; 0: nobody has told Redis yet that it is there."""
+        [start] = stores.lake.expire([(partition, 0 if self._dry_run else wished)])
+        if isinstance(start, KafkaError):
+            raise start
+        if start == NOT_ARCHIVED:
+            return 0
+        return max(start, wished)
+
+    def _remove(self, topic: SourceTopic, starts: dict[int, int], now_ms: int) -> None:
+        """Take the files below the starts out of the table, all by one commit."""
+        for _ in range(COMMITS_MAX):
+            table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+            if table is None:
+                return
+            gone = [file for file in table.files() if file.last_offset < starts.get(file.partition, 0)]
+            if not gone:
+                return
+            try:
+                table.replace(gone, [], now_ms)
+            except CommitConflictError:
+                continue
+            return
+        raise CommitConflictError(f"{topic.name}: others committed before each of {COMMITS_MAX} tries")
+
+
+def gone(stores: Stores, lake: Lake) -> list[TopicOfLake]:
+    """Return the tables of topics that were deleted, or made anew since, by name.
+
+    Raises KafkaError and StorageUnavailableError; LakeError; ValueError where there is no topic at all: then it is more
+    likely that this is not the Redis or not the namespace that the lake belongs to.
+    """
+    # A topic that is made behind this is in no table that was seen.
+    found = tables(lake)
+    rows = stores.topics.load().rows.values()
+    if found and not rows:
+        raise ValueError("there is no topic at all: is that the Redis and the namespace of this lake?")
+    known = {TopicOfLake(row.name, row.id) for row in rows}
+    unknown = [each for each in found if each not in known]
+    # A row that cannot be read is no topic either; its log tells that it is one.
+    partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
+    answers = stores.lake.expire([(partition, 0) for partition in partitions])
+    return [
+        each
+        for each, answer in zip(unknown, answers, strict=True)
+        if isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+
+
+def _expired(topic: str, partition: int, start: int, files: Sequence[TableFile]) -> Expired:
+    gone = [file for file in files if file.last_offset < start]
+    return Expired(
+        topic=topic,
+        partition=partition,
+        start=start,
+        files=len(gone),
+        rows=sum(file.rows for file in gone),
+        bytes=sum(file.size_bytes for file in gone),
+    )
+
+
+def _hot_bytes(stores: Stores, partition: Partition, archived: int) -> int:
+    """Return what of a log is in Redis only, as far as the rows of its index tell: half a megabyte more or less."""
+    totals, rows = stores.indexes.page(partition, archived)
+    return totals.bytes - rows[0].bytes if rows else 0
+
+
+def _largest(data: DataFiles, file: TableFile) -> int:
+    known = -1 if file.last_timestamp is None else file.last_timestamp // 1000
+    if not file.rows_without_timestamp:
+        return known
+    # Some have none, or one that no calendar has, which the table does not tell.
+    for group in data.groups(file.path):
+        rows = data.stamps(file.path, group)
+        known = max(known, int(milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).max()))
+    return known
+
+
+def _text(error: Exception) -> str:
+    return error.message if isinstance(error, KafkaError) else str(error)

@@ -1,0 +1,103 @@
+"""A topic with a cold tier in a real Redis, and its lake: appended to, archived, trimmed and read in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from korvet.config import Settings
+from korvet.domain.topics import NewTopic
+from korvet.lake.archiver import Archiver
+from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.table import ArchiveTable, TableFile
+from korvet.lake.tables import Lake
+from korvet.lake.task import archive_ranges
+from korvet.storage.log_types import Bounds, Partition
+from korvet.storage.resp import Redis
+from korvet.storage.trim_store import Trim, TrimStore
+from tests.domain.support import TIMEOUT_MS, Domain, domain
+from tests.support.batches import Record
+
+TOPIC = "orders"
+Format = Literal["record", "batch"]
+
+
+class Both:
+    """The topic `orders` with one partition more than are written to."""
+
+    def __init__(self, worker: Domain, source: Source, lake: Lake, stores: Stores) -> None:
+        self.worker = worker
+        self.source = source
+        self.lake = lake
+        self.stores = stores
+        self.archiver = Archiver(source, lake.path)
+
+    @property
+    def topic(self) -> SourceTopic:
+        [found] = self.source.topics(self.stores, [TOPIC])
+        return found
+
+    @property
+    def partition(self) -> Partition:
+        return self.topic.partitions[0]
+
+    @property
+    def bounds(self) -> Bounds:
+        [found] = self.stores.logs.bounds([self.partition])
+        assert isinstance(found, Bounds)
+        return found
+
+    def append(self, *timestamps: int) -> int:
+        """Append a batch of one record for each time, whose value is that; returns its first offset."""
+        records = [Record(b"%d" % at, b"k", at) for at in timestamps]
+        return self.worker.append(TOPIC, *records)
+
+    def archive(self) -> None:
+        """Archive all there is, as one file."""
+        done = self.archiver.round(lambda tasks: archive_ranges(self.source, None, tasks))
+        assert done.failures == []
+
+    def archive_batches(self, *batches: tuple[int, ...]) -> list[int]:
+        """Append batches and archive each as a file of its own; returns their first offsets."""
+        firsts = []
+        for batch in batches:
+            firsts.append(self.append(*batch))
+            self.archive()
+        return firsts
+
+    def trim(self, start: int) -> None:
+        """Let Redis hold nothing below an offset any more, as local retention does."""
+        redis = Redis(self.source.redis_url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
+        more = True
+        while more:
+            [trimmed] = TrimStore(redis).trim([Trim(self.partition, start, start)])
+            assert not isinstance(trimmed, Exception)
+            more = trimmed.more
+        redis.close()
+
+    @property
+    def table(self) -> ArchiveTable:
+        found = ArchiveTable.open(self.lake.path, TOPIC, self.topic.id)
+        assert found is not None
+        return found
+
+    def files(self) -> list[TableFile]:
+        return self.table.files()
+
+    def path_of(self, file: str) -> Path:
+        return Path(self.lake.path) / TOPIC / self.topic.id / file
+
+
+@contextlib.contextmanager
+def both(
+    redis_url: str, lake: Path, storage_format: Format = "batch", configs: dict[str, str] | None = None
+) -> Iterator[Both]:
+    """Make the topic; `configs` are more of its own."""
+    settings = Settings(lake_path=str(lake))
+    source = Source.of(settings, redis_url)
+    with domain(redis_url, settings) as worker, source.opened() as stores:
+        wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
+        worker.topics.create(NewTopic(name=TOPIC, partitions=2, configs=wanted))
+        yield Both(worker, source, Lake(str(lake)), stores)

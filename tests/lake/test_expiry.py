@@ -1,0 +1,314 @@
+"""korvet/lake/expiry.py: what leaves a log in the lake, in which order, and that nothing else does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.domain.topics import NewTopic
+from korvet.errors import KafkaError, LakeError
+from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.source import Retention
+from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
+from korvet.lake.tables import Lake, remove, stored, tables
+from korvet.storage.lake_store import LakeStore
+from tests.lake.both import TOPIC, Both, both
+
+NOW = 10_000
+HOUR_S = 3600
+
+
+@pytest.fixture
+def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
+    """Give a topic with three archived batches of three records, the last one behind them only in Redis."""
+    with both(redis_url, tmp_path / "lake") as made:
+        made.archive_batches((1000, 1001, 1002), (2000, 2001, 2002), (3000, 3001, 3002))
+        made.append(4000, 4001)
+        yield made
+
+
+def expire(topic: Both, retention: Retention, *, dry_run: bool = False) -> list[Expired]:
+    return Expiry(topic.source, topic.lake, dry_run=dry_run).expire(topic.stores, topic.topic, retention, NOW)
+
+
+def older_than(timestamp: int) -> Retention:
+    """Keep what is of that time or later."""
+    return Retention(ms=NOW - timestamp)
+
+
+def test_files_leave_as_long_as_all_of_the_first_is_too_old(topic: Both) -> None:
+    topic.trim(9)
+    before = topic.files()
+    [done] = expire(topic, older_than(2001))
+    assert (done.start, done.files, done.rows, done.bytes) == (3, 1, 3, before[0].size_bytes)
+    assert topic.files() == before[1:]
+    assert (topic.bounds.log_start, topic.bounds.high_watermark) == (3, 11)
+    [done] = expire(topic, older_than(2001))
+    assert (done.start, done.files) == (3, 0)
+    assert topic.table.next_offset(0) == 9
+
+
+def test_a_record_just_of_that_age_leaves(topic: Both) -> None:
+    [done] = expire(topic, older_than(2002))
+    assert done.start == 6
+    [done] = expire(topic, older_than(1))
+    assert (done.start, done.files) == (6, 0)
+
+
+def test_a_log_whose_files_all_leave_starts_behind_what_is_archived(topic: Both) -> None:
+    topic.trim(9)
+    [done] = expire(topic, older_than(9999))
+    assert (done.start, done.files) == (9, 3)
+    assert topic.files() == []
+    assert (topic.bounds.log_start, topic.bounds.cold) == (9, None)
+    assert topic.table.next_offset(0) == 9
+    topic.archive()
+    assert [(file.first_offset, file.last_offset) for file in topic.files()] == [(9, 10)]
+
+
+def test_the_largest_part_of_a_log_that_is_within_its_bytes_stays(topic: Both) -> None:
+    sizes = [file.size_bytes for file in topic.files()]
+    [done] = expire(topic, Retention(bytes=sum(sizes)))
+    assert done.files == 0
+    [done] = expire(topic, Retention(bytes=sizes[1] + sizes[2] + 1))
+    assert done.files == 0
+    [done] = expire(topic, Retention(bytes=sizes[1] + sizes[2]))
+    assert (done.files, done.start) == (1, 3)
+    [done] = expire(topic, Retention(bytes=0))
+    assert (done.files, done.start) == (2, 9)
+
+
+@pytest.mark.parametrize("retention", [Retention(), Retention(ms=0, bytes=0, delete=False)])
+def test_without_a_limit_everything_stays(topic: Both, retention: Retention) -> None:
+    [done] = expire(topic, retention)
+    assert (done.files, done.start) == (0, 0)
+    assert len(topic.files()) == 3
+
+
+def test_files_below_a_start_that_was_deleted_up_to_leave_in_any_case(topic: Both) -> None:
+    assert LakeStore(topic.worker.redis).expire([(topic.partition, 7)]) == [7]
+    [done] = expire(topic, Retention())
+    assert (done.files, done.start) == (2, 7)
+    assert [file.first_offset for file in topic.files()] == [6]
+
+
+def test_a_dry_run_tells_and_changes_nothing(topic: Both) -> None:
+    before = topic.files()
+    [done] = expire(topic, older_than(2500), dry_run=True)
+    assert (done.files, done.start) == (2, 6)
+    assert topic.files() == before
+    assert LakeStore(topic.worker.redis).expire([(topic.partition, 0)]) == [0]
+
+
+def test_what_redis_was_not_told_of_yet_stays(topic: Both) -> None:
+    topic.worker.redis.call("HDEL", topic.partition.state, "lake_start")
+    [done] = expire(topic, older_than(9999))
+    assert (done.files, done.error) == (0, None)
+    assert len(topic.files()) == 3
+
+
+def test_the_start_is_moved_before_files_leave_the_table(
+    topic: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LakeError("no access")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveTable, "replace", refuse)
+        with pytest.raises(LakeError):
+            expire(topic, older_than(2500))
+    assert LakeStore(topic.worker.redis).expire([(topic.partition, 0)]) == [6]
+    assert len(topic.files()) == 3
+    [done] = expire(topic, Retention())
+    assert (done.files, done.start) == (2, 6)
+    assert len(topic.files()) == 1
+
+
+def test_a_start_that_redis_refuses_keeps_the_files(topic: Both) -> None:
+    topic.worker.redis.call("HSET", topic.partition.state, "next", "4")
+    [done] = expire(topic, older_than(2500))
+    assert done.error is not None
+    assert "ends at 4" in done.error
+    assert len(topic.files()) == 3
+
+
+def test_another_commit_in_between_is_no_hindrance(topic: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = ArchiveTable.replace
+    tries: list[int] = []
+
+    def late(table: ArchiveTable, removed: list[TableFile], written: list[object], now_ms: int) -> None:
+        tries.append(table.version)
+        if len(tries) == 1:
+            topic.archive()
+        replace(table, removed, written, now_ms)  # type: ignore[arg-type] # as they came
+
+    monkeypatch.setattr(ArchiveTable, "replace", late)
+    expire(topic, older_than(1500))
+    assert len(tries) == 2
+    assert [(file.first_offset, file.last_offset) for file in topic.files()] == [(3, 5), (6, 8), (9, 10)]
+
+
+def test_a_topic_without_a_table_loses_nothing(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as made:
+        made.append(1)
+        assert expire(made, Retention(0, 0)) == []
+        assert Expiry(made.source, made.lake).vacuum(made.topic, 24).files == 0
+
+
+def test_timestamps_that_no_calendar_has_count_too(redis_url: str, tmp_path: Path) -> None:
+    configs = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    with both(redis_url, tmp_path / "lake", configs=configs) as made:
+        made.archive_batches((5, 2**62), (6,))
+        [done] = expire(made, older_than(9000))
+        assert done.files == 0
+
+
+def age(path: Path, hours: float) -> None:
+    then = time.time() - hours * HOUR_S
+    os.utime(path, (then, then))
+
+
+def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Both) -> None:
+    partition = topic.path_of("partition=0")
+    for file in topic.files():
+        age(topic.path_of(file.path), 1000)
+    orphan, young = partition / "part-orphan.parquet", partition / "part-young.parquet"
+    for each, hours in ((orphan, VACUUM_HOURS_MIN + 1), (young, VACUUM_HOURS_MIN - 1)):
+        each.write_bytes(b"rows")
+        age(each, hours)
+    now_ms = time.time_ns() // 1_000_000
+    retention = Retention(ms=now_ms - 1500)
+    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, retention, now_ms)
+    left = {file.path for file in topic.files()}
+    removed = {each.name for each in partition.iterdir()} - {orphan.name, young.name}
+    dry = Expiry(topic.source, topic.lake, dry_run=True).vacuum(topic.topic, VACUUM_HOURS_MIN)
+    assert (dry.files, orphan.exists()) == (1, True)
+    done = Expiry(topic.source, topic.lake).vacuum(topic.topic, VACUUM_HOURS_MIN)
+    assert (done.files, done.error) == (1, None)
+    # What left the table just now may still be read, however old it is.
+    assert {each.name for each in partition.iterdir()} == removed | {young.name}
+    assert {file.path for file in topic.files()} == left
+
+
+def test_vacuum_keeps_files_for_a_day_at_least(topic: Both) -> None:
+    with pytest.raises(ValueError, match="24 hours"):
+        Expiry(topic.source, topic.lake).vacuum(topic.topic, VACUUM_HOURS_MIN - 1)
+
+
+def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> None:
+    old = TopicOfLake(TOPIC, topic.topic.id)
+    assert tables(topic.lake) == [old]
+    assert gone(topic.stores, topic.lake) == []
+    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    with pytest.raises(ValueError, match="no topic at all"):
+        gone(topic.stores, topic.lake)
+    configs = {"storage.format": "batch", "remote.storage.enable": "true"}
+    topic.worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs=configs))
+    topic.append(1)
+    topic.archive()
+    assert gone(topic.stores, topic.lake) == [old]
+    held = stored(topic.lake, old)
+    assert held.files > 3
+    assert remove(topic.lake, old) == held
+    assert tables(topic.lake) == [TopicOfLake(TOPIC, topic.topic.id)]
+    assert gone(topic.stores, topic.lake) == []
+    assert len(topic.files()) == 1
+
+
+def test_a_topic_whose_row_is_damaged_is_not_gone(topic: Both) -> None:
+    topic.worker.topics.create(NewTopic(name="other", partitions=1))
+    topic.worker.redis.call("HSET", "korvet:topics", TOPIC, "{")
+    assert gone(topic.stores, topic.lake) == []
+
+
+def test_a_removal_that_was_cut_off_goes_on_where_it_ended(topic: Both) -> None:
+    for file in topic.files():
+        topic.path_of(file.path).unlink()
+    [of] = tables(topic.lake)
+    remove(topic.lake, of)
+    assert tables(topic.lake) == []
+    assert not list(Path(topic.lake.path).rglob(of.topic_id))
+
+
+def test_a_lake_that_is_not_there_is_an_error_and_an_empty_one_has_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="none"):
+        tables(Lake(str(tmp_path / "none")))
+    assert tables(Lake(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "brokers", "expected"),
+    [
+        ({}, {}, Retention(604_800_000, -1, delete=True)),
+        ({"retention.ms": "5", "retention.bytes": "6"}, {}, Retention(5, 6, delete=True)),
+        ({}, {"log.retention.ms": "7"}, Retention(7, -1, delete=True)),
+        ({"retention.ms": "5"}, {"log.retention.ms": "7"}, Retention(5, -1, delete=True)),
+        ({}, {"log.cleanup.policy": ""}, Retention(604_800_000, -1, delete=False)),
+    ],
+)
+def test_a_topics_own_retention_counts_before_that_of_brokers(
+    redis_url: str, tmp_path: Path, row: dict[str, str], brokers: dict[str, str], expected: Retention
+) -> None:
+    if row:
+        row = row | {f"local.{name}": text for name, text in row.items()}
+    with both(redis_url, tmp_path / "lake", configs=row) as made:
+        if brokers:
+            made.stores.configs.alter("default", lambda _: brokers)
+        assert made.source.retentions(made.stores) == {made.topic.id: expected}
+
+
+def file(first: int, last: int, size: int, timestamp: int) -> TableFile:
+    return TableFile("", 0, size, last - first + 1, first, last, timestamp, timestamp, 0, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(-1, 30)), max_size=12),
+    st.integers(-1, 30),
+    st.integers(-1, 300),
+    st.integers(0, 60),
+)
+def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size: int, hot: int) -> None:
+    """Compare with the rules, said for each number of files that could leave."""
+    now = 30
+    some = [file(at, at, each, timestamp) for at, (each, timestamp) in enumerate(files)]
+    times = {each: timestamp for each, (_, timestamp) in zip(some, files, strict=True)}
+    count = leaving(some, Retention(ms, size), now, hot, lambda each: times[each])
+
+    def may(number: int) -> bool:
+        told = [times[each] for each in some[:number]]
+        by_time = ms >= 0 and all(each <= now - ms for each in told) and told[-1] >= 0
+        left = sum(each.size_bytes for each in some[number:]) + hot
+        return by_time or (size >= 0 and left >= size)
+
+    assert count == max((number for number in range(1, len(some) + 1) if may(number)), default=0)
+
+
+def test_a_log_starts_behind_all_that_left_even_where_files_overlap() -> None:
+    some = [file(0, 9, 1, 1), file(5, 14, 1, 1), file(20, 29, 1, 1)]
+    assert [start_behind(some, count, 50) for count in (1, 2, 3)] == [10, 20, 50]
+
+
+def test_a_table_that_always_changes_is_an_error_in_the_end(
+    topic: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def conflict(*_: object) -> None:
+        raise CommitConflictError("another one")
+
+    monkeypatch.setattr(ArchiveTable, "replace", conflict)
+    with pytest.raises(LakeError, match="others committed"):
+        expire(topic, older_than(2500))
+
+
+def test_a_deleted_topic_is_an_error_of_its_partition(topic: Both) -> None:
+    wanted = topic.topic
+    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    [done] = Expiry(topic.source, topic.lake).expire(topic.stores, wanted, older_than(2500), NOW)
+    assert done.error is not None
+    assert isinstance(topic.stores.lake.expire([(wanted.partitions[0], 0)])[0], KafkaError)
