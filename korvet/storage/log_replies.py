@@ -29,8 +29,8 @@ class State(NamedTuple):
     moving: bool
     clean: int | None
     clean_end: int
-    lake_start: int | None
-    archived: int
+    lake_start: int | None = None
+    archived: int = 0
 
     @property
     def cold(self) -> Cold | None:
