@@ -6,6 +6,7 @@ Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
@@ -53,7 +54,7 @@ def metrics_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: config.markdown_table(rows()),
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
