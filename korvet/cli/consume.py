@@ -7,6 +7,7 @@ they are read in `consuming`.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ def _writer(options: Mapping[str, Any]) -> Callable[[Read], bytes]:
     if template is None:
         template = LONG if options["long"] else VALUE
     try:
-        return formatter(template, options["null"].encode(), terminal=sys.stdout.isatty())
+        return formatter(template, os.fsencode(options["null"]), terminal=sys.stdout.isatty())
     except ValueError as error:
         raise click.UsageError(f"--format: {error}") from error
 

@@ -7,6 +7,7 @@ Knows flags and what a piece of input comes to; how pieces are read stands in `r
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -145,11 +146,11 @@ def _json_reader(common: Headers, partition: int | None, *, keeps: bool) -> Read
 
 
 def _text_reader(options: Mapping[str, Any], common: Headers, partition: int | None) -> Reader:
-    null = None if options["null"] is None else options["null"].encode()
-    separator = None if options["key_separator"] is None else options["key_separator"].encode()
+    null = None if options["null"] is None else os.fsencode(options["null"])
+    separator = None if options["key_separator"] is None else os.fsencode(options["key_separator"])
     if separator == b"":
         raise click.UsageError("--key-separator takes at least one character")
-    one_key = None if options["key"] is None else options["key"].encode()
+    one_key = None if options["key"] is None else os.fsencode(options["key"])
 
     def part(content: bytes) -> bytes | None:
         return None if content == null else content
@@ -159,7 +160,7 @@ def _text_reader(options: Mapping[str, Any], common: Headers, partition: int | N
             return Record(one_key, part(content), common, partition=partition)
         key, found, value = content.partition(separator)
         if not found:
-            raise RecordError(f"no {separator.decode()!r} between a key and a value")
+            raise RecordError(f"no {os.fsdecode(separator)!r} between a key and a value")
         return Record(part(key), part(value), common, partition=partition)
 
     return read
@@ -169,4 +170,8 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"--header takes NAME=VALUE, not {text!r}")
-    return name, value.encode()
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"--header takes names in UTF-8, not {name!r}") from error
+    return name, os.fsencode(value)

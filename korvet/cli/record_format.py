@@ -5,6 +5,7 @@ Knows records, placeholders and what a terminal must not be sent; not where reco
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 
@@ -76,7 +77,10 @@ def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
         letter = match["letter"]
         if letter is None:
             parts.append(
-                (_constant(_ESCAPES[match["escape"]] if match["escape"] else match["text"].encode()), False)
+                (
+                    _constant(_ESCAPES[match["escape"]] if match["escape"] else os.fsencode(match["text"])),
+                    False,
+                )
             )
         elif letter in _PARTS:
             parts.append((_PARTS[letter], terminal))

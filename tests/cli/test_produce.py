@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,25 @@ def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, client: C
     assert {tuple(each.headers() or ()) for each in found} == {(("source", b"web"), ("empty", b""))}
     done(run(broker, "produce", name, "--key", "all", given=b"::\n"))
     assert [(each.key(), each.value()) for each in read(broker, name, 4)][3] == (b"all", b"::")
+
+
+def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    odd = os.fsdecode(b"\xff")
+    done(
+        run(broker, "produce", name, "-K", odd, "-H", f"h={odd}", "--null", odd * 2, given=b"k\xff\xff\xff\n")
+    )
+    done(run(broker, "produce", name, "-k", odd, given=b"v\n"))
+    first, second = read(broker, name, 2)
+    assert (first.key(), first.value(), first.headers()) == (b"k", None, [("h", b"\xff")])
+    assert (second.key(), second.value()) == (b"\xff", b"v")
+    template = f"%k{odd}%s\\n"
+    assert done(run(broker, "consume", name, "--exit", "--format", template, "--null", odd)) == (
+        b"k\xff\xff\n\xff\xffv\n"
+    )
+    assert "in UTF-8" in failed(run(broker, "produce", name, "-H", f"{odd}=x"), 2)
 
 
 def test_null_bytes_end_records_that_hold_lines(broker: Broker, client: Client, name: str) -> None:
