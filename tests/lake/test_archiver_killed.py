@@ -1,0 +1,73 @@
+"""Archivers that are killed, wherever they are, and archivers side by side: each record once, all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.archive_driver import POINTS
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
+from tests.support.processes import die_with_tests
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+@contextmanager
+def driver(topics: Topics, point: str) -> Iterator[subprocess.Popen[str]]:
+    """Start an archiver that comes to a point, and kill it behind the block."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.archive_driver",
+        topics.source.redis_url,
+        topics.lake,
+        point,
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=Path(__file__).parents[2]
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
+    made: list[Format] = ["record", "batch"]
+    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(made)]
+    for topic in found:
+        all_kinds(topics, topic)
+    # Once from nothing, and once where a table is there.
+    for _ in range(2):
+        with driver(topics, point) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == point
+        for topic in found:
+            topics.produce(topic.partitions[0], b"produced behind the crash")
+    done = topics.archiver().round(topics.run)
+    assert done.failures == []
+    for topic in found:
+        topics.check(topic)
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage_format: Format) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    all_kinds(topics, topic)
+    with driver(topics, "none") as one, driver(topics, "none") as other:
+        for at in range(200):
+            topics.produce(topic.partitions[at % 2], b"%d" % at)
+        assert (one.wait(60), other.wait(60)) == (0, 0)
+    topics.archiver().round(topics.run)
+    topics.check(topic)

@@ -1,0 +1,17 @@
+"""One Spark for all tests of a process: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.spark.session import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give a session as jobs have it, on two cores."""
+    with session("tests", master="local[2,4]") as started:
+        yield started

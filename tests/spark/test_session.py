@@ -1,0 +1,72 @@
+"""korvet/spark/session.py: where Spark does not start, one line says why; where it does, it keeps to itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.spark.session import SparkError, check_java, reason_of, session
+
+
+def java(tmp_path: Path, script: str) -> str:
+    """Return a JAVA_HOME whose java is a shell script."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "java is Java 11$"),
+        ("echo 'java version \"1.8.0_392\"' >&2", "java is Java 8$"),
+        ("exit 1", "java is no Java that tells its version$"),
+    ],
+)
+def test_an_unusable_java_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java(tmp_path, script))
+    with pytest.raises(SparkError, match=f"Spark needs Java 17 or later.*{said}"), session("test"):
+        pass
+
+
+def test_no_java_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkError, match=f"there is none in JAVA_HOME={tmp_path}"):
+        check_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkError, match="there is none in PATH"):
+        check_java()
+
+
+@pytest.mark.parametrize("version", ['openjdk version "17.0.9"', 'openjdk version "21" 2023-09-19'])
+def test_a_java_that_is_new_enough_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java(tmp_path, f"echo '{version}' >&2"))
+    check_java()
+
+
+def test_spark_listens_on_this_machine_only_and_shows_no_pages(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert context.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
+    assert context.uiWebUrl is None
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_of_a_failure_the_reason_is_told_and_no_stack() -> None:
+    assert (
+        reason_of(Exception("An error occurred while calling o1.\n: org.apache.X: why\n\tat Y"))
+        == "org.apache.X: why"
+    )
+    assert (
+        reason_of(Exception("It failed:\nTraceback (most recent\n  File 1\nOSError: why")) == "OSError: why"
+    )
+    assert reason_of(Exception("why")) == "why"
+    assert reason_of(KeyError()) == "KeyError"

@@ -1,0 +1,75 @@
+"""An archiver in a process of its own that comes to a point and stays there, to be killed.
+
+Run as `python -m tests.support.archive_driver URL LAKE POINT [spark]`; writes the point's name to stdout when it is
+there. `none` is no point: it archives until it finds nothing more, and ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+from korvet.lake.archiver import Archiver, Run
+from korvet.lake.source import Source
+from korvet.lake.table import ArchiveTable
+from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.storage.lake_store import LakeStore
+
+POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
+
+
+def main(url: str, lake: str, point: str, how: str = "here") -> None:
+    """Archive up to the point."""
+    source = Source(redis_url=url)
+    stops = {name: partial(_stop, name) if name == point else lambda: None for name in POINTS}
+    _surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
+    if point == "before the mirror":
+        # What a commit before this one has left untold is told first, and is not meant.
+        _surround(LakeStore, "mirror", stops[point], lambda: None)
+    if how == "here":
+        _archive(Archiver(source, lake), stops, partial(archive_ranges, source, None))
+        return
+    from korvet.spark.archive import archiver, runner
+    from korvet.spark.session import session
+
+    with session("driver", master="local[2,4]") as spark:
+        _archive(archiver(spark, source, lake), stops, runner(spark, source))
+
+
+def _archive(archives: Archiver, stops: dict[str, Any], work: Run) -> None:
+    def run(tasks: Sequence[Task]) -> Iterable[Outcome]:
+        stops["before the write"]()
+        outcomes = list(work(tasks))
+        stops["after the write"]()
+        return outcomes
+
+    done = archives.round(run)
+    while done.moved:
+        done = archives.round(run)
+
+
+def _surround(of: type, name: str, before: Any, after: Any) -> None:
+    method = getattr(of, name)
+
+    @wraps(method)
+    def surrounded(*args: Any) -> Any:
+        before()
+        result = method(*args)
+        after()
+        return result
+
+    setattr(of, name, surrounded)
+
+
+def _stop(point: str) -> None:
+    sys.stdout.write(f"{point}\n")
+    sys.stdout.flush()
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
