@@ -7,6 +7,9 @@ Kafka, nor are topics without any other. The timeout has nothing to wait for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cache
+
 from korvet.domain.cluster import LiveBrokers
 from korvet.domain.placement import election
 from korvet.domain.topics import Topic
@@ -32,23 +35,29 @@ def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> Ele
     unclean = request.election_type == UNCLEAN
     live = broker.cluster.look()
     broker.topics.refresh()
-    results = []
     if request.topic_partitions is None:
+        results = []
         for topic in broker.topics.cached():
-            outcomes = dict(enumerate(_outcomes(topic, live, unclean=unclean)))
             others = {
                 index: outcome
-                for index, outcome in outcomes.items()
+                for index, outcome in _outcomes(topic, live, unclean=unclean).items()
                 if outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
             }
             if others:
                 results.append(_result(topic.name, list(others), others))
-    else:
-        for asked in request.topic_partitions:
-            found = broker.topics.known(asked.topic)
-            outcomes = {} if found is None else dict(enumerate(_outcomes(found, live, unclean=unclean)))
-            results.append(_result(asked.topic, asked.partitions, outcomes))
-    return ElectLeadersResponse(replica_election_results=results)
+        return ElectLeadersResponse(replica_election_results=results)
+
+    @cache  # a few bytes name a topic once more, and it may have very many partitions
+    def outcomes_of(name: str) -> dict[int, KafkaError]:
+        found = broker.topics.known(name)
+        return {} if found is None else _outcomes(found, live, unclean=unclean)
+
+    return ElectLeadersResponse(
+        replica_election_results=[
+            _result(asked.topic, asked.partitions, outcomes_of(asked.topic))
+            for asked in request.topic_partitions
+        ]
+    )
 
 
 def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> ElectLeadersResponse:
@@ -62,13 +71,13 @@ def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> E
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> list[KafkaError]:
+def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
     """Return what an election comes to for each partition, by its index."""
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
-    return [election(placed, unclean=unclean) for placed in places]
+    return {index: election(placed, unclean=unclean) for index, placed in enumerate(places)}
 
 
-def _result(name: str, indexes: list[int], outcomes: dict[int, KafkaError]) -> ReplicaElectionResult:
+def _result(name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError]) -> ReplicaElectionResult:
     results = []
     for index in indexes:
         outcome = outcomes.get(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from korvet.domain.topics import PARTITIONS_MAX
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.elect_leaders import (
     PREFERRED,
@@ -136,6 +137,18 @@ def test_what_is_not_there_cannot_be_elected(
         (topic, -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("not there", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+
+
+def test_a_large_topic_that_is_named_very_often_holds_up_nobody(
+    ends: tuple[Client, Client], topic: str
+) -> None:
+    """The client waits 30 s at most: a worker that looked at every partition each time would take minutes."""
+    ends[0].create(topic, PARTITIONS_MAX)
+    often = [TopicPartitions(topic=topic, partitions=[PARTITIONS_MAX - 1])] * 10_000
+    answer = ends[0].call(ElectLeadersRequest(election_type=PREFERRED, topic_partitions=often), 2)
+    outcomes = [one.error_code for each in answer.replica_election_results for one in each.partition_result]
+    assert outcomes == [ErrorCode.ELECTION_NOT_NEEDED] * len(often)
+    ends[0].delete(topic)
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
