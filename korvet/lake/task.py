@@ -77,7 +77,7 @@ def archive_range(
     logs: LogStore, task: Task, storage_options: StorageOptions, decompressed_bytes_max: int
 ) -> Outcome:
     """Write the records of a task to a file of its own, which no table knows yet."""
-    reading = _Reading(logs, task, decompressed_bytes_max)
+    reading = RangeReading(logs, task, decompressed_bytes_max)
     try:
         files = filesystem(task.uri, storage_options)
         file = write_file(files, task.partition.index, reading.rows(), time.time_ns() // 1_000_000)
@@ -93,8 +93,8 @@ def archive_range(
     )
 
 
-class _Reading:
-    """The records of a task as rows, and how far they were read."""
+class RangeReading:
+    """The records of a task as rows, and how far they were read: up to `next_offset`, and why no further."""
 
     def __init__(self, logs: LogStore, task: Task, decompressed_bytes_max: int) -> None:
         self.next_offset = task.first

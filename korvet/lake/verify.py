@@ -1,0 +1,328 @@
+"""Verification of a lake: whether tables hold what they say, and the same as Redis where both hold it.
+
+Knows tables, files and logs; changes nothing. What it finds is told, not thrown: one damaged file hides no other. In
+storage format `batch` every offset of a log is a record, so gaps are found; in format `record` offsets are sparse, and
+what is missing is found only where Redis still has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from korvet.errors import KafkaError, LakeError
+from korvet.lake.data_files import DataFiles
+from korvet.lake.files import filesystem
+from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
+from korvet.lake.source import SourceTopic, Stores
+from korvet.lake.table import ArchiveTable, TableFile
+from korvet.lake.tables import Lake
+from korvet.lake.task import RangeReading, Task
+from korvet.storage.lake_store import NOT_ARCHIVED
+from korvet.storage.log_types import Bounds, Partition
+
+Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
+
+_COMPARED = {
+    # In format `record` the log does not tell of which type a timestamp is, nor who produced a record.
+    "record": ("offset", "timestamp", "timestamp_ms", "key", "value", "headers"),
+    "batch": tuple(each.name for each in SCHEMA if each.name != "partition"),
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is not as it is to be, and from which offset on; -1 where it is about no single one."""
+
+    kind: Kind
+    offset: int
+    message: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition: what was read of its table, of which `compared` records are in Redis too, and what is wrong."""
+
+    topic: str
+    partition: int
+    files: int = 0
+    rows: int = 0
+    compared: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+class WrongError(Exception):
+    """Ends what is looked at, with the finding."""
+
+    def __init__(self, kind: Kind, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.finding = Finding(kind, offset, message)
+
+
+class _View(NamedTuple):
+    """A partition as table and log tell of it; `start` is where the log starts in the lake."""
+
+    partition: Partition
+    bounds: Bounds
+    start: int
+    files: Sequence[TableFile]
+    next_offset: int
+    data: DataFiles
+    sizes: dict[str, int]
+
+
+def verify(stores: Stores, lake: Lake, topic: SourceTopic, decompressed_bytes_max: int) -> Iterator[Verified]:
+    """Look at each partition of a topic that has a table.
+
+    `decompressed_bytes_max` is what a batch in Redis may have uncompressed. Raises LakeError where the table cannot be
+    opened, StorageUnavailableError.
+    """
+    table = ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
+    for partition, bounds in zip(topic.partitions, stores.logs.bounds(topic.partitions), strict=True):
+        if isinstance(bounds, KafkaError):
+            finding = Finding("unreadable", -1, bounds.message)
+            yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+        elif table is not None:
+            [start] = stores.lake.expire([(partition, 0)])
+            if isinstance(start, KafkaError):
+                finding = Finding("unreadable", -1, start.message)
+                yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+            else:
+                yield _verified(stores, _view(table, lake, partition, bounds, start), decompressed_bytes_max)
+        elif bounds.archived:
+            message = f"Redis knows {bounds.archived} as archived, but there is no table"
+            finding = Finding("archived", bounds.archived, message)
+            yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+
+
+def _view(table: ArchiveTable, lake: Lake, partition: Partition, bounds: Bounds, start: int) -> _View:
+    found = [each for each in table.files() if each.partition == partition.index]
+    try:
+        system = filesystem(table.uri, lake.storage_options)
+        told = system.get_file_info([each.path for each in found])
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"{table.uri}: {error}") from error
+    sizes = {each.path: each.size for each in told if each.size is not None}
+    next_offset = table.next_offset(partition.index) or 0
+    first = min((each.first_offset for each in found), default=next_offset)
+    # Before Redis was told for the first time, the table alone tells it.
+    start = first if start == NOT_ARCHIVED else start
+    return _View(partition, bounds, start, found, next_offset, DataFiles(table.uri, system), sizes)
+
+
+def _verified(stores: Stores, view: _View, decompressed_bytes_max: int) -> Verified:
+    findings = [*_ends(view)]
+    rows = 0
+    last = -1
+    for file in view.files:
+        try:
+            rows += _check_file(view, file)
+        except WrongError as wrong:
+            findings.append(wrong.finding)
+        except LakeError as error:
+            findings.append(Finding("unreadable", file.first_offset, str(error)))
+        if file.first_offset <= last:
+            message = f"{file.path} begins at {file.first_offset}, but another file reaches {last}"
+            findings.append(Finding("duplicate", file.first_offset, message))
+        last = max(last, file.last_offset)
+    findings += _gaps_between(view)
+    compared = 0
+    try:
+        for count in _compare(stores, view, decompressed_bytes_max):
+            compared += count
+    except WrongError as wrong:
+        findings.append(wrong.finding)
+    except LakeError as error:
+        # Each file that cannot be read is told of above.
+        if not any(each.kind == "unreadable" for each in findings):
+            findings.append(Finding("unreadable", -1, str(error)))
+    return Verified(
+        topic=view.partition.topic,
+        partition=view.partition.index,
+        files=len(view.files),
+        rows=rows,
+        compared=compared,
+        findings=tuple(findings),
+    )
+
+
+def _ends(view: _View) -> Iterator[Finding]:
+    known, end = view.bounds.archived, view.bounds.high_watermark
+    if known > view.next_offset:
+        message = (
+            f"Redis knows offsets below {known} as archived, but the table has them below {view.next_offset}"
+        )
+        yield Finding("archived", view.next_offset, message)
+    if view.next_offset > end:
+        message = f"the table has offsets below {view.next_offset}, but the log ends at {end}"
+        yield Finding("archived", end, message)
+    last = max((each.last_offset for each in view.files), default=-1)
+    if last >= view.next_offset:
+        message = f"a file reaches {last}, but only what is below {view.next_offset} is archived"
+        yield Finding("archived", view.next_offset, message)
+
+
+def _check_file(view: _View, file: TableFile) -> int:
+    """Return how many rows a file has; raises WrongError and LakeError."""
+    if view.sizes.get(file.path) != file.size_bytes:
+        message = f"{file.path} has {view.sizes.get(file.path, 'no')} bytes instead of {file.size_bytes}"
+        raise WrongError("unreadable", file.first_offset, message)
+    rows = without = 0
+    last: int | None = None
+    first_timestamp = last_timestamp = None
+    for group in view.data.groups(file.path):
+        part = view.data.stamps(file.path, group)
+        offsets = part.column(OFFSET).to_numpy()
+        _check_order(view, file, offsets, last)
+        if (group.first_offset, group.last_offset) != (int(offsets[0]), int(offsets[-1])):
+            message = f"{file.path}: row group {group.index} says other offsets than it has"
+            raise WrongError("statistics", int(offsets[0]), message)
+        last = int(offsets[-1])
+        rows += part.num_rows
+        times = pc.min_max(part.column(TIMESTAMP).view(pa.int64()))
+        without += part.column(TIMESTAMP).null_count
+        if times["min"].is_valid:
+            known = [each for each in (first_timestamp, times["min"].as_py()) if each is not None]
+            first_timestamp = min(known)
+            last_timestamp = max(times["max"].as_py(), -(2**63) if last_timestamp is None else last_timestamp)
+    _check_statistics(file, rows, without, last)
+    _check_times(file, first_timestamp, last_timestamp)
+    return rows
+
+
+def _check_order(view: _View, file: TableFile, offsets: Ints, last: int | None) -> None:
+    """Raise WrongError where offsets, behind `last` in the same file, do not rise, or leave out a record."""
+    steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
+    places = np.flatnonzero(steps != 1 if view.partition.format == "batch" else steps <= 0)
+    if not len(places):
+        return
+    step, at = int(steps[places[0]]), int(offsets[places[0]])
+    kind: Kind = "gap" if step > 1 else "order" if step else "duplicate"
+    raise WrongError(kind, at, f"{file.path}: offset {at} follows {at - step}")
+
+
+def _check_statistics(file: TableFile, rows: int, without: int, last: int | None) -> None:
+    told = (file.rows, file.rows_without_timestamp, file.last_offset)
+    if told != (rows, without, last):
+        message = (
+            f"{file.path}: the table says {told[0]} rows, {told[1]} without a timestamp, up to {told[2]},"
+            f" and it has {rows}, {without}, {last}"
+        )
+        raise WrongError("statistics", file.first_offset, message)
+
+
+def _check_times(file: TableFile, first: int | None, last: int | None) -> None:
+    """Compare timestamps (us), which the table tells in milliseconds."""
+    if first is None or last is None:
+        return
+    told_first, told_last = file.first_timestamp, file.last_timestamp
+    if told_first is None or told_last is None or told_first > first or told_last + 999 < last:
+        message = f"{file.path}: the table says timestamps {told_first} to {told_last}, and it has {first} to {last}"
+        raise WrongError("statistics", file.first_offset, message)
+
+
+def _gaps_between(view: _View) -> Iterator[Finding]:
+    """Yield what is missing between the files of a log without gaps; within a file it is found as that is read."""
+    if view.partition.format != "batch":
+        return
+    at = view.start
+    for file in view.files:
+        if file.first_offset > at:
+            yield Finding("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")
+        at = max(file.last_offset + 1, at)
+    if at < view.next_offset:
+        yield Finding("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
+
+
+def _compare(stores: Stores, view: _View, decompressed_bytes_max: int) -> Iterator[int]:
+    """Yield how many records were the same in both tiers, again and again; raises WrongError and LakeError."""
+    first = max(view.bounds.local_start, view.start)
+    behind = min(view.next_offset, view.bounds.high_watermark)
+    if first >= behind:
+        return
+    task = Task(
+        partition=view.partition,
+        first=first,
+        behind=behind,
+        bytes=0,
+        last=False,
+        uri="",
+        log_append_time=False,
+    )
+    reading = RangeReading(stores.logs, task, decompressed_bytes_max)
+    cold = _ColdRows(view, first, _COMPARED[view.partition.format])
+    at = first
+    for rows in reading.rows():
+        if not rows.num_rows:
+            continue
+        hot_end = rows.column(OFFSET)[-1].as_py() + 1
+        # Retention went on meanwhile: what it took there is nothing to compare with.
+        at = max([at, *(gap.behind for gap in reading.gaps)])
+        _check_equal(cold.take(at, hot_end), cold.shaped(rows))
+        yield rows.num_rows
+        at = hot_end
+    if reading.error is not None:
+        raise WrongError("unreadable", reading.next_offset, f"Redis: {reading.error}")
+    at = max([at, *(gap.behind for gap in reading.gaps)])
+    _check_equal(cold.take(at, behind), cold.shaped(None))
+
+
+class _ColdRows:
+    """The rows of a table, taken one range of offsets behind the other."""
+
+    def __init__(self, view: _View, first: int, columns: Sequence[str]) -> None:
+        self._schema = pa.schema([SCHEMA.field(name) for name in columns])
+        self._groups = self._from(view, first)
+        self._pending = self.shaped(None)
+
+    def shaped(self, rows: pa.RecordBatch | None) -> pa.Table:
+        """Return the columns that are compared."""
+        if rows is None:
+            return self._schema.empty_table()
+        return pa.Table.from_batches([rows]).select(self._schema.names).cast(self._schema)
+
+    def take(self, first: int, behind: int) -> pa.Table:
+        """Return the rows from `first` to just before `behind`; those below are passed over."""
+        taken = []
+        while True:
+            offsets = self._pending.column(OFFSET).to_numpy()
+            start, stop = np.searchsorted(offsets, (first, behind))
+            taken.append(self._pending.slice(int(start), int(stop - start)))
+            if stop < len(offsets):
+                self._pending = self._pending.slice(int(stop))
+                return pa.concat_tables(taken)
+            more = next(self._groups, None)
+            if more is None:
+                self._pending = self._pending.slice(int(stop))
+                return pa.concat_tables(taken)
+            self._pending = more
+
+    def _from(self, view: _View, first: int) -> Iterator[pa.Table]:
+        for file in view.files:
+            if file.last_offset < first:
+                continue
+            for group in view.data.groups(file.path):
+                if group.last_offset >= first:
+                    yield self.shaped(view.data.rows(file.path, group))
+
+
+def _check_equal(cold: pa.Table, hot: pa.Table) -> None:
+    cold_offsets, hot_offsets = cold.column(OFFSET).to_numpy(), hot.column(OFFSET).to_numpy()
+    if not np.array_equal(cold_offsets, hot_offsets):
+        missing = np.setdiff1d(hot_offsets, cold_offsets)
+        if len(missing):
+            raise WrongError("gap", int(missing[0]), f"offset {missing[0]} is in Redis, but not in the table")
+        extra = np.setdiff1d(cold_offsets, hot_offsets)
+        at = int(extra[0]) if len(extra) else int(cold_offsets[0])
+        raise WrongError("unequal", at, f"offset {at} is in the table, but not so in Redis")
+    for name in cold.column_names:
+        one, other = cold.column(name), hot.column(name)
+        if not one.equals(other):
+            pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+            place = next(place for place, (left, right) in enumerate(pairs) if left != right)
+            at = int(cold_offsets[place])
+            raise WrongError("unequal", at, f"offset {at} has another {name} in the table than in Redis")

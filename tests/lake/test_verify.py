@@ -1,0 +1,205 @@
+"""korvet/lake/verify.py: a sound lake is found sound, and each kind of damage is found and named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from korvet.lake.compaction import compact
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.expiry import Expiry
+from korvet.lake.files import WrittenFile, filesystem, write_file
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.source import Retention
+from korvet.lake.table import Advance, TableFile
+from korvet.lake.verify import Verified, verify
+from tests.lake.both import TOPIC, Both, both
+
+NOW = 10_000
+
+
+@pytest.fixture(params=["record", "batch"])
+def topic(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Both]:
+    """Give a topic with four archived batches, the first two of which are in the lake only."""
+    with both(redis_url, tmp_path / "lake", request.param) as made:
+        firsts = made.archive_batches((1000, 1001), (2000, 2001), (3000, 3001), (4000, 4001))
+        made.append(5000)
+        made.trim(firsts[2])
+        yield made
+
+
+def verified(topic: Both) -> Verified:
+    found = list(verify(topic.stores, topic.lake, topic.topic, 1 << 20))
+    assert [each.partition for each in found] == [0, 1]
+    assert found[1] == Verified(topic=TOPIC, partition=1)
+    return found[0]
+
+
+def kinds(topic: Both) -> list[str]:
+    return [each.kind for each in verified(topic).findings]
+
+
+def test_a_sound_lake_is_found_sound(topic: Both) -> None:
+    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=4, rows=8, compared=4)
+
+
+def test_so_is_one_that_was_compacted_and_expired(topic: Both) -> None:
+    assert [each.done for each in compact(topic.lake, TopicOfLake(TOPIC, topic.topic.id))] == [True]
+    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=1, rows=8, compared=4)
+    topic.archive()
+    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, Retention(ms=NOW - 4500), NOW)
+    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=1, rows=1, compared=1)
+
+
+def test_all_records_may_be_in_redis_too(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake", "batch") as made:
+        generator = random.Random(5)
+        for _ in range(20):
+            made.archive_batches(tuple(generator.randrange(10_000) for _ in range(generator.randrange(1, 9))))
+        found = verified(made)
+        assert (found.findings, found.compared) == ((), found.rows)
+
+
+def test_a_topic_that_was_never_archived_is_sound(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as made:
+        made.append(1)
+        assert list(verify(made.stores, made.lake, made.topic, 1 << 20)) == []
+
+
+def test_a_table_that_is_gone_is_found(topic: Both) -> None:
+    elsewhere = topic.lake._replace(path=topic.lake.path + "-other")
+    [found] = verify(topic.stores, elsewhere, topic.topic, 1 << 20)
+    assert [each.kind for each in found.findings] == ["archived"]
+
+
+def remove(topic: Both, file: TableFile) -> None:
+    topic.path_of(file.path).unlink()
+
+
+def cut(topic: Both, file: TableFile) -> None:
+    path = topic.path_of(file.path)
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def overwrite(topic: Both, file: TableFile) -> None:
+    path = topic.path_of(file.path)
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", [remove, cut, overwrite])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_file_that_is_gone_or_damaged_is_found(
+    topic: Both, damage: Callable[[Both, TableFile], None], place: int
+) -> None:
+    file = topic.files()[place]
+    damage(topic, file)
+    found = verified(topic)
+    assert [(each.kind, each.offset) for each in found.findings] == [("unreadable", file.first_offset)]
+    assert file.path in found.findings[0].message
+    assert (found.files, found.rows) == (4, 6)
+
+
+def written(topic: Both, offsets: list[int], timestamp: int = 1, value: bytes = b"other") -> WrittenFile:
+    rows = records_to_arrow(0, [(at, timestamp, b"k", value, []) for at in offsets])
+    file = write_file(filesystem(topic.table.uri), 0, [rows], now_ms=1)
+    assert file is not None
+    return file
+
+
+def test_a_row_that_is_there_twice_is_found(topic: Both) -> None:
+    first = topic.files()[0].first_offset
+    topic.table.append([written(topic, [first])], [])
+    assert "duplicate" in kinds(topic)
+
+
+def test_records_that_only_redis_has_are_found(topic: Both) -> None:
+    last = topic.files()[3]
+    topic.table.replace([last], [], 1)
+    found = verified(topic)
+    assert ("gap", last.first_offset) in [(each.kind, each.offset) for each in found.findings]
+
+
+def test_a_gap_in_the_lake_is_found_where_all_offsets_are_records(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake", "batch") as made:
+        firsts = made.archive_batches((1, 2), (3, 4), (5, 6))
+        made.trim(firsts[2] + 2)
+        made.table.replace([made.files()[1]], [], 1)
+        found = verified(made)
+        assert [(each.kind, each.message) for each in found.findings] == [
+            ("gap", "offsets 2 to 3 are missing")
+        ]
+        made.table.replace([made.files()[0]], [], 1)
+        assert [each.message for each in verified(made).findings] == ["offsets 0 to 3 are missing"]
+        made.table.append([written(made, [1, 3])], [])
+        assert {each.kind for each in verified(made).findings} == {"gap"}
+
+
+def test_a_record_that_differs_is_found(topic: Both) -> None:
+    last = topic.files()[3]
+    offsets = [last.first_offset, last.last_offset]
+    topic.table.replace([last], [written(topic, offsets, timestamp=4000, value=b"4000")], 1)
+    [finding] = verified(topic).findings
+    assert (finding.kind, finding.offset) == ("unequal", last.last_offset)
+    assert "another timestamp" in finding.message
+
+
+def test_a_record_that_only_the_table_has_is_found(topic: Both) -> None:
+    topic.worker.redis.call("XTRIM", topic.partition.stream, "MAXLEN", 0)
+    assert "unequal" in kinds(topic)
+
+
+def test_rows_out_of_order_are_found(topic: Both) -> None:
+    topic.table.replace(topic.files(), [], 1)
+    file = written(topic, [1, 2, 3])
+    path = topic.path_of(file.path)
+    with pq.ParquetFile(path) as read:
+        rows = read.read(use_threads=False)
+    pq.write_table(rows.take([1, 0, 2]), path, store_schema=False)
+    file = msgspec.structs.replace(file, size_bytes=path.stat().st_size)
+    topic.table.append([file], [])
+    assert "order" in kinds(topic)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": 3},
+        {"last_offset": 1 << 40},
+        {"first_timestamp": 4_000_001_000},
+        {"last_timestamp": 3_999_000},
+        {"rows_without_timestamp": 1},
+    ],
+)
+def test_statistics_that_are_not_true_are_found(topic: Both, wrong: dict[str, int]) -> None:
+    last = topic.files()[3]
+    offsets = [last.first_offset, last.last_offset]
+    file = msgspec.structs.replace(written(topic, offsets, timestamp=4000), **wrong)
+    topic.table.replace([last], [file], 1)
+    assert "statistics" in kinds(topic)
+
+
+def test_more_in_the_table_than_in_the_log_is_found(topic: Both) -> None:
+    at = topic.table.next_offset(0)
+    assert at is not None
+    topic.table.append([], [Advance(0, at, at + (1 << 40))])
+    assert "archived" in kinds(topic)
+
+
+def test_less_in_the_table_than_redis_was_told_is_found(topic: Both) -> None:
+    end = topic.bounds.high_watermark
+    topic.worker.redis.call("HSET", topic.partition.state, "archived", str(end))
+    assert "archived" in kinds(topic)
+
+
+def test_what_retention_takes_meanwhile_is_no_finding(topic: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = topic.stores.logs.bounds([topic.partition])
+    topic.trim(topic.files()[3].first_offset)
+    other = topic.stores.logs.bounds([topic.topic.partitions[1]])
+    monkeypatch.setattr(topic.stores.logs, "bounds", lambda _: bounds + other)
+    found = verified(topic)
+    assert (found.findings, found.compared) == ((), 2)
