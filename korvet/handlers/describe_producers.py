@@ -1,12 +1,13 @@
 """DescribeProducers (key 61), version 0: the idempotent producers that partitions remember (KIP-664).
 
-Any broker tells of any partition. The last timestamp is the time of the producer's last batch by Redis' clock, which is
-also what producer.id.expiration.ms goes by; there are no transactions, hence neither coordinator nor open one (-1).
+Any broker tells of any partition; one that is asked for twice is answered once. The last timestamp is the time of the
+producer's last batch by Redis' clock, which is also what producer.id.expiration.ms goes by; there are no transactions,
+hence neither coordinator nor open one (-1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
 from korvet.errors import KafkaError
@@ -24,28 +25,37 @@ REQUEST = DescribeProducersRequest
 
 NO_COORDINATOR = -1
 
+Asked = Mapping[str, Iterable[int]]
+"""The partitions of each topic, each once: it takes 4 bytes of a request, and its producers thousands of an answer."""
+
 
 def handle(request: DescribeProducersRequest, _caller: Caller, broker: Broker) -> DescribeProducersResponse:
     """Tell of each partition's producers; one that is not there does not keep the others from it."""
-    places = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    return _response(request, iter(broker.active_producers.read(places)))
+    asked = _asked(request)
+    places = [(name, index) for name, indexes in asked.items() for index in indexes]
+    return _response(asked, iter(broker.active_producers.read(places)))
 
 
 def refuse(
     request: DescribeProducersRequest, _caller: Caller, error: KafkaError
 ) -> DescribeProducersResponse:
     """Answer every partition with the error."""
-    return _response(request, repeat(error))
+    return _response(_asked(request), repeat(error))
+
+
+def _asked(request: DescribeProducersRequest) -> Asked:
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return asked
 
 
 def _response(
-    request: DescribeProducersRequest, answers: Iterator[list[ActiveProducer] | KafkaError]
+    asked: Asked, answers: Iterator[list[ActiveProducer] | KafkaError]
 ) -> DescribeProducersResponse:
     topics = [
-        TopicResponse(
-            name=topic.name, partitions=[_partition(each, next(answers)) for each in topic.partition_indexes]
-        )
-        for topic in request.topics
+        TopicResponse(name=name, partitions=[_partition(each, next(answers)) for each in indexes])
+        for name, indexes in asked.items()
     ]
     return DescribeProducersResponse(topics=topics)
 

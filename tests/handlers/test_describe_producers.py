@@ -60,6 +60,15 @@ def test_what_is_not_there_is_said_of_each_partition(client: Client, topic: str)
     assert [bool(each.error_message) for each in found.values()] == [False, True, True, True]
 
 
+def test_a_partition_that_is_asked_for_twice_is_answered_once(client: Client, topic: str) -> None:
+    client.create(topic, 2)
+    send(client, topic, 5, 0, 0, b"a")
+    asked = [TopicRequest(name=topic, partition_indexes=indexes) for indexes in ([0, 0, 1], [1, 0, 2])]
+    [answer] = client.call(DescribeProducersRequest(topics=asked), 0).topics
+    assert [each.partition_index for each in answer.partitions] == [0, 1, 2]
+    assert [len(each.active_producers) for each in answer.partitions] == [1, 0, 0]
+
+
 def test_a_topic_that_was_made_anew_has_none_of_the_old_ones_producers(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
