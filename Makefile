@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kafka-tools bench lint format lock clean FORCE
+.PHONY: help run test test-kafka-tools test-connect bench lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -38,6 +38,10 @@ test: lint ## run all checks and all tests; ARGS are flags of pytest
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
+
+test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.jars
+	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
