@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,6 +97,28 @@ def test_ctrl_c_ends_the_command_that_runs_and_not_the_shell(
         prompted(child, broker)
         child.send(CTRL_D)
         assert exit_code(child) == 0
+
+
+def test_ctrl_c_ends_a_question_that_nobody_answers(tmp_path: Path) -> None:
+    history = str(tmp_path / "history")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        at_terminal("shell", "-b", _address(silent), "--history", history, environment=DUMB) as child,
+    ):
+        child.expect_exact(f"korvet {_address(silent)}>")
+        child.send("topics list\r")
+        connection, _ = silent.accept()
+        with connection:
+            child.send(CTRL_C)
+            child.expect_exact(f"korvet {_address(silent)}>")
+            child.send("exit\r")
+            assert exit_code(child) == 0
+            assert "Traceback" not in child.before
+
+
+def _address(server: socket.socket) -> str:
+    host, port = server.getsockname()
+    return f"{host}:{port}"
 
 
 def test_lines_are_remembered_for_the_next_shell_and_for_nobody_else(broker: Broker, tmp_path: Path) -> None:
