@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.admin import NewTopic as PythonTopic
 
 from korvet.errors import ErrorCode
 from tests.support.broker import Broker
@@ -137,6 +138,15 @@ def test_confluent_hears_why_a_topic_is_not_made(confluent: AdminClient, topic: 
     found, message = outcome(confluent.create_topics([NewTopic(f"{fresh}_a", 1)]))
     assert found == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert f"collides with existing topic: {collides}" in message
+
+
+def test_a_topic_that_a_request_names_twice_is_not_made(confluent: AdminClient, python: Any) -> None:
+    name = topic_name("twice")
+    found, message = outcome(confluent.create_topics([NewTopic(name, 1), NewTopic(name, 2)]))
+    assert (found, message) == (ErrorCode.INVALID_REQUEST, f"The request names topic '{name}' twice.")
+    with pytest.raises(kafka_errors.InvalidRequestError):
+        python.create_topics([PythonTopic(name, 1, 1), PythonTopic(name, 2, 1)])
+    assert name not in confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics
 
 
 def test_producers_and_consumers_find_the_partitions_that_a_topic_is_given(
