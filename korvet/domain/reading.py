@@ -213,6 +213,7 @@ class Reader:
                 left, gaps = self._read_cold(reading, found, left, wait=not anything)
                 if not gaps:
                     break
+                anything = anything or any(each.size_bytes for each in found)
             for each, result in self._look(wave, since):
                 answer = found[each.place]
                 try:
@@ -250,8 +251,9 @@ class Reader:
             elif answer is not None and answer.record_count:
                 place.chunks, place.size_bytes = [answer.data], len(answer.data)
                 left -= len(answer.data)
-            elif answer is not None and part is not None:
-                # Nothing more is archived: what comes next is where Redis begins, or behind it.
+            elif answer is not None and part is not None and not answer.more:
+                # Nothing more is archived: what comes next is where Redis begins, or behind it. With more, the next
+                # record was too large for what is left, and is for another fetch.
                 each.offset, each.done, gaps = max(answer.next_offset, part.end), False, True
         return left, gaps
 

@@ -146,6 +146,26 @@ def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) 
         assert [record.offset for record in read(b"".join(found.chunks))] == [last]
 
 
+def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tiers) -> None:
+    first = two.worker.wanted(TOPIC, offset=offset_of(two, 0), bytes_max=500)
+    second = two.worker.wanted(TOPIC, offset=offset_of(two, 100), bytes_max=50)
+    found, without = two.worker.fetch(first, second)
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 0)
+    assert (without.error, without.chunks) == (ErrorCode.NONE, [])
+
+
+def test_what_lies_behind_a_gap_has_to_fit_as_well(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "record") as made:
+        first = made.worker.append(TOPIC, Record(b"a"))
+        made.archive(first + 1)
+        last = made.worker.append(TOPIC, Record(b"b"))
+        made.trim(last)
+        behind = made.worker.wanted(TOPIC, offset=first + 1, bytes_max=1)
+        archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), behind)
+        assert [record.offset for record in read(b"".join(archived.chunks))] == [first]
+        assert hot.chunks == []
+
+
 def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, tmp_path: Path) -> None:
     with tiers(redis_url, tmp_path, "batch") as made:
         fill(made)
