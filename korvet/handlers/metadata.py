@@ -8,6 +8,7 @@ one the name beside it does not count, which Java's describeTopics leaves empty 
 from __future__ import annotations
 
 import contextlib
+import math
 
 from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers
 from korvet.domain.topic_names import check_name
@@ -26,6 +27,8 @@ from korvet.protocol.wire import ZERO_UUID
 
 REQUEST = MetadataRequest
 TOPIC_ID_VERSION_FIRST = 12
+
+_AT_ONCE = -math.inf
 
 
 def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> MetadataResponse:
@@ -97,11 +100,17 @@ def _find(name: str | None, topic_id: bytes, broker: Broker, *, may_create: bool
         if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     try:
-        return broker.topics.create(NewTopic(name=name))
+        return broker.topics.create(NewTopic(name=name), until=_AT_ONCE)
     except KafkaError as refusal:
-        if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
-        return broker.topics.find(name)  # another client was faster
+        match refusal.code:
+            case ErrorCode.TOPIC_ALREADY_EXISTS:
+                return broker.topics.find(name)  # another client was faster
+            case ErrorCode.REQUEST_TIMED_OUT:
+                # What a deleted topic of that name has left is being cleared away: nobody of the many who may ask is
+                # to wait for that, nor to do it too.
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, refusal.message) from None
+            case _:
+                raise
 
 
 def _described(topic: Topic, live: LiveBrokers, request: MetadataRequest) -> MetadataResponseTopic:

@@ -9,12 +9,18 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.wire import ZERO_UUID
 from tests.support.broker import Broker, korvet_broker
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 UNKNOWN_ID = bytes(range(16))
+LARGE = 130
+"""Partitions of a topic that is deleted in steps."""
+KEEPER_FASTER_MAX = 10
+"""How often the keeper, which looks every few seconds, may clear away a topic before anybody asks for it."""
 
 
 def ask(client: Client, *names: str | None, version: int = 12, ids: Any = (), **fields: Any) -> Any:
@@ -94,6 +100,31 @@ def test_asking_makes_the_topic(client: Client, topic: str, version: int) -> Non
     assert (made.error_code, len(made.partitions)) == (ErrorCode.NONE, 1)
     assert one(client, topic, 12).topic_id != ZERO_UUID
     assert client.append(topic, b"v") > 0
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_who_asks_does_not_wait_until_a_deleted_topic_is_cleared_away(
+    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis, version: int
+) -> None:
+    here, there = two_clients
+
+    def deleted_and_asked_for() -> Any:
+        here.create(topic, LARGE)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=-1)
+        [deleted] = here.call(request, 6).responses
+        assert deleted.error_code == ErrorCode.NONE
+        return one(there, topic, version, creates=True)
+
+    found = deleted_and_asked_for()
+    for _ in range(KEEPER_FASTER_MAX):
+        if found.error_code != ErrorCode.NONE:
+            break
+        here.delete(topic)
+        found = deleted_and_asked_for()
+    assert (found.error_code, found.name, found.partitions) == (ErrorCode.LEADER_NOT_AVAILABLE, topic, [])
+    wait_until(lambda: not stored.hexists("korvet:topics", topic), "the keeper clears it away")
+    made = one(there, topic, version, creates=True)
+    assert (made.error_code, len(made.partitions)) == (ErrorCode.NONE, 1)
 
 
 @pytest.mark.parametrize("version", [4, 9, 13])
