@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
@@ -27,6 +28,9 @@ REQUEST = DeleteTopicsRequest
 STATES_VERSION_FIRST = 6
 DISABLED_VERSION_FIRST = 3
 
+Given = Mapping[tuple[str | None, bytes], int]
+"""How often each topic is given in a request: by its name with the zero id, or by its id without a name."""
+
 
 def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> DeleteTopicsResponse:
     """Delete each topic; one that cannot be does not keep the others from it."""
@@ -37,16 +41,10 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
     # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
     broker.topics.refresh()
     until = time.monotonic() + request.timeout_ms / 1000
-    states = _states(request)
-    times = Counter((state.name, state.topic_id) for state in states)
-    results = []
-    for (name, topic_id), count in times.items():
-        if count > 1:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
-            results.append(_failed(name, topic_id, error))
-        else:
-            results.append(_delete(name, topic_id, broker, until))
-    return DeleteTopicsResponse(responses=results)
+    given = Counter((state.name, state.topic_id) for state in _states(request))
+    return DeleteTopicsResponse(
+        responses=[_delete(name, topic_id, given, broker, until) for name, topic_id in given]
+    )
 
 
 def refuse(request: DeleteTopicsRequest, _caller: Caller, error: KafkaError) -> DeleteTopicsResponse:
@@ -60,13 +58,25 @@ def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def _delete(name: str | None, topic_id: bytes, broker: Broker, until: float) -> DeletableTopicResult:
+def _delete(
+    name: str | None, topic_id: bytes, given: Given, broker: Broker, until: float
+) -> DeletableTopicResult:
     try:
-        topic = _find(name, topic_id, broker)
+        topic = _find_once(name, topic_id, given, broker)
         broker.topics.delete(topic, until)
     except KafkaError as error:
         return _failed(name, topic_id, error)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _find_once(name: str | None, topic_id: bytes, given: Given, broker: Broker) -> Topic:
+    if given[name, topic_id] > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
+    topic = _find(name, topic_id, broker)
+    other_way = (topic.name, ZERO_UUID) if name is None else (None, topic.id)
+    if other_way in given:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, and by its id too.")
+    return topic
 
 
 def _find(name: str | None, topic_id: bytes, broker: Broker) -> Topic:

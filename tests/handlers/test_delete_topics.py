@@ -212,6 +212,17 @@ def test_a_topic_named_twice_is_not_deleted(client: Client, topic: str, version:
     assert client.append(topic, b"v") >= 0
 
 
+@pytest.mark.parametrize("ids", [1, 2])
+def test_a_topic_given_by_its_name_and_by_its_id_is_not_deleted(client: Client, topic: str, ids: int) -> None:
+    other = f"{topic}-other"
+    topic_id, _ = client.create(topic), client.create(other)
+    by_name, other_by_name, by_id = delete(client, topic, other, ids=[topic_id] * ids)
+    assert (by_name.name, by_name.error_code) == (topic, ErrorCode.INVALID_REQUEST)
+    assert (by_id.topic_id, by_id.error_code) == (topic_id, ErrorCode.INVALID_REQUEST)
+    assert (other_by_name.name, other_by_name.error_code) == (other, ErrorCode.NONE)
+    assert client.append(topic, b"v") >= 0
+
+
 def test_a_topic_is_given_by_name_or_by_id(client: Client, topic: str) -> None:
     topic_id = client.create(topic)
     for state in (DeleteTopicState(name=topic, topic_id=topic_id), DeleteTopicState()):
