@@ -142,8 +142,9 @@ def changed_broker(
 ) -> dict[str, str]:
     """Return the dynamic settings after `changes`; `anew`: only what they name is set then.
 
-    Raises KafkaError: INVALID_CONFIG for a name that is no setting; INVALID_REQUEST, which is Kafka's answer here, for
-    one that cannot be altered while brokers run, and for a value that cannot be.
+    Raises KafkaError: INVALID_CONFIG for a name that is no setting, and where something is appended to or subtracted
+    from what is no list; INVALID_REQUEST, which is Kafka's answer here, for a setting that cannot be altered while
+    brokers run, and for a value that cannot be.
     """
     result = {} if anew else dict(held)
     _check_names([each.name for each in changes], held)
@@ -163,7 +164,7 @@ def _new_setting(held: Held, change: Change, scope: Scope) -> str:
     row, value = dynamic_rows()[change.name], change.value or ""
     if change.operation is not Operation.SET:
         if not row.is_list:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, _no_list(change))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, _no_list(change))
         value = _combined(held.get(row.name, chain(row, scope.below)[0].value or ""), change)
     topic_config.check_size(row.name, value)
     try:

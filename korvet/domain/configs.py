@@ -76,7 +76,8 @@ class Configs:
         """
         match resource.kind:
             case Kind.TOPIC:
-                topic = self._topic(resource.name)
+                check_name(resource.name, "")
+                topic = self._topics.find(resource.name)
                 return topic_config.with_overrides(self._of_every_topic(), topic.overrides)
             case Kind.BROKER if not resource.name:
                 return cluster_entries(self._live.layers)

@@ -154,7 +154,7 @@ def test_all_brokers_have_nothing_but_what_was_set_for_them(client: Client) -> N
     ("kind", "name", "code", "said"),
     [
         (TOPIC, "no-such-topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not host"),
-        (TOPIC, "", ErrorCode.INVALID_REQUEST, "Default topic resources"),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "the empty string is not allowed"),
         (TOPIC, "no/topic", ErrorCode.INVALID_TOPIC_EXCEPTION, "other than ASCII"),
         (BROKER, "1", ErrorCode.INVALID_REQUEST, "expected 0 or empty string, but received 1"),
         (BROKER, "one", ErrorCode.INVALID_REQUEST, "must be an integer"),
