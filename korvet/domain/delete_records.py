@@ -45,7 +45,7 @@ class RecordDeletion:
         """
         answers: list[int | KafkaError] = []
         starts: dict[int, Start] = {}
-        archived: dict[int, Start] = {}
+        archived: set[int] = set()
         bounds = self._log.bounds([deletion.partition for deletion in deletions])
         for place, (deletion, found) in enumerate(zip(deletions, bounds, strict=True)):
             if isinstance(found, KafkaError):
@@ -56,22 +56,29 @@ class RecordDeletion:
                 if wished > found.log_start:
                     starts[place] = Start(deletion.partition, wished)
                     if found.archived > 0:
-                        archived[place] = starts[place]
+                        archived.add(place)
                 wished = max(wished, found.first_offset)
             answers.append(wished)
-        for place, error in self._expire(archived):
+        for place, error in self._delete(starts, archived):
             answers[place] = error
-            del starts[place]
-        outcomes = self._trimmer.move(list(starts.values()), "delete_records")
-        for place, outcome in zip(starts, outcomes, strict=True):
-            if isinstance(outcome, KafkaError):
-                answers[place] = outcome
-            elif outcome.more:
-                self._background.give_back(starts[place].partition, self._trimmer)
         return answers
 
+    def _delete(self, starts: dict[int, Start], archived: set[int]) -> Iterator[tuple[int, KafkaError]]:
+        """Let logs start there in both tiers; yields the places where that failed."""
+        failed = dict(self._expire({place: starts[place] for place in archived}))
+        starts = {place: start for place, start in starts.items() if place not in failed}
+        outcomes = self._trimmer.move(list(starts.values()), "delete_records")
+        for (place, start), outcome in zip(starts.items(), outcomes, strict=True):
+            if isinstance(outcome, KafkaError):
+                failed[place] = outcome
+            elif outcome.more:
+                self._background.give_back(start.partition, self._trimmer)
+        # Of these nothing was archived at first; by now an archiver may have told of what was deleted.
+        failed |= self._expire({place: start for place, start in starts.items() if place not in archived})
+        yield from failed.items()
+
     def _expire(self, starts: dict[int, Start]) -> Iterator[tuple[int, KafkaError]]:
-        """Let logs start there in the lake; yields the places where that failed.
+        """Let logs start there in the lake, where they are archived; yields the places where that failed.
 
         This comes first: a start in Redis that lies behind the one in the lake would bring back what is deleted.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +12,10 @@ import pytest
 from korvet.domain.delete_records import Deletion, RecordDeletion
 from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp
 from korvet.domain.topics import NewTopic
-from korvet.domain.trimming import BackgroundTrims, Trimmer
+from korvet.domain.trimming import BackgroundTrims, Reason, Start, Trimmer
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.lake_store import LakeStore
-from korvet.storage.trim_store import TrimStore
+from korvet.storage.trim_store import Trimmed, TrimStore
 from tests.domain.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, read
 
@@ -134,6 +134,29 @@ def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> No
     [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset - 1))
     assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert find(two, 5).offset == (offset if number < 300 else -1)
+
+
+class _Overtaken(Trimmer):
+    """Deletes behind an archiver that is faster."""
+
+    made: Tiers
+
+    def move(self, starts: Sequence[Start], reason: Reason) -> list[Trimmed | KafkaError]:
+        self.made.archive(200)
+        return super().move(starts, reason)
+
+
+def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch") as made:
+        fill(made)
+        redis = made.worker.redis
+        trimmer = _Overtaken(made.log, TrimStore(redis), lambda _reason, _records: None)
+        trimmer.made = made
+        deletion = RecordDeletion(made.log, LakeStore(redis), trimmer, BackgroundTrims())
+        assert deletion.delete([Deletion(made.partition, 150)]) == [150]
+        assert find(made, SpecialTimestamp.EARLIEST).offset == 150
+        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
+        assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ def test_a_topic_can_be_deleted_in_steps(raw_redis: Any) -> None:
     assert raw_redis.keys() == [CHANGES.encode()]
 
 
+def test_a_log_learns_that_it_is_archived_and_may_be_trimmed(raw_redis: Any) -> None:
+    log = BatchLog(raw_redis)
+    log.appended("a")
+    log.appended("b")
+    with memory_left(raw_redis, -1):
+        assert run(raw_redis, "lake/mirror", [STATE], [TOPIC_ID, 2, 0]) == [b"2", b"0"]
+        assert run(raw_redis, "lake/expire", [STATE], [TOPIC_ID, 1]) == b"1"
+
+
 def test_a_keeper_gets_and_keeps_its_lease(raw_redis: Any) -> None:
     keys = ("korvet:keeper", "{korvet:keeper}:fence")
     with memory_left(raw_redis, -1):

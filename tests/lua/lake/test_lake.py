@@ -44,6 +44,24 @@ def test_the_start_in_the_lake_goes_forward_only_and_not_where_there_is_none(raw
     assert raw_redis.hmget(STATE, "archived", "lake_start") == [b"8", b"10"]
 
 
+def test_what_was_deleted_before_it_was_told_stays_deleted(raw_redis: Any) -> None:
+    log(raw_redis, 10)
+    raw_redis.hset(STATE, "start", "4")
+    assert mirror(raw_redis, 7, 1) == [7, 4]
+    raw_redis.hset(STATE, "start", "6")
+    assert mirror(raw_redis, 8, 1) == [8, 4]
+
+
+@pytest.mark.parametrize("start", ["nan", "1.5"])
+def test_a_start_that_is_no_number_is_an_error(raw_redis: Any, start: str) -> None:
+    log(raw_redis, 10)
+    raw_redis.hset(STATE, "start", start)
+    before = raw_redis.hgetall(STATE)
+    with pytest.raises(redis.ResponseError, match="is malformed"):
+        mirror(raw_redis, 4, 1)
+    assert raw_redis.hgetall(STATE) == before
+
+
 def test_large_offsets_stay_exact(raw_redis: Any) -> None:
     made = Log(raw_redis)
     base = made.appended("a", "b")
