@@ -7,6 +7,7 @@ import re
 import click
 
 from korvet.cli.main import korvet
+from tests.jvm.tools import TOOLS
 from tests.support import readme
 
 TEXT = readme.README.read_text()
@@ -52,3 +53,8 @@ def test_every_command_and_flag_that_the_readme_names_exists() -> None:
             word if word.startswith("--") else word[:2] for word in words if re.match("--?[a-zA-Z]", word)
         ]
         assert set(named) <= flags, line
+
+
+def test_the_tools_of_kafka_that_the_readme_names_are_those_that_are_tested() -> None:
+    section = TEXT.split("\n## Kafka's tools and Kafka Connect\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(kafka-[a-z-]+)`", section)) == set(TOOLS)

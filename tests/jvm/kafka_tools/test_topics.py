@@ -87,6 +87,7 @@ def test_a_topic_is_read_in_pieces(tools: AtBroker, topic: str) -> None:
             "InvalidReplicaAssignmentException",
             "not there, [77]: there are [0, 1]",
         ),
+        # The tool itself knows no configs but Kafka's, so these two do not get to the broker.
         (("--config", "no.such=1"), "InvalidConfigurationException", "Unknown topic config name: no.such"),
         (("--config", "storage.format=no"), "InvalidConfigurationException", "storage.format"),
         (
