@@ -25,7 +25,6 @@ from korvet.protocol.messages.delete_topics import (
 from korvet.protocol.wire import ZERO_UUID
 
 REQUEST = DeleteTopicsRequest
-STATES_VERSION_FIRST = 6
 DISABLED_VERSION_FIRST = 3
 
 Given = Mapping[tuple[str | None, bytes], int]
