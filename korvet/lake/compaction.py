@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +24,7 @@ from korvet.lake.data_files import DataFiles, Group
 from korvet.lake.files import ROW_GROUP_ROWS, StorageOptions, WrittenFile, filesystem, write_file
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA
+from korvet.lake.source import Source
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, table_uri
 from korvet.lake.tables import Lake
 
@@ -60,6 +62,10 @@ class Compacted(msgspec.Struct, frozen=True):
     bytes_after: int = 0
     done: bool = False
     error: str | None = None
+
+
+Run: TypeAlias = Callable[[Sequence[MergeTask]], Iterable[Merged]]
+"""Does merges, somewhere, and returns them in any order."""
 
 
 def plan(lake: Lake, of: TopicOfLake, sizes: Sizes = SIZES) -> list[MergeTask]:
@@ -146,10 +152,35 @@ def commit(lake: Lake, merged: Merged) -> Compacted:
     return msgspec.structs.replace(outcome, error=message)
 
 
-def compact(lake: Lake, of: TopicOfLake, sizes: Sizes = SIZES) -> Iterator[Compacted]:
-    """Do for a topic what there is to do, one merge after the other; raises LakeError."""
-    for task in plan(lake, of, sizes):
-        yield commit(lake, rewrite(task, lake.storage_options))
+def here(storage_options: StorageOptions) -> Run:
+    """Return what does merges in this process, one after the other."""
+    return lambda tasks: (rewrite(task, storage_options) for task in tasks)
+
+
+def compact(lake: Lake, of: TopicOfLake, sizes: Sizes = SIZES, run: Run | None = None) -> Iterator[Compacted]:
+    """Do for a topic what there is to do, and commit each merge as soon as it is written; raises LakeError."""
+    for merged in (run or here(lake.storage_options))(plan(lake, of, sizes)):
+        yield commit(lake, merged)
+
+
+def compact_topics(
+    source: Source, lake: Lake, names: Sequence[str], run: Run | None = None
+) -> Iterator[Compacted]:
+    """Do what there is to do for the topics with a cold tier, or for those named; what fails hinders no other topic.
+
+    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
+    """
+    for of in topics_of(source, names):
+        try:
+            yield from compact(lake, of, run=run)
+        except LakeError as error:
+            yield Compacted(of.topic, -1, 0, 0, 0, error=str(error))
+
+
+def topics_of(source: Source, names: Sequence[str]) -> list[TopicOfLake]:
+    """Return the topics with a cold tier, or those named; raises as `compact_topics`."""
+    with source.opened() as stores:
+        return [TopicOfLake(each.name, each.id) for each in source.topics(stores, names)]
 
 
 def _discard(uri: str, storage_options: StorageOptions, written: Sequence[WrittenFile]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import msgspec
 
@@ -53,11 +52,17 @@ class Vacuumed(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Leaving(NamedTuple):
-    """How many files of a partition, the first ones, are to leave it, and where its log is to start behind them."""
+class Round(msgspec.Struct, frozen=True):
+    """What one pass over topics did. `gone` are tables without a topic, which it leaves where they are."""
 
-    files: int
-    start: int
+    expired: list[Expired]
+    vacuumed: list[Vacuumed]
+    gone: list[TopicOfLake]
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be done."""
+        return any(each.error is not None for each in (*self.expired, *self.vacuumed))
 
 
 Largest = Callable[[TableFile], int]
@@ -103,6 +108,27 @@ class Expiry:
         self._source = source
         self._lake = lake
         self._dry_run = dry_run
+
+    def round(self, names: Sequence[str], hours: int, now_ms: int) -> Round:
+        """Do for the topics with a cold tier, or for those named, what there is to do; then tell which tables are gone.
+
+        What fails hinders no other topic. Raises KafkaError and StorageUnavailableError; ValueError for a name of no
+        topic with a cold tier, and as `vacuum` does.
+        """
+        expired: list[Expired] = []
+        vacuumed: list[Vacuumed] = []
+        with self._source.opened() as stores:
+            topics = self._source.topics(stores, names)
+            retentions = self._source.retentions(stores)
+            for topic in topics:
+                try:
+                    expired += self.expire(stores, topic, retentions.get(topic.id, Retention()), now_ms)
+                except LakeError as error:
+                    expired.append(Expired(topic=topic.name, partition=-1, error=str(error)))
+                    continue
+                vacuumed.append(self.vacuum(topic, hours))
+            unknown = [] if names else gone(stores, self._lake)
+        return Round(expired, vacuumed, unknown)
 
     def expire(self, stores: Stores, topic: SourceTopic, retention: Retention, now_ms: int) -> list[Expired]:
         """Let files leave the log and the table of a topic; returns what did, of the partitions that have files.

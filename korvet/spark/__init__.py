@@ -5,4 +5,5 @@ It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
 
     session  Spark as the jobs use it, and what to say where it does not start
     archive  ranges of topics into their tables, spread over the tasks of Spark
+    compact  merges of files into larger ones, spread likewise
 """

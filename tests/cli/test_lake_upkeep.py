@@ -1,0 +1,167 @@
+"""`korvet lake compact`, `expire` and `verify` as an operator runs them, on a real Redis and a real lake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.domain.topics import NewTopic
+from korvet.lake.tables import tables
+from tests.cli.asking import failed
+from tests.cli.test_options import korvet
+from tests.lake.both import TOPIC, Both, both
+
+DAY_MS = 86_400_000
+WAIT_S = 60
+
+
+@pytest.fixture
+def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
+    """Give a topic with four archived batches: two are of now, and two older than the week that logs keep."""
+    with both(redis_url, tmp_path / "lake") as made:
+        now = time.time_ns() // 1_000_000
+        old = now - 10 * DAY_MS
+        made.archive_batches((old, old), (old, old), (now, now), (now, now))
+        yield made
+
+
+def lake(topic: Both, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
+    return korvet("lake", command, *where, *arguments)
+
+
+def printed(topic: Both, command: str, *arguments: str) -> str:
+    """Return what a command prints which succeeds."""
+    result = lake(topic, command, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def told(topic: Both, command: str, *arguments: str) -> Any:
+    return json.loads(printed(topic, command, "--json", *arguments))
+
+
+def row(output: str) -> list[str]:
+    """Return the cells of the topic's row in a table."""
+    [line] = [line for line in output.splitlines() if line.split()[:1] == [TOPIC]]
+    return line.split()
+
+
+def test_compact_tells_first_and_then_does(topic: Both) -> None:
+    before = sum(file.size_bytes for file in topic.files())
+    plan = {"topic": TOPIC, "partition": 0, "files": 4, "bytes": before, "records": 8, "into": 1}
+    assert told(topic, "compact", "--dry-run") == [plan]
+    assert row(printed(topic, "compact", "--dry-run")) == [TOPIC, "0", "4", str(before), "8", "1"]
+    assert len(topic.files()) == 4
+    assert printed(topic, "compact", "--topic", TOPIC).startswith("4 files became 1, with 8 records in ")
+    assert len(topic.files()) == 1
+    assert printed(topic, "compact").startswith("0 files became 0")
+    assert told(topic, "compact") == []
+
+
+def test_compact_names_files_that_it_cannot_read(topic: Both) -> None:
+    file = topic.files()[1]
+    topic.path_of(file.path).unlink()
+    message = failed(lake(topic, "compact"))
+    assert f"Error: {TOPIC}-0: " in message
+    assert file.path in message
+    assert len(topic.files()) == 4
+
+
+def test_compact_goes_on_until_it_is_told_to_end(topic: Both) -> None:
+    where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
+    line = [sys.executable, "-m", "korvet", "lake", "compact", *where, "--interval", "0.05", "--json"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert [each["done"] for each in json.loads(process.stdout.readline())] == [True]
+            now = time.time_ns() // 1_000_000
+            topic.archive_batches((now,), (now,), (now,))
+            # The largest of them may wait for as much again.
+            while not json.loads(process.stdout.readline()):
+                pass
+            assert len(topic.files()) < 4
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_expire_tells_first_and_then_does(topic: Both) -> None:
+    old = sum(file.size_bytes for file in topic.files()[:2])
+    expired = {"topic": TOPIC, "partition": 0, "start": 4, "files": 2, "rows": 4, "bytes": old, "error": None}
+    nothing = {"topic": TOPIC, "files": 0, "error": None}
+    expected = {"expired": [expired], "vacuumed": [nothing], "gone": []}
+    assert told(topic, "expire", "--dry-run") == expected
+    assert len(topic.files()) == 4
+    assert told(topic, "expire", "--topic", TOPIC) == expected
+    assert [file.first_offset for file in topic.files()] == [4, 6]
+    assert row(printed(topic, "expire")) == [TOPIC, "0", "4", "0", "0", "0", "B"]
+
+
+def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both) -> None:
+    old = topic.topic.id
+    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    topic.worker.topics.create(NewTopic(name="other", partitions=1))
+    assert f"table {TOPIC}/{old}: no topic has it any more" in printed(topic, "expire")
+    assert "no table is deleted" in failed(lake(topic, "expire", "--remove-gone"))
+    dry = told(topic, "expire", "--remove-gone", "--dry-run")
+    assert dry["gone"] == [{"topic": TOPIC, "id": old, "removed": False}]
+    assert len(tables(topic.lake)) == 1
+    done = told(topic, "expire", "--remove-gone", "--yes")
+    assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
+    assert tables(topic.lake) == []
+    assert told(topic, "expire", "--remove-gone", "--yes")["gone"] == []
+
+
+def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
+    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    assert "there is no topic at all" in failed(lake(topic, "expire", "--remove-gone", "--yes"))
+    assert len(tables(topic.lake)) == 1
+
+
+def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> None:
+    sound = {"topic": TOPIC, "partition": 0, "files": 4, "rows": 8, "compared": 8, "findings": []}
+    assert told(topic, "verify")[0] == sound
+    [first, _] = [
+        line.split() for line in printed(topic, "verify").splitlines() if line.split()[:1] == [TOPIC]
+    ]
+    assert first == [TOPIC, "0", "4", "8", "8", "0"]
+    file = topic.files()[2]
+    topic.path_of(file.path).unlink()
+    result = lake(topic, "verify", "--json")
+    assert f"Error: {TOPIC}-0: unreadable: {file.path}" in failed(result)
+    [finding] = json.loads(result.stdout)[0]["findings"]
+    assert (finding["kind"], finding["offset"]) == ("unreadable", 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("compact", "--interval", "1", "--once"), 2, "--interval excludes"),
+        (("expire", "--interval", "1", "--dry-run"), 2, "--interval excludes"),
+        (("expire", "--interval", "1", "--remove-gone"), 2, "--interval excludes"),
+        (("expire", "--topic", TOPIC, "--remove-gone"), 2, "--topic excludes"),
+        (("expire", "--vacuum-hours", "23"), 2, "--vacuum-hours"),
+        (("compact", "--topic", "none"), 1, "there is no topic none"),
+        (("expire", "--topic", "none"), 1, "there is no topic none"),
+        (("verify", "--topic", "none"), 1, "there is no topic none"),
+        (("verify", "--lake", ""), 2, "say where the tables are"),
+        (("compact", "--redis-url", "redis://127.0.0.1:1"), 1, "127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_one_clear_error(
+    topic: Both, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    command, *flags = arguments
+    assert message in failed(lake(topic, command, *flags), code)
