@@ -29,7 +29,7 @@ from korvet.storage.log_types import Partition
 from korvet.storage.topic_store import TopicRow, TopicStore
 
 PARTITIONS_MAX = 10_000
-"""Partitions of one topic: one script creates them all, some 4 us of Redis each, and no request may ask for more."""
+"""Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
 
 _PAUSE_SECONDS_MAX = 0.05
 """Between two steps that clear a deleted topic away."""
@@ -197,6 +197,17 @@ class Topics:
         check_collisions(name, self._by_name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def check_total(self, counts: Iterable[int]) -> None:
+        """Raise KafkaError POLICY_VIOLATION where topics of one request have too many partitions in all, as in Kafka.
+
+        `counts` are theirs, -1 for the default; one that no topic can have is for `create` to refuse.
+        """
+        asked = [self._settings.num_partitions if count == -1 else count for count in counts]
+        total = sum(count for count in asked if 1 <= count <= PARTITIONS_MAX)
+        if total > PARTITIONS_MAX:
+            message = f"The topics of one request may have {PARTITIONS_MAX} partitions in all, not {total}."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
     def create(self, new: NewTopic, *, validate_only: bool = False, until: float = math.inf) -> Topic:
         """Make a topic, or only check that it could be made; returns it as it is, or would be.

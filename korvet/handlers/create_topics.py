@@ -29,7 +29,8 @@ REQUEST = CreateTopicsRequest
 
 
 def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> CreateTopicsResponse:
-    """Create each topic; one that cannot be does not keep the others from it."""
+    """Create each topic; one that cannot be does not keep the others from it, unless all are too many."""
+    broker.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = time.monotonic() + request.timeout_ms / 1000
     times = Counter(topic.name for topic in request.topics)
     results = []

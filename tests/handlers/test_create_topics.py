@@ -268,21 +268,6 @@ def test_the_name_of_a_deleted_topic_is_given_again_once_that_is_cleared_away(
     assert not stored.exists(f"korvet:{topic}:129", f"{{korvet:{topic}:129}}:state")
 
 
-@pytest.mark.parametrize("partitions", [0, -2, 2**31 - 1])
-def test_a_count_of_partitions_that_cannot_be_is_refused(client: Client, topic: str, partitions: int) -> None:
-    assert code(client, topic, partitions) == ErrorCode.INVALID_PARTITIONS
-
-
-def test_the_most_partitions_are_made_and_deleted_by_one_request(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    assert code(client, topic, 10_000) == ErrorCode.NONE
-    assert partitions_of(client, topic) == 10_000
-    client.delete(topic)
-    assert list(stored.scan_iter(f"*korvet:{topic}:*", count=50_000)) == []
-    assert code(client, topic, 10_001) == ErrorCode.INVALID_PARTITIONS
-
-
 @pytest.mark.parametrize("replicas", [0, -2])
 def test_a_replication_factor_below_1_is_refused(client: Client, topic: str, replicas: int) -> None:
     assert code(client, topic, 1, replicas) == ErrorCode.INVALID_REPLICATION_FACTOR
