@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from kafka import errors as kafka_errors
 from kafka.admin import NewTopic as PythonTopic
 
 from korvet.errors import ErrorCode
-from tests.support.broker import Broker
+from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
@@ -287,3 +288,17 @@ def test_topics_are_deleted_by_name_and_by_id(confluent: AdminClient, python: An
         python.delete_topics([other])
     with pytest.raises(kafka_errors.UnknownTopicIdError):
         python.delete_topics([topic_id])
+
+
+def test_topics_stay_where_the_broker_lets_nobody_delete_them(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, "--set", "delete.topic.enable=false", workers=1) as broker:
+        confluent = AdminClient({"bootstrap.servers": broker.bootstrap})
+        python = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        try:
+            python.create_topics({"kept": {"num_partitions": 1}})
+            assert outcome(confluent.delete_topics(["kept"]))[0] == ErrorCode.TOPIC_DELETION_DISABLED
+            with pytest.raises(kafka_errors.TopicDeletionDisabledError):
+                python.delete_topics(["kept"])
+            assert "kept" in confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics
+        finally:
+            python.close()

@@ -68,6 +68,10 @@ class AtBroker:
         self._tools = tools
         self._bootstrap = bootstrap
 
+    def at(self, bootstrap: str) -> AtBroker:
+        """Return the same tools at another broker."""
+        return AtBroker(self._tools, bootstrap)
+
     def run(self, tool: str, *arguments: str) -> Outcome:
         """Run a tool; returns however it ends."""
         return self._tools.run(tool, self._bootstrap, *arguments)

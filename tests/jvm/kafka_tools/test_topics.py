@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.jvm.tools import AtBroker
+from tests.support.broker import korvet_broker
 from tests.support.records import topic_name
 
 Partition = tuple[int, str, str]
@@ -150,3 +152,12 @@ def test_a_topic_does_not_grow_for_a_reason(
     assert error in told
     assert said in told
     assert len(partitions(tools, topic)) == 2
+
+
+def test_topics_stay_where_the_broker_lets_nobody_delete_them(tools: AtBroker, tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, "--set", "delete.topic.enable=false", workers=1) as broker:
+        there = tools.at(broker.bootstrap)
+        there.done("kafka-topics", "--create", "--topic", "kept")
+        told = there.refused("kafka-topics", "--delete", "--topic", "kept")
+        assert "TopicDeletionDisabledException" in told
+        assert listed(there) == ["kept"]
