@@ -62,7 +62,8 @@ class Round(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """Whether something could not be done."""
-        return any(each.error is not None for each in (*self.expired, *self.vacuumed))
+        expired = any(each.error is not None for each in self.expired)
+        return expired or any(each.error is not None for each in self.vacuumed)
 
 
 Largest = Callable[[TableFile], int]
@@ -110,7 +111,7 @@ class Expiry:
         self._dry_run = dry_run
 
     def round(self, names: Sequence[str], hours: int, now_ms: int) -> Round:
-        """Do for the topics with a cold tier, or for those named, what there is to do; then tell which tables are gone.
+        """Do for the topics that have tables, or for those named, what there is to do; then tell which tables are gone.
 
         What fails hinders no other topic. Raises KafkaError and StorageUnavailableError; ValueError for a name of no
         topic with a cold tier, and as `vacuum` does.
@@ -118,7 +119,9 @@ class Expiry:
         expired: list[Expired] = []
         vacuumed: list[Vacuumed] = []
         with self._source.opened() as stores:
-            topics = self._source.topics(stores, names)
+            # What was archived of a topic goes by its retention, whether or not more is archived.
+            archived = {each.topic_id for each in tables(self._lake)}
+            topics = self._source.topics(stores, names, ids=archived)
             retentions = self._source.retentions(stores)
             for topic in topics:
                 try:

@@ -108,8 +108,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             redis.close()
 
-    def topics(self, stores: Stores, names: Collection[str] = ()) -> list[SourceTopic]:
+    def topics(
+        self, stores: Stores, names: Collection[str] = (), *, ids: Collection[str] = ()
+    ) -> list[SourceTopic]:
         """Return the topics with a cold tier by name, of these names where any are given.
+
+        `ids` are those of topics that had one and have a table: they count too.
 
         Raises KafkaError and StorageUnavailableError; ValueError, which says why, for a name that is none of them.
         """
@@ -118,14 +122,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         for name in names:
             if name not in found:
                 raise ValueError(f"there is no topic {name}")
-            if not has_cold_tier(found[name]):
+            if not (has_cold_tier(found[name]) or found[name].id in ids):
                 raise ValueError(f"topic {name} has no cold tier: remote.storage.enable is not true")
         [altered] = stores.configs.load(DEFAULT)
         default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.timestamp_type)
         return [
             _topic(row, stores.logs, default)
             for name, row in sorted(found.items())
-            if has_cold_tier(row) and (not names or name in names)
+            if (has_cold_tier(row) or row.id in ids) and (not names or name in names)
         ]
 
     def retentions(self, stores: Stores) -> dict[str, Retention]:

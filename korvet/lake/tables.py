@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from korvet.errors import LakeError
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def tables(lake: Lake) -> list[TopicOfLake]:
-    """Return the topics that have a table, by name and id; raises LakeError, also where there is no lake at all."""
+    """Return the topics that have a table, by name and id; raises LakeError."""
     try:
         files = filesystem(lake.path, lake.storage_options)
         return sorted(
@@ -44,6 +44,9 @@ def tables(lake: Lake) -> list[TopicOfLake]:
             for each in _directories(files, topic.path)
             if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
         )
+    except TableNotFoundError:
+        # A directory that is made when something is archived for the first time.
+        return []
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.path}: {error}") from error
 

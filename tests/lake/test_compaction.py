@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from korvet.lake.compaction import MergeTask, commit, compact, plan, rewrite
 from korvet.lake.compaction_plan import Sizes
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.reader import Reader
+from korvet.lake.reader import Limits, Place, Reader
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
 from korvet.lake.tables import Lake
 from korvet.protocol.records.record import StoredRecord
@@ -35,6 +36,7 @@ from tests.lake.archives import (
     record,
 )
 from tests.lake.rows import records_of
+from tests.support.batches import read
 
 SMALL = Sizes(file_bytes_min=6_000, file_bytes_max=12_000)
 ROWS = 100
@@ -85,8 +87,8 @@ def test_every_column_is_kept(tmp_path: Path) -> None:
     [done] = compact(lake, OF)
     assert done.error is None
     [file] = files(lake)
-    with pq.ParquetFile(path_of(lake, file.path)) as read:
-        assert records_of(read.read(use_threads=False).combine_chunks().to_batches()[0]) == records
+    with pq.ParquetFile(path_of(lake, file.path)) as opened_file:
+        assert records_of(opened_file.read(use_threads=False).combine_chunks().to_batches()[0]) == records
     assert file.rows_without_timestamp == 3
     assert (file.partition, file.first_timestamp, file.last_timestamp) == (3, 5000, 5000)
 
@@ -289,6 +291,30 @@ def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_pat
     assert consumed(Reader(lake.path), end) == list(range(end))
     assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (end, 10)
     assert len([each for each in files(lake) if each.partition == 0]) < end // 10
+
+
+def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path))
+    archive(lake, 10)
+    # What is removed was removed the day before yesterday, so vacuum deletes it at once.
+    then = time.time_ns() - 48 * 3600 * 1_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: then)
+    reader, end, deleted = Reader(lake.path), 300, 0
+    got: list[int] = []
+    while len(got) < end:
+        archived = opened(lake).next_offset(0) or 0
+        if archived < end:
+            archive(lake, archived + 20)
+        for each in compact(lake, OF, SMALL):
+            assert each.done
+        deleted += len(opened(lake).vacuum(24, dry_run=False))
+        found = reader.read(Place(OF, 0, len(got), archived), Limits(300))
+        got += [each.offset for each in read(found.data)]
+    assert got == list(range(end))
+    assert deleted > 10
+    assert len(list(path_of(lake, "partition=0").iterdir())) == len(files(lake))
 
 
 def test_no_two_files_of_one_name_are_ever_written(lake: Lake) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,11 @@ from korvet.lake.reader import TopicOfLake
 from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, remove, stored, tables
+from korvet.lake.task import archive_ranges
 from korvet.storage.lake_store import LakeStore
+from korvet.storage.topic_store import TopicRow
 from tests.lake.both import TOPIC, Both, both
+from tests.support.batches import Record
 
 NOW = 10_000
 HOUR_S = 3600
@@ -237,10 +241,40 @@ def test_a_removal_that_was_cut_off_goes_on_where_it_ended(topic: Both) -> None:
     assert not list(Path(topic.lake.path).rglob(of.topic_id))
 
 
-def test_a_lake_that_is_not_there_is_an_error_and_an_empty_one_has_no_tables(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="none"):
-        tables(Lake(str(tmp_path / "none")))
+def test_a_lake_that_is_not_there_or_empty_has_no_tables(tmp_path: Path) -> None:
+    assert tables(Lake(str(tmp_path / "none"))) == []
     assert tables(Lake(str(tmp_path))) == []
+
+
+def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
+    configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "-1"}
+    topic.worker.topics.create(NewTopic(name="other", partitions=1, configs=configs))
+    row = topic.stores.topics.load().rows[TOPIC]
+
+    def without(_: TopicRow) -> TopicRow:
+        return msgspec.structs.replace(row, configs={"storage.format": "batch", "retention.ms": "0"})
+
+    topic.stores.topics.alter(TOPIC, row.id, without)
+    done = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    assert [(each.topic, each.partition, each.files) for each in done.expired] == [(TOPIC, 0, 3)]
+    assert [(each.topic, each.files) for each in done.vacuumed] == [("orders", 0), ("other", 0)]
+    assert (done.gone, done.failed) == ([], False)
+
+
+def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
+    log = topic.path_of("_delta_log")
+    for each in log.iterdir():
+        each.write_text("{")
+    configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "0"}
+    topic.worker.topics.create(NewTopic(name="other", partitions=1, configs=configs))
+    topic.worker.append("other", Record(b"v", timestamp=1))
+    done = topic.archiver.round(lambda tasks: archive_ranges(topic.source, None, tasks))
+    assert [each.topic for each in done.failures] == [TOPIC]
+    round_ = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    first, second = round_.expired
+    assert (first.topic, first.partition, round_.failed) == (TOPIC, -1, True)
+    assert TOPIC in (first.error or "")
+    assert (second.topic, second.files, second.error) == ("other", 1, None)
 
 
 @pytest.mark.parametrize(
