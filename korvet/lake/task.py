@@ -6,6 +6,8 @@ reason of: what was read before a failure is written, and the outcome says how f
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,6 +32,9 @@ _READ_BYTES = 2 * 1024 * 1024
 _ENTRIES_FIRST, _ENTRIES_GROWTH = 16, 8
 _ENTRIES_MAX = 2000
 """Entries read at once, however small they are: for the same reason."""
+
+_CONTAINERS = 50 * _ENTRIES_MAX
+"""Many more lists and tuples than one read makes."""
 
 _ROWS_BYTES_MAX = 4 * RANGE_BYTES_MAX
 """Where nobody could tell how much a range holds, the rest waits for the next plan; in bytes of Arrow."""
@@ -67,7 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def archive_ranges(source: Source, storage_options: StorageOptions, tasks: Iterable[Task]) -> list[Outcome]:
     """Do tasks one after the other, over one connection to Redis."""
-    with source.opened() as stores:
+    with source.opened() as stores, _rare_collections():
         return [
             archive_range(stores.logs, task, storage_options, source.decompressed_bytes_max) for task in tasks
         ]
@@ -91,6 +96,17 @@ def archive_range(
         gone=reading.gone,
         gaps=tuple(reading.gaps),
     )
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the collector of cycles sleep while entries come and go: they have none, and it would take a third more."""
+    usual = gc.get_threshold()
+    gc.set_threshold(_CONTAINERS, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 class RangeReading:
