@@ -31,7 +31,8 @@ help: ## show this list
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
 
-test: lint ## run all checks and all tests; ARGS are flags of pytest
+test: lint ## run all checks and all tests (Spark's need Java 17 and Maven); ARGS are flags of pytest
+	@$(BIN)/python -m tests.spark.jars
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal $(ARGS)
 
@@ -74,7 +75,7 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/spark/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again

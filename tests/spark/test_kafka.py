@@ -1,0 +1,259 @@
+"""Spark's own Kafka source and sink against two brokers: batches and streams, by offset and by time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark import jars
+from tests.support import processes, reading, redis_servers
+from tests.support.broker import korvet_cluster
+from tests.support.records import PARTITIONS, Received, Sample, samples, topic_name
+from tests.support.spark_driver import Driver, FailedInSparkError, spark_driver
+
+SCHEMA = (
+    "topic string, partition int, key binary, value binary, headers array<struct<key: string, value: binary>>"
+)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give two brokers; topics named dense... are of the format `batch`, all others of `record`."""
+    directory = tmp_path_factory.mktemp("cluster")
+    with (
+        redis_servers.server() as url,
+        korvet_cluster(directory, url, "--set", "storage.format.topics=dense*=batch") as brokers,
+    ):
+        yield ",".join(each.bootstrap for each in brokers)
+        assert all("Traceback" not in each.log() for each in brokers)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Give a driver with the Kafka source."""
+    with spark_driver(tmp_path_factory.mktemp("spark"), jars.prepare()) as running:
+        yield running
+
+
+def source(spark: SparkSession, /, bootstrap: str, **options: Any) -> DataFrame:
+    """Read a batch; `options` have `_` for `.`."""
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("includeHeaders", value=True).options(**given).load()
+
+
+def received(frame: DataFrame) -> list[Received]:
+    """Collect the rows, by partition and offset."""
+    return sorted(
+        Received(
+            row.partition,
+            row.offset,
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            tuple(
+                (each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()
+            ),
+            row.ms,
+        )
+        for row in frame.withColumn("ms", f.unix_millis("timestamp")).collect()
+    )
+
+
+def write(spark: SparkSession, /, bootstrap: str, rows: list[tuple[Any, ...]], **options: str) -> None:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    writer = spark.createDataFrame(rows, SCHEMA).write.format("kafka")
+    writer.option("kafka.bootstrap.servers", bootstrap).option("includeHeaders", "true").options(
+        **given
+    ).save()
+
+
+def read(spark: SparkSession, /, bootstrap: str, **options: Any) -> list[Received]:
+    return received(source(spark, bootstrap, **options))
+
+
+def test_what_a_data_frame_writes_comes_back_exactly(bootstrap: str, driver: Driver) -> None:
+    topics = [topic_name("dense-sink"), topic_name("sparse-sink")]
+    for topic in topics:
+        reading.create_topic(bootstrap, topic, PARTITIONS)
+    sent = samples(0, 3000)
+    rows = [
+        (topic, each.partition, each.key, each.value, each.headers or None)
+        for topic in topics
+        for each in sent
+    ]
+    driver.run(write, bootstrap, rows, kafka_compression_type="zstd")
+    for topic in topics:
+        back = sorted(reading.read_all(bootstrap, topic, range(PARTITIONS), len(sent)))
+        # Spark's sink takes no timestamps.
+        assert contents(back) == contents(sent)
+        assert driver.run(read, bootstrap, subscribe=topic) == back
+
+
+def contents(records: Sequence[Sample | Received]) -> list[str]:
+    """Return what records hold besides offset and time, in an order that does not depend on these."""
+    return sorted(str((each.partition, each.key, each.value, each.headers)) for each in records)
+
+
+def offsets_of(topic: str, offsets: dict[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+
+
+def counted(spark: SparkSession, /, bootstrap: str, tasks: int, **options: Any) -> list[Received]:
+    """Read a batch that is to have so many tasks at the least."""
+    frame = source(spark, bootstrap, **options)
+    found = frame.rdd.getNumPartitions()
+    assert found >= tasks, found
+    return received(frame)
+
+
+def read_by_group(spark: SparkSession, /, bootstrap: str, **options: Any) -> list[Received]:
+    """Read a batch whose offsets are found by a consumer that joins a group, not by Kafka's admin client."""
+    setting = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+    spark.conf.set(setting, value=True)
+    try:
+        return read(spark, bootstrap, **options)
+    finally:
+        spark.conf.unset(setting)
+
+
+def produce(bootstrap: str, topic: str, first: int, count: int) -> list[Received]:
+    """Produce records with timestamps of their own, and return all of the topic as confluent-kafka reads it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for each in samples(first, count):
+        producer.produce(
+            topic, each.value, each.key, each.partition, timestamp=each.timestamp, headers=list(each.headers)
+        )
+    assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
+    return sorted(reading.read_all(bootstrap, topic, range(PARTITIONS), first + count))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_batch_has_the_records_between_offsets_or_times(bootstrap: str, driver: Driver, kind: str) -> None:
+    topic = topic_name(f"{kind}-source")
+    reading.create_topic(bootstrap, topic, PARTITIONS)
+    everything = produce(bootstrap, topic, 0, 4000)
+    parts = {each: [one for one in everything if one.partition == each] for each in range(PARTITIONS)}
+
+    def batch(**options: Any) -> list[Received]:
+        return driver.run(read, bootstrap, **options)
+
+    # By offsets: of Spark -2 is the earliest and -1 the latest.
+    firsts = {0: parts[0][10].offset, 1: -2, 2: parts[2][999].offset, 3: parts[3][-1].offset}
+    lasts = {0: parts[0][500].offset, 1: parts[1][3].offset, 2: -1, 3: -1}
+    assert batch(
+        subscribe=topic, startingOffsets=offsets_of(topic, firsts), endingOffsets=offsets_of(topic, lasts)
+    ) == [*parts[0][10:500], *parts[1][:3], parts[2][999], parts[3][-1]]
+    assert batch(assign=json.dumps({topic: [1, 3]})) == parts[1] + parts[3]
+    # By times: the first record that is not older, and up to it.
+    first_ms, last_ms = everything[400].timestamp, everything[800].timestamp
+    between = [each for each in everything if first_ms <= each.timestamp < last_ms]
+    assert (
+        batch(subscribePattern=f"{topic}.*", startingTimestamp=first_ms, endingTimestamp=last_ms) == between
+    )
+    times = {each: first_ms + each for each in range(PARTITIONS)}
+    assert batch(subscribe=topic, startingOffsetsByTimestamp=offsets_of(topic, times)) == [
+        each for each in everything if each.timestamp >= times[each.partition]
+    ]
+    ahead_ms = max(each.timestamp for each in everything) + 1
+    late = {"subscribe": topic, "startingTimestamp": ahead_ms}
+    assert batch(**late, startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(FailedInSparkError, match=r"[Nn]o offset"):
+        batch(**late)
+    # Spark's older way to find offsets: a consumer of a group.
+    assert driver.run(read_by_group, bootstrap, subscribe=topic, startingTimestamp=first_ms) == [
+        each for each in everything if each.timestamp >= first_ms
+    ]
+    assert driver.run(counted, bootstrap, 11, subscribe=topic, minPartitions=11) == everything
+
+
+class Progress(NamedTuple):
+    """What a stream has done: the records of each of its batches, and where its last one ends."""
+
+    batches: list[int]
+    end: dict[str, dict[str, int]]
+
+
+def stream(spark: SparkSession, /, bootstrap: str, topic: str, directory: Path, **options: Any) -> Progress:
+    """Append to files what a topic has and they have not."""
+    query = started(spark, bootstrap, topic, directory, options)
+    assert query.awaitTermination(120)
+    done = [json.loads(each.json) for each in query.recentProgress]
+    return Progress([each["numInputRows"] for each in done], done[-1]["sources"][0]["endOffset"])
+
+
+def begin_stream(
+    spark: SparkSession, /, bootstrap: str, topic: str, directory: Path, batches: int, **options: Any
+) -> None:
+    """Do some batches of that, and go on with the next ones."""
+    query = started(spark, bootstrap, topic, directory, options)
+    processes.wait_until(lambda: len(query.recentProgress) >= batches, "batches of the stream", 120)
+
+
+def started(
+    spark: SparkSession, /, bootstrap: str, topic: str, directory: Path, options: dict[str, Any]
+) -> StreamingQuery:
+    frame = topic_stream(spark, bootstrap, topic, options)
+    writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+    return writer.start(f"{directory}/rows", checkpointLocation=f"{directory}/checkpoint")
+
+
+def topic_stream(spark: SparkSession, /, bootstrap: str, topic: str, options: dict[str, Any]) -> DataFrame:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("subscribe", topic).option("includeHeaders", value=True).options(**given).load()
+
+
+def copy(spark: SparkSession, /, bootstrap: str, topic: str, target: str, checkpoint: Path) -> int:
+    """Copy to another topic what a topic has got since the last time; returns how many records that were."""
+    frame = topic_stream(spark, bootstrap, topic, {"startingOffsets": "earliest"})
+    writer = frame.select("partition", "key", "value", "headers").writeStream.format("kafka")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", target)
+    writer = writer.option("includeHeaders", value=True).trigger(availableNow=True)
+    query = writer.start(checkpointLocation=str(checkpoint))
+    assert query.awaitTermination(120)
+    return sum(each.numInputRows for each in query.recentProgress)
+
+
+def written(spark: SparkSession, /, directory: Path) -> list[Received]:
+    return received(spark.read.parquet(f"{directory}/rows"))
+
+
+def test_a_stream_goes_on_where_it_was_killed_with_batches_of_a_bounded_size(
+    bootstrap: str, driver: Driver, tmp_path: Path
+) -> None:
+    topic = topic_name("dense-stream")
+    reading.create_topic(bootstrap, topic, PARTITIONS)
+    produce(bootstrap, topic, 0, 4000)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 1500}
+    driver.run(begin_stream, bootstrap, topic, tmp_path, 2, **options)
+    driver.kill()
+    everything = produce(bootstrap, topic, 4000, 1000)
+    progress = driver.run(stream, bootstrap, topic, tmp_path, **options)
+    assert max(progress.batches) <= 1500
+    assert sum(progress.batches) <= len(everything) - 2 * 1500
+    ends = {each.partition: each.offset + 1 for each in everything}
+    assert json.dumps(progress.end) == offsets_of(topic, ends)
+    assert driver.run(written, tmp_path) == everything
+
+
+def test_a_stream_writes_to_another_topic_what_is_new_each_time(
+    bootstrap: str, driver: Driver, tmp_path: Path
+) -> None:
+    topic, target = topic_name("sparse-stream"), topic_name("sparse-copy")
+    for each in (topic, target):
+        reading.create_topic(bootstrap, each, PARTITIONS)
+    produce(bootstrap, topic, 0, 1000)
+    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 1000
+    everything = produce(bootstrap, topic, 1000, 500)
+    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 500
+    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 0
+    copied = reading.read_all(bootstrap, target, range(PARTITIONS), len(everything))
+    assert contents(copied) == contents(everything)
