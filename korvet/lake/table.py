@@ -87,7 +87,7 @@ def table_uri(lake: str, topic: str, topic_id: str) -> str:
 
 
 class ArchiveTable:
-    """A topic's table at one moment: what is told of it was true when it was opened, or last written to."""
+    """A topic's table at one moment: what is told of it was true when it was opened, or seen again for a commit."""
 
     def __init__(self, table: DeltaTable, topic: str, topic_id: str) -> None:
         self._table = table
@@ -158,30 +158,36 @@ class ArchiveTable:
     def append(self, written: Sequence[WrittenFile], advances: Sequence[Advance]) -> None:
         """Add files by one commit; `advances` are the partitions whose records they bring, with files or without.
 
-        What others commit meanwhile is no hindrance where it leaves these partitions at their offsets; it is seen from
-        then on. Raises CommitConflictError where a partition is not at the offset that was expected; LakeError.
+        What was committed since the table was opened is no hindrance where it leaves these partitions at the offsets
+        that are expected. Raises CommitConflictError where one of them is not there; LakeError.
         """
         actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
         transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
+        contradiction = self._contradiction(advances)
+        if contradiction is not None:
+            # It may be but this table's own last commit.
+            self._look_again()
+            contradiction = self._contradiction(advances)
         for _ in range(COMMITS_MAX):
-            self._check(advances)
+            if contradiction is not None:
+                raise CommitConflictError(contradiction)
             try:
                 # deltalake's own retries would take an append for one that has read all that a compaction removes.
                 self._commit(actions, transactions)
             except CommitConflictError:
                 self._look_again()
+                contradiction = self._contradiction(advances)
             else:
                 return
         raise CommitConflictError(f"{self.uri}: others committed before each of {COMMITS_MAX} tries")
 
-    def _check(self, advances: Sequence[Advance]) -> None:
+    def _contradiction(self, advances: Sequence[Advance]) -> str | None:
+        """Return how the table as it was seen last contradicts what is expected of it."""
         for each in advances:
             at = self.next_offset(each.partition)
-            if (each.expected if at is None else at) != each.expected:
-                message = (
-                    f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
-                )
-                raise CommitConflictError(message)
+            if at is not None and at != each.expected:
+                return f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
+        return None
 
     def _look_again(self) -> None:
         try:

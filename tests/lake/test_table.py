@@ -86,6 +86,15 @@ def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) ->
     assert contents(archived(tmp_path)) == [(0, 0), (0, 1), (0, 2)]
 
 
+def test_one_table_takes_one_commit_behind_the_other(tmp_path: Path) -> None:
+    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    for first in range(5):
+        table.append([written(table, first, first + 1)], [Advance(0, first, first + 1)])
+    assert contents(archived(tmp_path)) == [(0, at) for at in range(5)]
+    with pytest.raises(CommitConflictError, match="archived up to 5, not 4"):
+        table.append([written(table, 4, 5)], [Advance(0, 4, 5)])
+
+
 def test_commits_for_different_partitions_do_not_hinder_each_other(tmp_path: Path) -> None:
     ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
     first, second = archived(tmp_path), archived(tmp_path)
