@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,7 +23,13 @@ HELD_SECONDS_MAX = 30.0
 """How long a question, or its answer, is held for a consumer that does not come for it again."""
 
 HELD_MAX = 128
-"""Questions of one worker that may be under way or held; each answer may be as large as a fetch allows."""
+"""Questions of one worker that may be under way or held."""
+
+HELD_BYTES_MAX = 256 * 1024 * 1024
+"""What the answers to them may weigh: a fetch that has no place yet comes again."""
+
+READ_BYTES_MAX = 16 * 1024 * 1024
+"""What is asked for at once, whatever a fetch allows: consumers with more room ask again."""
 
 _NO_LAKE = "its oldest records are in the lake, and this broker has none (lake.path)"
 
@@ -47,6 +54,9 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
     asked_at: float
 
 
+_Place: TypeAlias = tuple[str, int, int]
+
+
 class ColdTier:
     """The lake as the consumers of one worker see it."""
 
@@ -69,7 +79,7 @@ class ColdTier:
         self._timeout_s = timeout_ms / 1000
         self._count_error = count_error
         self._clock = clock
-        self._held: dict[tuple[str, int], _Held] = {}
+        self._held: dict[_Place, _Held] = {}
 
     def read(self, wishes: Sequence[ColdWish], *, wait: bool) -> list[ColdAnswer | KafkaError | None]:
         """Answer each wish; None: the lake has not answered yet, and a later fetch may find that it has.
@@ -106,7 +116,7 @@ class ColdTier:
 
     def _stamp(self, request: ColdRequest, within: Cold | None) -> tuple[int, int] | None:
         try:
-            answer = self._ask(request).finish(self._timeout_s)
+            answer = self._ask(request, self._timeout_s).finish(self._timeout_s)
         except KafkaError:
             self._count_error()
             raise
@@ -116,29 +126,31 @@ class ColdTier:
 
     def _begin(self, wish: ColdWish) -> _Held | KafkaError | None:
         """Return the question that was asked for this wish before, or ask it now; None: too many wait already."""
+        wish = msgspec.structs.replace(wish, bytes_max=min(wish.bytes_max, READ_BYTES_MAX))
         held = self._held.get(_place(wish))
         if held is not None and _serves(held.wish, wish):
             return held
         if held is not None:
             self._drop(held)
-        if len(self._held) >= HELD_MAX:
+        held_bytes = sum(each.wish.bytes_max for each in self._held.values())
+        if len(self._held) >= HELD_MAX or held_bytes + wish.bytes_max > HELD_BYTES_MAX:
             return None
         request = _request("read", wish.partition, wish.cold, wish.offset)
         request = msgspec.structs.replace(
             request, bytes_max=wish.bytes_max, at_least_one=wish.at_least_one, codec=wish.codec
         )
         try:
-            held = _Held(wish, self._ask(request), self._clock())
+            held = _Held(wish, self._ask(request, HELD_SECONDS_MAX), self._clock())
         except KafkaError as error:
             self._count_error()
             return error
         self._held[_place(wish)] = held
         return held
 
-    def _ask(self, request: ColdRequest) -> ColdQuestion:
+    def _ask(self, request: ColdRequest, wanted_s: float) -> ColdQuestion:
         if self._store is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, _NO_LAKE)
-        return self._store.ask(request)
+        return self._store.ask(msgspec.structs.replace(request, until=self._clock() + wanted_s))
 
     def _answer(self, held: _Held, wait_s: float) -> ColdAnswer | KafkaError | None:
         if not held.question.wait(wait_s):
@@ -161,14 +173,17 @@ class ColdTier:
             self._drop(held)
 
 
-def _place(wish: ColdWish) -> tuple[str, int]:
-    return wish.partition.stream, wish.offset
+def _place(wish: ColdWish) -> _Place:
+    return wish.partition.stream, wish.offset, wish.codec
 
 
 def _serves(held: ColdWish, wish: ColdWish) -> bool:
     """Tell whether the answer to one wish may be given for another: it brings no more than that asks for."""
-    same = (held.partition, held.codec) == (wish.partition, wish.codec)
-    return same and held.bytes_max <= wish.bytes_max and (wish.at_least_one or not held.at_least_one)
+    return (
+        held.partition == wish.partition
+        and held.bytes_max <= wish.bytes_max
+        and (wish.at_least_one or not held.at_least_one)
+    )
 
 
 def _request(kind: Kind, partition: Partition, cold: Cold, offset: int) -> ColdRequest:

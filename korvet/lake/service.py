@@ -7,11 +7,14 @@ or takes long blocks a thread here and no worker. It ends with the supervisor.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -26,6 +29,9 @@ from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRe
 
 THREADS = 4
 """Questions that are answered at once, each thread with tables and row groups of its own."""
+
+SEND_SECONDS_MAX = 5
+"""How long an answer may wait for a worker to take it in; threads must be there for others."""
 
 _log = logs.Log(__name__)
 
@@ -51,6 +57,9 @@ class _Peer:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        # For sending only: workers may have no question for long.
+        limit = struct.pack("@ll", SEND_SECONDS_MAX, 0)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._sending = threading.Lock()
 
     def frames(self) -> BinaryIO:
@@ -62,9 +71,12 @@ class _Peer:
             with self._sending:
                 self._socket.sendall(data)
         except OSError:
-            self.close()  # the worker is gone, and with it whoever asked
+            self.close()  # the worker is gone, and with it whoever asked, or it hangs
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            # Whoever reads from it ends too.
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
@@ -96,7 +108,8 @@ def main() -> None:
 def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
     """Queue a worker's questions until it closes the connection."""
     decoder = msgspec.msgpack.Decoder(ColdRequest)
-    with peer.frames() as frames:
+    # A worker that dies with answers on their way resets the connection.
+    with contextlib.suppress(OSError), peer.frames() as frames:
         while len(head := frames.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
             body = frames.read(length) if length <= FRAME_BYTES_MAX else b""
@@ -122,6 +135,8 @@ def _answer(reader: Reader, work: queue.SimpleQueue[Work]) -> None:
 
 
 def _read(reader: Reader, request: ColdRequest) -> ColdAnswer:
+    if time.monotonic() > request.until:
+        raise LakeError("too many questions are before this one")
     of = TopicOfLake(request.topic, request.topic_id)
     place = Place(of, request.partition, request.offset, request.archived)
     if request.kind == "read":

@@ -24,6 +24,9 @@ UNDER_WAY_MAX = 256
 
 _CONNECT_S_MAX = 1.0
 
+_SEND_S_MAX = 1.0
+"""A reader that takes in no question for so long hangs: what it holds is more than it has answered for minutes."""
+
 
 class ColdQuestion:
     """A question that was sent."""
@@ -81,8 +84,10 @@ class ColdStore:
             # Others may be sending: a frame must not be torn by another's.
             connected = self._connected()
             self._under_way[number] = answer
+            hangs = TimeoutError("it takes in no questions")
             try:
-                connected.sendall(framed(msgspec.structs.replace(request, number=number)))
+                with gevent.Timeout(_SEND_S_MAX, hangs):
+                    connected.sendall(framed(msgspec.structs.replace(request, number=number)))
             except OSError as error:
                 self._lose(connected, error)
         return ColdQuestion(answer, number, self)

@@ -6,6 +6,7 @@ one message in MessagePack. Requests carry a number that their answer repeats; a
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Literal
 
@@ -26,6 +27,8 @@ class ColdRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     It is about what is archived from `offset` on, and `archived` is how far that is known to go. `read` wants batches
     of `bytes_max` bytes at the most, but for one record with `at_least_one`, in the codec of that number. `first_from`
     wants the first record whose timestamp (ms) is not smaller, `largest` the first of those with the largest one.
+    `until` (seconds of the machine's monotonic clock) is when nobody waits for the answer any more: a reader that is
+    behind passes such questions over, or it would never catch up.
     """
 
     number: int
@@ -40,6 +43,7 @@ class ColdRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     codec: int = 0
     leader_epoch: int = 0
     timestamp: int = -1
+    until: float = math.inf
 
 
 class ColdAnswer(msgspec.Struct, array_like=True, frozen=True, gc=False):

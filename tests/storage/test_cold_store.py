@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gevent
+import msgspec
 import pytest
 from gevent import socket
+from gevent.socket import wait_read
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.entries import records_to_arrow
@@ -16,7 +18,7 @@ from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.storage import cold_store
 from korvet.storage.cold_store import ColdStore
-from korvet.storage.cold_wire import LENGTH, ColdRequest
+from korvet.storage.cold_wire import LENGTH, ColdRequest, framed
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
 
@@ -147,6 +149,61 @@ def test_a_peer_that_is_none_loses_its_connection_and_others_are_served(
             peer.sendall(data)
             assert peer.recv(1) == b""
     assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+
+
+def test_a_question_for_whose_answer_nobody_waits_is_not_looked_up(store: ColdStore) -> None:
+    late = store.ask(msgspec.structs.replace(question(0), until=0.0))
+    with pytest.raises(KafkaError, match="too many questions"):
+        late.finish(SECONDS)
+    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+
+
+def test_a_reader_that_takes_in_no_questions_is_left(
+    service: LakeService, store: ColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_store, "_SEND_S_MAX", 0.05)
+    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    service.process.send_signal(signal.SIGSTOP)
+    with gevent.Timeout(SECONDS):
+        while not (late := store.ask(question(0))).wait(0):
+            late.abandon()
+    with pytest.raises(KafkaError, match="takes in no questions"):
+        late.finish(0)
+    service.process.send_signal(signal.SIGCONT)
+    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+
+
+def asked(number: int, count: int = 1) -> bytes:
+    return framed(msgspec.structs.replace(question(0), number=number)) * count
+
+
+def test_a_worker_that_dies_before_its_answer_is_no_news(
+    lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with lake_service(lake, tmp_path) as running:
+        store = ColdStore(running.socket)
+        store.ask(question(0)).finish(SECONDS)
+        # Those that Arrow wants are there by now.
+        threads = Path(f"/proc/{running.process.pid}/task")
+        before = len(list(threads.iterdir()))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            peer.connect(str(running.socket))
+            peer.sendall(asked(1))
+            # The answer lies there and is not read.
+            wait_read(peer.fileno(), timeout=SECONDS)
+        with gevent.Timeout(SECONDS):
+            while len(list(threads.iterdir())) > before:
+                gevent.sleep(0.01)
+        store.close()
+    assert capfd.readouterr().err.count("Traceback") == 0
+
+
+def test_a_worker_that_takes_in_no_answers_costs_itself_only(service: LakeService, store: ColdStore) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
+        hanging.connect(str(service.socket))
+        # Each is answered with 20 kB and more: every thread has one that it cannot get rid of.
+        hanging.sendall(asked(1, 100))
+        assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
 
 
 def test_the_process_ends_with_its_parent(lake: Path, tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""What one worker asks of the lake for its consumers, and what it holds for them: a real process reads the lake."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from korvet.domain import cold
+from korvet.domain.cold import ColdTier, ColdWish
+from korvet.errors import KafkaError
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.table import Advance, ArchiveTable
+from korvet.protocol.records.compression import Codec
+from korvet.storage.cold_store import ColdQuestion, ColdStore
+from korvet.storage.cold_wire import ColdRequest
+from korvet.storage.keys import Keys
+from korvet.storage.log_store import LogStore
+from korvet.storage.log_types import Cold
+from korvet.storage.resp import Redis
+from tests.support.batches import read
+from tests.support.lake_service import LakeService, lake_service
+
+TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
+RECORDS = 1000
+WHOLE = Cold(0, RECORDS, RECORDS)
+# What is said of a partition is not asked of Redis.
+NO_REDIS = Redis("redis://127.0.0.1:1", timeout_ms=1, connect_timeout_ms=1)
+PARTITION = LogStore(NO_REDIS, NO_REDIS, Keys("korvet")).partition(TOPIC, 0, TOPIC_ID, 10, "batch")
+
+
+class _Counting(ColdStore):
+    """Counts what is asked."""
+
+    asked = 0
+
+    def ask(self, request: ColdRequest) -> ColdQuestion:
+        self.asked += 1
+        return super().ask(request)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeService]:
+    """Read a lake with one archived partition."""
+    lake = tmp_path_factory.mktemp("lake")
+    table = ArchiveTable.create(str(lake), TOPIC, TOPIC_ID)
+    rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(RECORDS)])
+    file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+    assert file is not None
+    table.append([file], [Advance(0, 0, RECORDS)])
+    with lake_service(lake, lake) as running:
+        yield running
+
+
+@pytest.fixture
+def store(service: LakeService) -> Iterator[_Counting]:
+    made = _Counting(service.socket)
+    service.process.send_signal(signal.SIGSTOP)
+    yield made
+    service.process.send_signal(signal.SIGCONT)
+    made.close()
+
+
+@pytest.fixture
+def tier(store: ColdStore) -> ColdTier:
+    """Give a lake that answers nothing before `answer`."""
+    return ColdTier(store, wait_ms=20_000, timeout_ms=20_000)
+
+
+def wish(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> ColdWish:
+    return ColdWish(PARTITION, WHOLE, offset, bytes_max, at_least_one=True, codec=codec)
+
+
+def offsets(tier: ColdTier, service: LakeService, wanted: ColdWish) -> list[int]:
+    """Let the lake answer, and return the offsets of what is read."""
+    service.process.send_signal(signal.SIGCONT)
+    [answer] = tier.read([wanted], wait=True)
+    assert answer is not None
+    assert not isinstance(answer, KafkaError)
+    return [record.offset for record in read(answer.data)]
+
+
+def test_a_question_is_asked_once_however_often_its_consumer_comes(
+    tier: ColdTier, store: _Counting, service: LakeService
+) -> None:
+    for _ in range(3):
+        assert tier.read([wish()], wait=False) == [None]
+    assert store.asked == 1
+    assert offsets(tier, service, wish())[0] == 0
+    assert store.asked == 1
+
+
+def test_readers_of_different_codecs_do_not_drop_the_questions_of_one_another(
+    tier: ColdTier, store: _Counting
+) -> None:
+    for _ in range(3):
+        for codec in (Codec.none, Codec.zstd):
+            assert tier.read([wish(codec=codec)], wait=False) == [None]
+    assert store.asked == 2
+
+
+def test_what_is_held_for_consumers_is_bounded_in_bytes(
+    tier: ColdTier, store: _Counting, service: LakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_BYTES_MAX", 2500)
+    assert tier.read([wish(0), wish(100), wish(200)], wait=False) == [None, None, None]
+    assert store.asked == 2
+    assert offsets(tier, service, wish(0))[0] == 0
+    assert offsets(tier, service, wish(200))[0] == 200
+    assert store.asked == 3
+
+
+def test_no_answer_is_larger_than_a_worker_wants_whatever_a_fetch_allows(
+    tier: ColdTier, service: LakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "READ_BYTES_MAX", 500)
+    first = offsets(tier, service, wish(bytes_max=2**31 - 1))
+    assert 0 < len(first) < 50
+    assert offsets(tier, service, wish(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
