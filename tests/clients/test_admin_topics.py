@@ -302,3 +302,13 @@ def test_topics_stay_where_the_broker_lets_nobody_delete_them(tmp_path: Path) ->
             assert "kept" in confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics
         finally:
             python.close()
+
+
+def test_topics_of_one_request_have_too_many_partitions_in_all(confluent: AdminClient, python: Any) -> None:
+    names = [topic_name("many"), topic_name("many")]
+    for future in confluent.create_topics([NewTopic(each, 5001) for each in names]).values():
+        found, message = outcome({"": future})
+        assert (found, "not 10002" in message) == (ErrorCode.POLICY_VIOLATION, True), message
+    with pytest.raises(kafka_errors.PolicyViolationError):
+        python.create_topics({each: {"num_partitions": 5001} for each in names})
+    assert not set(names) & set(confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics)
