@@ -114,9 +114,10 @@ def failures_of_lake_told() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in PACKAGES:
+        package = (error.name or "").split(".")[0]
+        if package not in PACKAGES:
             raise
-        message = f"{error.name} is not installed: the lake needs `pip install 'korvet[lake]'`"
+        message = f"{package} is not installed: the lake needs `pip install 'korvet[lake]'`"
         raise click.ClickException(message) from error
     except (KafkaError, LakeError, ValueError) as error:
         raise click.ClickException(shown(str(error))) from error

@@ -7,6 +7,7 @@ its children, and listens on 127.0.0.1 only. Starting takes seconds: no request 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -68,6 +69,8 @@ def session(
     if not submitted:
         check_java()
         wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    # It tells of each connection between Python and Java, at the level of what an operator wants to know.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)

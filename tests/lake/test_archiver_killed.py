@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.archive_driver import POINTS
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
-from tests.support.processes import die_with_tests
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
 
 
 @pytest.fixture
 def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
     with topics_in(redis_url, tmp_path / "lake") as found:
         yield found
-
-
-@contextmanager
-def driver(topics: Topics, point: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an archiver that comes to a point, and kill it behind the block."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.archive_driver",
-        topics.source.redis_url,
-        topics.lake,
-        point,
-    ]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=Path(__file__).parents[2]
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize("point", POINTS)

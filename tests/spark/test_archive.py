@@ -17,7 +17,8 @@ from korvet.lake.source import Source
 from korvet.lake.task import Outcome, Task, archive_ranges
 from korvet.spark import archive
 from korvet.spark.session import SparkError
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
+from tests.support.processes import alive, descendants, wait_until
 
 
 @pytest.fixture
@@ -63,6 +64,24 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     done = archiver(spark, topics).round(archive.runner(spark, topics.source))
     assert killed.exists()
     assert (done.records, done.failures) == (2 * 1520, [])
+    topics.check(topic)
+
+
+def test_a_killed_driver_takes_its_processes_along_and_loses_and_repeats_nothing(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    all_kinds(topics, topic)
+    point = "before the commit"
+    with driver(topics, point, "spark") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == point
+        started = descendants(process.pid)
+        assert len(started) > 1
+    wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
+    assert topics.bounds(topic.partitions[0]).archived == 0
+    done = archive.archive_once(archiver(spark, topics), archive.runner(spark, topics.source))
+    assert done.records == 2 * 1520
     topics.check(topic)
 
 

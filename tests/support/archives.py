@@ -6,6 +6,8 @@ record by record. Nothing of Spark; `Topics.run` does an archiver's tasks in thi
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from korvet.storage.topic_store import TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record
+from tests.support.processes import die_with_tests
 
 Format = Literal["record", "batch"]
 _APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
@@ -170,3 +173,18 @@ def all_kinds(topics: Topics, topic: SourceTopic) -> None:
                 codec=codec,
             )
         topics.produce(partition, *(b"value %d" % at for at in range(1500)))
+
+
+@contextmanager
+def driver(topics: Topics, point: str, how: str = "here") -> Iterator[subprocess.Popen[str]]:
+    """Start an archiver of its own (tests.support.archive_driver) that comes to a point; kill it behind the block."""
+    program = [sys.executable, "-m", "tests.support.archive_driver"]
+    command = [*program, topics.source.redis_url, topics.lake, point, how]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=root
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -54,6 +54,12 @@ def children(pid: int) -> set[int]:
     return {child for child in pids if parent(child) == pid and alive(child)}
 
 
+def descendants(pid: int) -> set[int]:
+    """Return the living children of a process, and theirs."""
+    found = children(pid)
+    return found.union(*(descendants(child) for child in found))
+
+
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Send a signal to a process that may be gone."""
     if alive(pid):

@@ -1,0 +1,178 @@
+"""`korvet lake archive` and `status` as an operator runs them, on a real Redis, a real lake and a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from korvet.lake.source import SourceTopic
+from tests.cli.asking import failed
+from tests.cli.test_options import korvet
+from tests.support.archives import Topics, topics_in
+from tests.support.processes import alive, descendants, die_with_tests, wait_until
+
+ROOT = Path(__file__).parents[2]
+MASTER = ("--master", "local[2,4]")
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+@pytest.fixture
+def topic(topics: Topics) -> SourceTopic:
+    """Give a topic with two partitions; one of them holds two batches."""
+    topic = topics.make("orders", "batch", partitions=2)
+    topics.produce(topic.partitions[0], b"1", b"2")
+    topics.produce(topic.partitions[0], b"3")
+    return topic
+
+
+def where(topics: Topics) -> tuple[str, ...]:
+    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
+
+
+def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return korvet("lake", command, *where(topics), *arguments)
+
+
+def told(topics: Topics, command: str, *arguments: str) -> Any:
+    result = lake(topics, command, "--json", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def row(result: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the cells of the topic's first row in a table."""
+    return next(line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["orders"])
+
+
+def test_a_dry_run_tells_what_would_be_archived(topics: Topics, topic: SourceTopic) -> None:
+    ranges = [
+        {"topic": "orders", "partition": 0, "archived": 0, "from": 0, "to": 3, "files": 1, "bytes": 0},
+    ]
+    assert told(topics, "archive", "--dry-run") == {"ranges": ranges, "more": False}
+    assert row(lake(topics, "archive", "--dry-run")) == ["orders", "0", "0", "0", "3", "1", "0"]
+    assert not Path(topics.lake).exists()
+
+
+def test_status_tells_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
+    before, empty = told(topics, "status")
+    assert (before["archived"], before["mirrored"], before["lag_records"]) == (None, 0, 3)
+    assert before["lag_ms"] > 0
+    assert (empty["partition"], empty["end"], empty["lag_records"], empty["lag_ms"]) == (1, 0, 0, 0)
+    topics.archiver().round(topics.run)
+    topics.produce(topic.partitions[0], b"4")
+    after, _ = told(topics, "status", "--topic", "orders")
+    assert (after["archived"], after["mirrored"], after["end"], after["lag_records"]) == (3, 3, 4, 1)
+    assert (after["files"], after["rows"], after["start"], after["local_start"]) == (1, 3, 0, 0)
+    assert row(lake(topics, "status"))[:7] == ["orders", "0", "0", "0", "3", "4", "1"]
+
+
+def test_lag_of_format_record_is_in_records(topics: Topics) -> None:
+    topic = topics.make("rows", "record")
+    topics.produce(topic.partitions[0], b"1", b"2", b"3")
+    [before] = told(topics, "status")
+    assert before["lag_records"] == 3
+    topics.archiver().round(topics.run)
+    [after] = told(topics, "status")
+    assert (after["lag_records"], after["rows"]) == (0, 3)
+
+
+def test_what_cannot_be_done_is_one_line(topics: Topics, topic: SourceTopic, tmp_path: Path) -> None:
+    assert "there is no topic other" in failed(lake(topics, "status", "--topic", "other"))
+    assert "there is no topic other" in failed(lake(topics, "archive", "--dry-run", "--topic", "other"))
+    dead = korvet("lake", "status", "--redis-url", "redis://127.0.0.1:1", "--lake", topics.lake)
+    assert "127.0.0.1:1 cannot be reached" in failed(dead)
+    nowhere = korvet("lake", "status", "--redis-url", topics.source.redis_url)
+    assert "--lake, or the setting lake.path" in failed(nowhere, 2)
+    no_log = korvet("lake", "status", "--lake", topics.lake, "--set", f"data.dir={tmp_path}")
+    assert f"no embedded server runs on {tmp_path}" in failed(no_log, 2)
+    both = lake(topics, "archive", "--once", "--interval", "1")
+    assert "--interval excludes" in failed(both, 2)
+    no_java = korvet("lake", "archive", *where(topics), environ={"JAVA_HOME": str(tmp_path)})
+    assert "Spark needs Java 17 or later" in failed(no_java)
+
+
+@pytest.mark.parametrize(("command", "package"), [("status", "deltalake"), ("archive", "pyspark")])
+def test_without_the_extra_the_commands_say_what_to_install(
+    topics: Topics, command: str, package: str
+) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None; from korvet.cli.main import main; sys.exit(main())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, "lake", command, *where(topics)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert (
+        result.stderr == f"Error: {package} is not installed: the lake needs `pip install 'korvet[lake]'`\n"
+    )
+
+
+def test_a_lake_that_cannot_be_read_is_told_for_its_topic_only(topics: Topics, topic: SourceTopic) -> None:
+    other = topics.make("others", "batch", number=1)
+    topics.produce(other.partitions[0], b"1")
+    topics.archiver().round(topics.run)
+    log = Path(topics.lake) / topic.name / topic.id / "_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text("{no log")
+    result = lake(topics, "status", "--json")
+    assert result.returncode == 1
+    assert [(each["topic"], each["error"] is None) for each in json.loads(result.stdout)] == [
+        ("orders", False),
+        ("orders", False),
+        ("others", True),
+    ]
+    assert topic.id in result.stderr
+
+
+def test_archive_for_ever_takes_what_comes_and_ends_when_told(topics: Topics, topic: SourceTopic) -> None:
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
+    with subprocess.Popen(
+        [*command, "--interval", "0.2", "--json"], stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=die_with_tests
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["records"] == 3
+        topics.produce(topic.partitions[1], b"4", b"5")
+        assert json.loads(process.stdout.readline())["records"] == 2
+        topics.check(topic)
+        started = descendants(process.pid)
+        assert started
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
+
+
+def test_spark_submit_runs_the_same_command(topics: Topics, topic: SourceTopic) -> None:
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    result = subprocess.run(
+        [
+            str(submit),
+            *("--master", "local[2,4]", "--conf", "spark.ui.enabled=false"),
+            *(str(ROOT / "korvet" / "__main__.py"), "lake", "archive", *where(topics), "--json"),
+        ],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["records"] == 3
+    topics.check(topic)
