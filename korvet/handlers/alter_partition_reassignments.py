@@ -6,7 +6,8 @@ wait for, and there is never a move to give up (NO_REASSIGNMENT_IN_PROGRESS).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from korvet.domain.cluster import LiveBrokers
 from korvet.domain.placement import Target
@@ -15,6 +16,7 @@ from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopic,
     ReassignableTopicResponse,
@@ -30,13 +32,18 @@ def handle(
     live = broker.cluster.look()
     broker.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
+    targets: dict[str, list[Target]] = {}
+    for topic in request.topics:
+        given = [Target(each.partition_index, each.replicas) for each in topic.partitions]
+        targets.setdefault(topic.name, []).extend(given)
+    outcomes = {
+        name: iter(_move(name, given, live, broker, factor_may_change=factor_may_change))
+        for name, given in targets.items()
+    }
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=factor_may_change,
         error_message=None,
-        responses=[
-            _answer(topic, _move(topic, live, broker, factor_may_change=factor_may_change))
-            for topic in request.topics
-        ],
+        responses=[_answer(topic, outcomes[topic.name]) for topic in request.topics],
     )
 
 
@@ -48,35 +55,35 @@ def refuse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,
         error_message=error.message or None,
-        responses=[_answer(topic, [error] * len(topic.partitions)) for topic in request.topics],
+        responses=[_answer(topic, repeat(error)) for topic in request.topics],
     )
 
 
 def _move(
-    asked: ReassignableTopic, live: LiveBrokers, broker: Broker, *, factor_may_change: bool
+    name: str, targets: Sequence[Target], live: LiveBrokers, broker: Broker, *, factor_may_change: bool
 ) -> Sequence[KafkaError | None]:
-    topic = broker.topics.known(asked.name)
+    topic = broker.topics.known(name)
     if topic is None:
-        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
-        return [error] * len(asked.partitions)
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return [error] * len(targets)
     try:
-        targets = [Target(each.partition_index, each.replicas) for each in asked.partitions]
         return broker.placement.move(topic, targets, live, factor_may_change=factor_may_change)
     except StorageUnavailableError:
         raise
     except KafkaError as error:
-        return [error] * len(asked.partitions)
+        return [error] * len(targets)
 
 
-def _answer(asked: ReassignableTopic, outcomes: Sequence[KafkaError | None]) -> ReassignableTopicResponse:
+def _answer(asked: ReassignableTopic, outcomes: Iterator[KafkaError | None]) -> ReassignableTopicResponse:
+    """Take what became of these partitions off `outcomes`, which are those of all of the topic in the request."""
     return ReassignableTopicResponse(
-        name=asked.name,
-        partitions=[
-            ReassignablePartitionResponse(
-                partition_index=partition.partition_index,
-                error_code=ErrorCode.NONE if outcome is None else outcome.code,
-                error_message=None if outcome is None else outcome.message or None,
-            )
-            for partition, outcome in zip(asked.partitions, outcomes, strict=True)
-        ],
+        name=asked.name, partitions=[_result(each, next(outcomes)) for each in asked.partitions]
+    )
+
+
+def _result(asked: ReassignablePartition, outcome: KafkaError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE if outcome is None else outcome.code,
+        error_message=None if outcome is None else outcome.message or None,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from korvet.domain.topics import PARTITIONS_MAX
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -173,6 +174,23 @@ def test_of_two_moves_of_one_partition_the_later_one_stays(ends: tuple[Client, C
     [answer] = ends[0].call(asked, 1).responses
     assert [(each.partition_index, each.error_code) for each in answer.partitions] == [(0, 0), (0, 0)]
     assert told(ends[1], topic) == [(1, [1])]
+
+
+def test_a_large_topic_that_is_named_very_often_is_moved_in_one_step(
+    ends: tuple[Client, Client], topic: str
+) -> None:
+    """The client waits 30 s at most: a step for each time would take minutes."""
+    last = PARTITIONS_MAX - 1
+    ends[0].create(topic, PARTITIONS_MAX)
+    asked = [*request(topic, {last: [0]}).topics, *request(topic, {last: [7], 0: [1]}).topics] * 1500
+    asked += request(topic, {last: [1]}).topics
+    answer = ends[0].call(AlterPartitionReassignmentsRequest(topics=asked), 1)
+    codes = [[one.error_code for one in each.partitions] for each in answer.responses]
+    refused = [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]
+    assert codes == [*[[ErrorCode.NONE], refused] * 1500, [ErrorCode.NONE]]
+    found = told(ends[1], topic)
+    assert (found[0], found[last]) == ((1, [1]), (1, [1]))
+    ends[0].delete(topic)
 
 
 def test_a_request_for_nothing_is_answered_with_nothing(ends: tuple[Client, Client]) -> None:
