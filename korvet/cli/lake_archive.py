@@ -16,7 +16,7 @@ from korvet.cli.progress import Progress, amount
 from korvet.cli.run import FAILED
 
 if TYPE_CHECKING:
-    from korvet.lake.archiver import Round
+    from korvet.lake.rounds import Round
 
 
 @click.command()

@@ -12,14 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from korvet import logs
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import KafkaError, LakeError
 from korvet.lake import plan
 from korvet.lake.files import StorageOptions
+from korvet.lake.rounds import Failure, Lost, Round
 from korvet.lake.source import Source, SourceTopic, Stores
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
 from korvet.lake.task import Outcome, Task
 from korvet.storage.lake_store import Archived
 from korvet.storage.log_types import Bounds, Partition
@@ -30,54 +29,11 @@ Run: TypeAlias = Callable[[Sequence[Task]], Iterable[Outcome]]
 _log = logs.Log(__name__)
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why a partition, or with -1 a topic, did not come as far as it should."""
-
-    topic: str
-    partition: int
-    error: str
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """Offsets `first` to just before `behind` that left Redis before they were archived, though nobody deleted them."""
-
-    topic: str
-    partition: int
-    first: int
-    behind: int
-
-
-class Round(msgspec.Struct, kw_only=True):
-    """What a round did, or several. `more`: it left a part of what it found; `conflicts`: commits that came second."""
-
-    records: int = 0
-    bytes: int = 0
-    files: int = 0
-    partitions: int = 0
-    conflicts: int = 0
-    more: bool = False
-    failures: list[Failure] = []
-    lost: list[Lost] = []
-
-    def add(self, other: Round) -> None:
-        """Take in what a later round did; its failures replace these, for it has tried again."""
-        self.records += other.records
-        self.bytes += other.bytes
-        self.files += other.files
-        self.partitions += other.partitions
-        self.conflicts += other.conflicts
-        self.more = other.more
-        self.failures = other.failures
-        self.lost = [*self.lost, *other.lost]
-
-    @property
-    def moved(self) -> bool:
-        """Whether something was archived, by this archiver or by another one."""
-        return self.partitions > 0 or self.conflicts > 0
-
-
 class Planned(NamedTuple):
-    """The ranges of one partition, and where the plan ends; `more`: the log goes on there."""
+    """The ranges of one partition; `more`: the log goes on behind the last of them.
+
+    `archived` is what Redis is to be told of the table as it is, 0 for nothing.
+    """
 
     partition: Partition
     begin: plan.Begin
@@ -85,6 +41,11 @@ class Planned(NamedTuple):
     archived: int
     ranges: list[plan.Range]
     more: bool
+
+    @property
+    def passed(self) -> int | None:
+        """The offset that the table is to have next where there is no record below it any more, and none behind it."""
+        return self.begin.first if not self.ranges and self.begin.first > self.begin.expected else None
 
 
 class TopicPlan(NamedTuple):
@@ -154,11 +115,12 @@ class Archiver:
         topics = self._source.topics(stores, self._names)
         bounds = stores.logs.bounds([each for topic in topics for each in topic.partitions])
         at = iter(bounds)
-        looked = [
-            look
-            for topic in topics
-            if (look := self._look(stores, topic, [next(at) for _ in topic.partitions], done)) is not None
-        ]
+        looked = []
+        for topic in topics:
+            logs_of = [next(at) for _ in topic.partitions]
+            # Where Redis says that all is archived nobody has to look into the lake, which may be far away.
+            if not all(map(_is_archived, logs_of)) and (look := self._look(stores, topic, logs_of, done)):
+                looked.append(look)
         backlog = 0
         sized: list[tuple[SourceTopic, ArchiveTable | None, list[_Looked]]] = []
         for topic, table, partitions in looked:
@@ -188,14 +150,14 @@ class Archiver:
                     # Another archiver may have seen more of the log than that look did.
                     [each] = stores.logs.bounds([partition])  # noqa: PLW2901 - a later look at the same
                 if isinstance(each, KafkaError):
-                    _failed(done, partition, each)
+                    done.refused(partition, each)
                 elif (begin := _begin(partition, next_offset, each, done)) is not None:
                     known = next_offset or 0
                     looked.append(
                         _Looked(partition, begin, each.log_start, known, each.archived, each.high_watermark)
                     )
         except LakeError as error:
-            _fail(done, Failure(topic.name, -1, str(error)))
+            done.failed(Failure(topic.name, -1, str(error)))
             return None
         return topic, table, looked
 
@@ -203,14 +165,14 @@ class Archiver:
         """Return the tables of topics with something to do, by topic id; those that are missing are made now."""
         tables: dict[str, ArchiveTable] = {}
         for some in plans:
-            if not any(each.ranges for each in some.partitions):
+            if not any(each.ranges or each.passed for each in some.partitions):
                 continue
             try:
                 tables[some.topic.id] = some.table or ArchiveTable.create(
                     self._lake, some.topic.name, some.topic.id, self._options
                 )
             except LakeError as error:
-                _fail(done, Failure(some.topic.name, -1, str(error)))
+                done.failed(Failure(some.topic.name, -1, str(error)))
         return tables
 
     def _commit(
@@ -227,11 +189,11 @@ class Archiver:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
             steps = [plan.Done(one.task.first, one.task.behind, one.next_offset) for one in of]
             at, taken = plan.advance(each.begin.expected, steps)
+            at = max(at, each.passed or 0)
             lost += _gaps(each, [of[place] for place in taken])
             done.more = done.more or any(at < one.behind for one in each.ranges)
             for outcome in of:
-                if outcome.error is not None:
-                    _stopped(done, outcome)
+                done.stopped(outcome)
             if at > each.begin.expected:
                 files += [file for place in taken if (file := of[place].file) is not None]
                 advances.append(Advance(each.partition.index, each.begin.expected, at))
@@ -246,21 +208,13 @@ class Archiver:
             done.more = True
             return []
         except LakeError as error:
-            _fail(done, Failure(some.topic.name, -1, str(error)))
+            done.failed(Failure(some.topic.name, -1, str(error)))
             return []
         done.records += sum(file.rows for file in files)
         done.bytes += sum(file.size_bytes for file in files)
         done.files += len(files)
         done.partitions += len(advances)
-        for gap in lost:
-            _log.error(
-                "records left Redis before they were archived",
-                topic=gap.topic,
-                partition=gap.partition,
-                first=gap.first,
-                behind=gap.behind,
-            )
-        done.lost = [*done.lost, *lost]
+        done.missed(lost)
         return archived
 
     def _mirror(self, stores: Stores, archived: Iterable[Archived | None], done: Round) -> None:
@@ -270,7 +224,7 @@ class Archiver:
             return
         for each, outcome in zip(told, stores.lake.mirror(told), strict=True):
             if isinstance(outcome, KafkaError):
-                _failed(done, each.partition, outcome)
+                done.refused(each.partition, outcome)
 
 
 class _Looked(NamedTuple):
@@ -290,6 +244,10 @@ class _Looked(NamedTuple):
         return self.bytes - self.cuts[0].bytes if self.cuts else 0
 
 
+def _is_archived(bounds: Bounds | KafkaError) -> bool:
+    return isinstance(bounds, Bounds) and bounds.archived >= bounds.high_watermark
+
+
 def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: Round) -> plan.Begin | None:
     cold = bounds.cold
     extent = plan.Extent(
@@ -302,7 +260,7 @@ def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: 
     try:
         return plan.begin(extent)
     except plan.PlanError as error:
-        _fail(done, Failure(partition.topic, partition.index, str(error)))
+        done.failed(Failure(partition.topic, partition.index, str(error)))
         return None
 
 
@@ -360,26 +318,3 @@ def _gaps(planned: Planned, outcomes: Sequence[Outcome]) -> list[Lost]:
     found += [gap for outcome in outcomes for gap in outcome.gaps]
     partition = planned.partition
     return [Lost(partition.topic, partition.index, *gap) for gap in found]
-
-
-def _stopped(done: Round, outcome: Outcome) -> None:
-    partition = outcome.task.partition
-    if outcome.gone:
-        _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
-        return
-    message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
-    _fail(done, Failure(partition.topic, partition.index, message))
-
-
-def _failed(done: Round, partition: Partition, error: KafkaError) -> None:
-    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
-    else:
-        _fail(done, Failure(partition.topic, partition.index, error.message))
-
-
-def _fail(done: Round, failure: Failure) -> None:
-    _log.error(
-        "could not be archived", topic=failure.topic, partition=failure.partition, reason=failure.error
-    )
-    done.failures = [*done.failures, failure]

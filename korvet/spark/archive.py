@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from korvet import logs
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.archiver import Archiver, Ends, Round, Run
+from korvet.lake.archiver import Archiver, Ends, Run
 from korvet.lake.files import StorageOptions
 from korvet.lake.plan import bins
+from korvet.lake.rounds import Round
 from korvet.lake.source import Source
 from korvet.lake.task import Outcome, Task, archive_ranges
 from korvet.spark.session import SparkError, reason_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +11,18 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.lake.archiver import Archiver, Ends, Lost, Round
+from korvet.lake.archiver import Ends
 from korvet.lake.files import WrittenFile
-from korvet.lake.source import Source
+from korvet.lake.rounds import Round
 from korvet.lake.table import Advance, ArchiveTable
-from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.lake.task import Outcome, Task
 from korvet.storage.entry import AtRest
-from korvet.storage.log_types import Partition
 from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Trim, TrimStore
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id, topics_in
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id
 from tests.support.batches import Record
 
 DEAD_URL = "redis://127.0.0.1:1"
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
-
-
-def trim(redis: Redis, partition: Partition, start: int) -> None:
-    """Let a log start in Redis at an offset, whatever is archived."""
-    [outcome] = TrimStore(redis).trim([Trim(partition, start, start)])
-    assert not isinstance(outcome, KafkaError), outcome
-
-
-def rounds(archives: Archiver, topics: Topics) -> Round:
-    """Archive what is there, to the end."""
-    total, ends = Round(), Ends()
-    while True:
-        done = archives.round(topics.run, ends)
-        total.add(done)
-        if not (done.more and done.moved):
-            return total
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -140,7 +109,7 @@ def test_a_backlog_becomes_several_files_by_several_rounds(topics: Topics, stora
     plans, _ = archives.plan()
     planned = plans[0].partitions[0].ranges
     assert len(planned) > 5
-    done = rounds(archives, topics)
+    done = topics.rounds(archives)
     assert done.files == len(planned)
     topics.check(topic)
 
@@ -225,71 +194,6 @@ def test_redis_is_told_by_the_next_round_what_a_crash_left_untold(topics: Topics
     topics.check(topic)
 
 
-def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    other = topics.make("others", "batch", number=1)
-    for each in (topic, other):
-        topics.produce(each.partitions[0], b"1", b"2")
-
-    def deleted(tasks: Sequence[Task]) -> list[Outcome]:
-        assert topics.stores.topics.removal.delete(topic.name, topic.id) is None
-        return topics.run(tasks)
-
-    done = topics.archiver().round(deleted)
-    assert (done.records, done.failures) == (2, [])
-    topics.check(other)
-    anew = topics.make("orders", "batch", number=2)
-    topics.produce(anew.partitions[0], b"3")
-    assert topics.archiver().round(topics.run).records == 1
-    topics.check(anew)
-
-
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_damage_stops_its_partition_with_one_error_and_no_other(
-    topics: Topics, raw_redis: Any, storage_format: Format
-) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
-    for partition in topic.partitions:
-        for at in range(30):
-            topics.produce(partition, b"a%d" % at, b"b%d" % at)
-    hurt = topic.partitions[0]
-    entries = raw_redis.xrange(hurt.stream)
-    raw_redis.delete(hurt.stream)
-    place = len(entries) - 5
-    for at, (entry, fields) in enumerate(entries):
-        if at == place and storage_format == "batch":
-            fields[b"batch"] = fields[b"batch"][:70]
-        raw_redis.xadd(hurt.stream, fields, id=entry)
-    if storage_format == "record":
-        # Entries of this format cannot be so damaged that they are no records; another type of key can.
-        raw_redis.delete(hurt.stream)
-        raw_redis.set(hurt.stream, b"no stream")
-    done = rounds(topics.archiver(), topics)
-    assert [(each.topic, each.partition) for each in done.failures] == [("orders", 0)]
-    produced = topics.produced.pop((topic.id, 0))
-    if storage_format == "batch":
-        assert "stopped at offset 50" in done.failures[0].error
-        assert topics.archived(topic) == produced[:50]
-        assert topics.bounds(hurt).archived == 50
-    assert topics.archived(topic, 1) == topics.produced[topic.id, 1]
-
-
-def test_a_batch_that_does_not_decompress_stops_its_partition(topics: Topics, raw_redis: Any) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    for at in range(3):
-        topics.produce(partition, b"%d" % at, codec=batches.ZSTD)
-    entries = raw_redis.xrange(partition.stream)
-    raw_redis.delete(partition.stream)
-    for at, (entry, fields) in enumerate(entries):
-        if at == 1:
-            fields[b"batch"] = fields[b"batch"][:61] + bytes(len(fields[b"batch"]) - 61)
-        raw_redis.xadd(partition.stream, fields, id=entry)
-    done = rounds(topics.archiver(), topics)
-    assert "stopped at offset 1: the batch at offset 1" in done.failures[0].error
-    assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
-
-
 def test_batches_that_hold_much_more_than_they_show_are_taken_one_by_one(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,115 +205,25 @@ def test_batches_that_hold_much_more_than_they_show_are_taken_one_by_one(
     topics.check(topic)
 
 
-def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:
-    with pytest.raises(StorageUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
-        Archiver(Source(redis_url=DEAD_URL), topics.lake).round(topics.run)
-
-
-def test_tasks_that_lose_redis_are_done_again(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
+def test_where_all_is_archived_the_lake_is_not_looked_at(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
     topics.produce(topic.partitions[0], b"1")
-
-    def lost(tasks: Sequence[Task]) -> list[Outcome]:
-        return archive_ranges(Source(redis_url=DEAD_URL), None, tasks)
-
-    done = topics.archiver().round(lost)
-    assert (done.records, done.more, done.moved) == (0, True, False)
-    assert "cannot be reached" in done.failures[0].error
-    assert topics.archiver().round(topics.run).records == 1
-    topics.check(topic)
-
-
-def test_a_lake_that_takes_no_files_fails_its_topics_and_loses_nothing(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"1")
+    topics.archiver().round(topics.run)
+    shutil.rmtree(topics.lake)
     Path(topics.lake).write_text("in the way")
-    done = topics.archiver().round(topics.run)
-    assert [(each.topic, each.partition) for each in done.failures] == [("orders", -1)]
-    assert done.records == 0
-    Path(topics.lake).unlink()
-    topics.archiver().round(topics.run)
-    topics.check(topic)
-
-
-def test_another_lake_is_not_begun_where_the_first_one_holds_records(topics: Topics, tmp_path: Path) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"1", b"2")
-    topics.archiver().round(topics.run)
-    done = topics.archiver(lake=str(tmp_path / "other")).round(topics.run)
-    assert "this lake holds nothing: is it another one?" in done.failures[0].error
-    assert not (tmp_path / "other").exists()
-    topics.check(topic)
-
-
-def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis: Any) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"1", b"2", b"3")
-    topics.archiver().round(topics.run)
-    raw_redis.flushall()
-    topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"another")
-    done = topics.archiver().round(topics.run)
-    assert "archived up to 3, but the log ends at 1: Redis has lost records" in done.failures[0].error
-    assert len(topics.archived(topic)) == 3
-
-
-def test_records_that_left_redis_unarchived_are_told_of(topics: Topics, redis: Redis) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
-    topics.archiver().round(topics.run)
-    for at in range(2, 8):
-        topics.produce(partition, b"%d" % at)
-    trim(redis, partition, 5)
-    done = topics.archiver().round(topics.run)
-    assert done.lost == [Lost("orders", 0, 2, 5)]
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
     assert topics.archiver().round(topics.run) == Round()
-
-
-def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics, redis: Redis) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
-    topics.archiver().round(topics.run)
-    for at in range(2, 8):
-        topics.produce(partition, b"%d" % at)
-
-    def late(tasks: Sequence[Task]) -> list[Outcome]:
-        trim(redis, partition, 5)
-        return topics.run(tasks)
-
-    done = topics.archiver().round(late)
-    assert done.lost == [Lost("orders", 0, 2, 5)]
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
-
-
-def test_deleted_records_are_not_archived_and_not_missed(topics: Topics, redis: Redis) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
-    topics.archiver().round(topics.run)
-    topics.produce(partition, b"2", b"3", b"4", b"5")
-    topics.produce(partition, b"6")
-    # As a broker deletes up to an offset that lies within a batch.
-    topics.stores.lake.expire([(partition, 4)])
-    trim(redis, partition, 4)
-    done = topics.archiver().round(topics.run)
-    assert (done.lost, done.records) == ([], 3)
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 4, 5, 6]
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
 def test_a_log_that_was_trimmed_before_it_had_a_cold_tier_begins_at_its_start(
-    topics: Topics, redis: Redis, storage_format: Format
+    topics: Topics, storage_format: Format
 ) -> None:
     topic = topics.make("orders", storage_format)
     [partition] = topic.partitions
     for at in range(6):
         topics.produce(partition, b"%d" % at)
     start = topics.produced[topic.id, 0][4][0]
-    trim(redis, partition, start)
+    topics.trim(partition, start)
     assert topics.archiver().round(topics.run).lost == []
     del topics.produced[topic.id, 0][:4]
     topics.check(topic)

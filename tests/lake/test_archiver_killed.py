@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.archive_driver import POINTS
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 from deltalake import DeltaTable
 
 from korvet.errors import KafkaError
-from korvet.lake.archiver import Archiver
+from korvet.lake.archiver import Archiver, Ends
+from korvet.lake.rounds import Round
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import table_uri
 from korvet.lake.task import Outcome, Task, archive_ranges
@@ -25,7 +26,9 @@ from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
 from korvet.storage.entry import AtRest
 from korvet.storage.log_types import Append, AppendBatch, Bounds, Partition
+from korvet.storage.resp import Redis
 from korvet.storage.topic_store import TopicRow
+from korvet.storage.trim_store import Trim, TrimStore
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record
@@ -127,6 +130,22 @@ class Topics:
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Do the tasks of an archiver here."""
         return archive_ranges(self.source, None, tasks)
+
+    def rounds(self, archives: Archiver) -> Round:
+        """Archive what is there, to the end."""
+        total, ends = Round(), Ends()
+        while True:
+            done = archives.round(self.run, ends)
+            total.add(done)
+            if not (done.more and done.moved):
+                return total
+
+    def trim(self, partition: Partition, start: int) -> None:
+        """Let a log start in Redis at an offset, whatever is archived."""
+        redis = Redis(self.source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+        [outcome] = TrimStore(redis).trim([Trim(partition, start, start)])
+        redis.close()
+        assert not isinstance(outcome, KafkaError), outcome
 
     def archived(self, topic: SourceTopic, partition: int = 0) -> list[StoredRecord]:
         """Return what the topic's table holds of a partition, in the order of offsets; repeated rows are repeated."""

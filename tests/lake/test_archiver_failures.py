@@ -1,0 +1,200 @@
+"""korvet/lake/archiver.py and rounds.py: rounds where records, Redis or the lake are not as they should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.errors import StorageUnavailableError
+from korvet.lake.archiver import Archiver
+from korvet.lake.rounds import Lost, Round
+from korvet.lake.source import Source
+from korvet.lake.task import Outcome, Task, archive_ranges
+from tests.support import batches
+from tests.support.archives import FORMATS, Format, Topics
+
+DEAD_URL = "redis://127.0.0.1:1"
+
+
+def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    other = topics.make("others", "batch", number=1)
+    for each in (topic, other):
+        topics.produce(each.partitions[0], b"1", b"2")
+
+    def deleted(tasks: Sequence[Task]) -> list[Outcome]:
+        assert topics.stores.topics.removal.delete(topic.name, topic.id) is None
+        return topics.run(tasks)
+
+    done = topics.archiver().round(deleted)
+    assert (done.records, done.failures) == (2, [])
+    topics.check(other)
+    anew = topics.make("orders", "batch", number=2)
+    topics.produce(anew.partitions[0], b"3")
+    assert topics.archiver().round(topics.run).records == 1
+    topics.check(anew)
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_damage_stops_its_partition_with_one_error_and_no_other(
+    topics: Topics, raw_redis: Any, storage_format: Format
+) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    for partition in topic.partitions:
+        for at in range(30):
+            topics.produce(partition, b"a%d" % at, b"b%d" % at)
+    hurt = topic.partitions[0]
+    entries = raw_redis.xrange(hurt.stream)
+    raw_redis.delete(hurt.stream)
+    place = len(entries) - 5
+    for at, (entry, fields) in enumerate(entries):
+        if at == place and storage_format == "batch":
+            fields[b"batch"] = fields[b"batch"][:70]
+        raw_redis.xadd(hurt.stream, fields, id=entry)
+    if storage_format == "record":
+        # Entries of this format cannot be so damaged that they are no records; another type of key can.
+        raw_redis.delete(hurt.stream)
+        raw_redis.set(hurt.stream, b"no stream")
+    done = topics.rounds(topics.archiver())
+    assert [(each.topic, each.partition) for each in done.failures] == [("orders", 0)]
+    produced = topics.produced.pop((topic.id, 0))
+    if storage_format == "batch":
+        assert "stopped at offset 50" in done.failures[0].error
+        assert topics.archived(topic) == produced[:50]
+        assert topics.bounds(hurt).archived == 50
+    assert topics.archived(topic, 1) == topics.produced[topic.id, 1]
+
+
+def test_a_batch_that_does_not_decompress_stops_its_partition(topics: Topics, raw_redis: Any) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    for at in range(3):
+        topics.produce(partition, b"%d" % at, codec=batches.ZSTD)
+    entries = raw_redis.xrange(partition.stream)
+    raw_redis.delete(partition.stream)
+    for at, (entry, fields) in enumerate(entries):
+        if at == 1:
+            fields[b"batch"] = fields[b"batch"][:61] + bytes(len(fields[b"batch"]) - 61)
+        raw_redis.xadd(partition.stream, fields, id=entry)
+    done = topics.rounds(topics.archiver())
+    assert "stopped at offset 1: the batch at offset 1" in done.failures[0].error
+    assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
+
+
+def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:
+    with pytest.raises(StorageUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        Archiver(Source(redis_url=DEAD_URL), topics.lake).round(topics.run)
+
+
+def test_tasks_that_lose_redis_are_done_again(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1")
+
+    def lost(tasks: Sequence[Task]) -> list[Outcome]:
+        return archive_ranges(Source(redis_url=DEAD_URL), None, tasks)
+
+    done = topics.archiver().round(lost)
+    assert (done.records, done.more, done.moved) == (0, True, False)
+    assert "cannot be reached" in done.failures[0].error
+    assert topics.archiver().round(topics.run).records == 1
+    topics.check(topic)
+
+
+def test_a_lake_that_takes_no_files_fails_its_topics_and_loses_nothing(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1")
+    Path(topics.lake).write_text("in the way")
+    done = topics.archiver().round(topics.run)
+    assert [(each.topic, each.partition) for each in done.failures] == [("orders", -1)]
+    assert done.records == 0
+    Path(topics.lake).unlink()
+    topics.archiver().round(topics.run)
+    topics.check(topic)
+
+
+def test_another_lake_is_not_begun_where_the_first_one_holds_records(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2")
+    topics.archiver().round(topics.run)
+    topics.produce(topic.partitions[0], b"3")
+    done = topics.archiver(lake=str(tmp_path / "other")).round(topics.run)
+    assert "this lake holds nothing: is it another one?" in done.failures[0].error
+    assert not (tmp_path / "other").exists()
+    topics.archiver().round(topics.run)
+    topics.check(topic)
+
+
+def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis: Any) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2", b"3")
+    topics.archiver().round(topics.run)
+    raw_redis.flushall()
+    topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"another")
+    done = topics.archiver().round(topics.run)
+    assert "archived up to 3, but the log ends at 1: Redis has lost records" in done.failures[0].error
+    assert len(topics.archived(topic)) == 3
+
+
+def test_records_that_left_redis_unarchived_are_told_of(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, b"0", b"1")
+    topics.archiver().round(topics.run)
+    for at in range(2, 8):
+        topics.produce(partition, b"%d" % at)
+    topics.trim(partition, 5)
+    done = topics.archiver().round(topics.run)
+    assert done.lost == [Lost("orders", 0, 2, 5)]
+    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
+    assert topics.archiver().round(topics.run) == Round()
+
+
+def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, b"0")
+    topics.archiver().round(topics.run)
+    topics.produce(partition, b"1")
+    topics.trim(partition, 2)
+    assert topics.archiver().round(topics.run).lost == [Lost("orders", 0, 1, 2)]
+    assert topics.bounds(partition).archived == 2
+    assert topics.archiver().round(topics.run) == Round()
+    topics.produce(partition, b"2")
+    assert topics.archiver().round(topics.run).lost == []
+    assert [offset for offset, *_ in topics.archived(topic)] == [0, 2]
+
+
+def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, b"0", b"1")
+    topics.archiver().round(topics.run)
+    for at in range(2, 8):
+        topics.produce(partition, b"%d" % at)
+
+    def late(tasks: Sequence[Task]) -> list[Outcome]:
+        topics.trim(partition, 5)
+        return topics.run(tasks)
+
+    done = topics.archiver().round(late)
+    assert done.lost == [Lost("orders", 0, 2, 5)]
+    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
+
+
+def test_deleted_records_are_not_archived_and_not_missed(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, b"0", b"1")
+    topics.archiver().round(topics.run)
+    topics.produce(partition, b"2", b"3", b"4", b"5")
+    topics.produce(partition, b"6")
+    # As a broker deletes up to an offset that lies within a batch.
+    topics.stores.lake.expire([(partition, 4)])
+    topics.trim(partition, 4)
+    done = topics.archiver().round(topics.run)
+    assert (done.lost, done.records) == ([], 3)
+    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 4, 5, 6]
