@@ -16,7 +16,7 @@ WRITTEN = (".ci", "deploy", "korvet", "loadtest", "lua", "tests")
 TEXTS = {".conf", ".lua", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
 
 # Files of handlers/ and messages/ that are no API of their own.
-SHARED = {"__init__", "group_errors", "handler", "operations"}
+SHARED = {"__init__", "deadlines", "group_errors", "handler", "operations"}
 
 # Drives a program that no lock file can install: it says itself, with a reason, where it did not run.
 ONLY_WHERE_INSTALLED = "tests/clients/test_kcat.py:"

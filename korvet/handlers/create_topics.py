@@ -3,7 +3,8 @@
 Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the answer has
 all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1, since
 Redis replicates and not the broker; where brokers are assigned it is their number. When the answer is sent every worker
-finds the topic. The timeout is for what a deleted topic of that name has left and is to be cleared away first.
+finds the topic. The timeout, half of it, is for what a deleted topic of that name has left and is to be cleared away
+first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from korvet.domain.assignments import in_order
 from korvet.domain.placement import replication_factor
 from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.deadlines import work_until
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.create_topics import (
     CreatableTopic,
@@ -31,7 +33,7 @@ REQUEST = CreateTopicsRequest
 def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> CreateTopicsResponse:
     """Create each topic; one that cannot be does not keep the others from it, unless all are too many."""
     broker.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
-    until = time.monotonic() + request.timeout_ms / 1000
+    until = work_until(request.timeout_ms, time.monotonic())
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), versions 1-6: deletes topics, records and all.
 
 A topic is gone when it is answered. Of a large one something may be left that takes no place but in memory: the keeper
-clears away what was not by the end of the request's timeout.
+clears away what was not within half of the request's timeout.
 
 Version 6 names topics or gives ids. Deletion can be forbidden by delete.topic.enable; clients older than version 3 do
 not know that code and get INVALID_REQUEST, as Kafka does.
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.deadlines import work_until
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -39,7 +40,7 @@ def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> Dele
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
     broker.topics.refresh()
-    until = time.monotonic() + request.timeout_ms / 1000
+    until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
     return DeleteTopicsResponse(
         responses=[_delete(name, topic_id, given, broker, until) for name, topic_id in given]
