@@ -101,19 +101,26 @@ class Storage(msgspec.Struct, frozen=True):
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
 
-        def client() -> Redis:
+        def client(moved: Callable[[], object] = lambda: None) -> Redis:
             return Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
+                moved=moved,
             )
+
+        def renew() -> None:
+            # Neither ever writes, so neither is told that it asks a replica.
+            for each in (reads, subscriptions):
+                each.renew("another Redis is the master now")
 
         subscriptions = Subscriptions(
             settings.redis_url,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
         )
-        return cls(client(), client(), client(), subscriptions, ColdStore(lake) if lake else None)
+        reads = client()
+        return cls(client(renew), reads, client(), subscriptions, ColdStore(lake) if lake else None)
 
     def close(self) -> None:
         """Close all of them."""
@@ -241,9 +248,16 @@ def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Pressur
 
 def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
     """Return what lets `broker` see at once what others change in the cluster; its greenlet is to be spawned."""
-    # Settings first: topics are made of them.
-    looks = [broker.live.refresh, broker.topics.refresh]
-    return Follower(storage.subscriptions, Keys(settings.namespace).topics_channel, looks)
+    keys = Keys(settings.namespace)
+
+    def ask_the_master() -> None:
+        # Writes nothing, for the key is absent, but a replica refuses it: a worker that only reads would stay with a
+        # master that was replaced, and with what that knew.
+        storage.redis.call("UNLINK", keys.probe)
+
+    # Settings before topics, which are made of them.
+    looks = [ask_the_master, broker.live.refresh, broker.topics.refresh]
+    return Follower(storage.subscriptions, keys.topics_channel, looks)
 
 
 def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells

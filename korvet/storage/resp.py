@@ -10,7 +10,7 @@ What fails on a lost connection is never sent again: an append may have been don
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
 import gevent
@@ -81,8 +81,13 @@ class Redis:
         connect_timeout_ms: int,
         commands_max: int = _COMMANDS_MAX,
         bytes_max: int = _BYTES_MAX,
+        moved: Callable[[], object] = lambda: None,
     ) -> None:
-        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight."""
+        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
+
+        `moved` is called when the connection was made anew because it had led to a replica: others that only read do
+        not notice, and are to be renewed.
+        """
         self._address = redis_url.parse(url)
         self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -93,6 +98,7 @@ class Redis:
         self._not_before = 0.0
         self._refusal = ""
         self._closed = False
+        self._moved = moved
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises what an error reply means."""
@@ -164,6 +170,11 @@ class Redis:
             load = loaded[calls[index][0].sha]
             replies[index] = load if isinstance(load, Exception) else reply
 
+    def renew(self, reason: str) -> None:
+        """Close the connection, and make another one for the next call; what is in flight fails with `reason`."""
+        if self._wire is not None and not self._wire.lost:
+            self._wire.close(reason)
+
     def close(self) -> None:
         """Close the connection for good: what is in flight or called later fails as if Redis were away."""
         self._closed = True
@@ -221,7 +232,10 @@ class Redis:
             return error
         else:
             self._back_off.reset()
+            before = self._wire
             self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms)
+            if before is not None and before.led_to_replica:
+                self._moved()
             return self._wire
         finally:
             self._attempt = None

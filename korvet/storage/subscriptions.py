@@ -111,6 +111,11 @@ class Subscriptions:
         entry = self._channels.get(channel.encode())
         return entry is not None and entry.live
 
+    def renew(self, reason: str) -> None:
+        """Close the connection and subscribe over another one; whoever listens is told that messages may be missing."""
+        if self._link is not None:
+            self._link.lose(reason)
+
     def close(self) -> None:
         """End the connection and call nobody any more."""
         self._closed = True

@@ -109,6 +109,7 @@ class Wire:
         "_room",
         "_timeout_s",
         "_timer",
+        "led_to_replica",
     )
 
     def __init__(self, connected: socket.socket, name: str, room: Room, timeout_ms: int) -> None:
@@ -118,6 +119,8 @@ class Wire:
         self._fifo: deque[_Slot] = deque()
         self._check_at = inf
         self._made_at = time.monotonic()
+        # Whether it was given up for that.
+        self.led_to_replica = False
         self._timer = self._hub.loop.timer(0)
         self._link = Link(connected, self._on_replies, self._on_lost)
 
@@ -175,6 +178,7 @@ class Wire:
         for waiter, answer in ready:
             waiter.switch(answer)
         if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
+            self.led_to_replica = True
             self._link.lose("the server is a read-only replica")
 
     def _on_lost(self, reason: str) -> None:
