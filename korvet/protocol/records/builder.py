@@ -1,7 +1,8 @@
 """Record batches for a consumer, built from records that lie one by one in the log.
 
 Knows the limits of the format; nothing of where records come from. A batch starts anew where the offset delta would
-leave its int32, which in a log with time-coded offsets happens after a pause; a gap within the range is legal.
+leave its int32, which in a log with time-coded offsets happens after a pause; a gap within the range is legal. It does
+so too behind records without a timestamp at its beginning: aiokafka's builder would give them that of the next one.
 Batches built here carry no producer: their sequences are not those the producer sent.
 """
 
@@ -27,6 +28,7 @@ from korvet.protocol.records.compression import Codec, compress
 from korvet.protocol.records.record import StoredRecord
 
 OFFSET_DELTA_MAX = 2**31 - 1
+NO_TIMESTAMP = -1
 
 Buffer = bytes | bytearray | memoryview
 
@@ -56,6 +58,7 @@ class BatchesBuilder:
         self._time: int | None = None
         self._open: DefaultRecordBatchBuilder | None = None
         self._base_offset = 0
+        self._without_time = False
         self._pieces: list[Buffer] = []
         self.record_count = 0
         self.next_offset = 0
@@ -93,7 +96,10 @@ class BatchesBuilder:
             if self._open is None:
                 self._begin(records[position])
                 continue
-            if records[position][0] - self._base_offset > OFFSET_DELTA_MAX:
+            offset, timestamp = records[position][:2]
+            if offset - self._base_offset > OFFSET_DELTA_MAX or (
+                self._without_time and timestamp != NO_TIMESTAMP
+            ):
                 self._close()
                 continue
             position += self._fill(records, position)
@@ -112,6 +118,8 @@ class BatchesBuilder:
         base_offset = self._base_offset
         runs = [range(run.start - base_offset, run.stop - base_offset) for run in columns.runs]
         if runs[-1][-1] > OFFSET_DELTA_MAX:
+            return False
+        if self._without_time and any(each != NO_TIMESTAMP for each in columns.timestamps):
             return False
         deltas = list(chain.from_iterable(runs))
         left = iter(deltas)
@@ -148,6 +156,7 @@ class BatchesBuilder:
                 return
         self._open = builder
         self._base_offset = offset
+        self._without_time = timestamp == NO_TIMESTAMP
 
     def _fill(self, records: Sequence[StoredRecord], position: int) -> int:
         """Append to the open batch what fits; returns how many records that were."""
@@ -157,6 +166,8 @@ class BatchesBuilder:
         # The builder writes a delta beyond int32 without a word, so the end of its range is looked for here.
         if records[-1][0] - base_offset > OFFSET_DELTA_MAX:
             stop = next(i for i in range(position, stop) if records[i][0] - base_offset > OFFSET_DELTA_MAX)
+        if self._without_time:
+            stop = next((i for i in range(position, stop) if records[i][1] != NO_TIMESTAMP), stop)
         append = self._open.append
         taken = 0
         for offset, timestamp, key, value, headers in records[position:stop]:

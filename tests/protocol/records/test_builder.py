@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
@@ -75,6 +76,24 @@ def test_a_batch_ends_where_the_delta_leaves_its_32_bits(gap: int, batches: int)
         data = built(one)
         assert len(headers_of(data)) == batches
         assert offsets(data) == [7, 7 + gap]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 9])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("times", [(-1, 0), (-1, -1, 5, -1, 7), (5, -1, 7), (-1, -1), (-1, 9, -1)])
+def test_a_record_without_a_timestamp_gets_none(
+    times: tuple[int, ...], pieces: int, *, columns: bool
+) -> None:
+    one = builder()
+    for start in range(0, len(times), pieces):
+        part = times[start : start + pieces]
+        offsets = range(start, start + len(part))
+        if columns:
+            one.add(Columns([offsets], part, None, [b"v"] * len(part)))
+        else:
+            one.add([stored(offset, timestamp=time) for offset, time in zip(offsets, part, strict=True)])
+    assert [(each.offset, each.timestamp) for each in read(built(one))] == list(enumerate(times))
+    assert one.record_count == len(times)
 
 
 def test_many_jumps_make_many_batches() -> None:
