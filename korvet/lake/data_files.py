@@ -25,6 +25,7 @@ GROUPS_BYTES_MAX = 32 * 1024 * 1024
 
 STAMPS = (OFFSET, TIMESTAMP, TIMESTAMP_MS)
 _DATA = tuple(each.name for each in SCHEMA if each.name != PARTITION)
+_TIMESTAMP_TYPE = SCHEMA.field(TIMESTAMP).type
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -78,9 +79,14 @@ class DataFiles:
     def _read(self, path: str, group: Group, columns: Sequence[str]) -> pa.RecordBatch:
         metadata = self._footer(path).metadata
         try:
-            with pq.ParquetFile(path, metadata=metadata, filesystem=self._files) as file:
+            # Others write timestamps in other units: INT96 is Spark's own.
+            with pq.ParquetFile(
+                path, metadata=metadata, filesystem=self._files, coerce_int96_timestamp_unit="us"
+            ) as file:
                 # By this thread alone: threads of Arrow's that outlive the interpreter abort it.
                 table = file.read_row_group(group.index, columns=list(columns), use_threads=False)
+            at = table.column_names.index(TIMESTAMP)
+            table = table.set_column(at, TIMESTAMP, table.column(at).cast(_TIMESTAMP_TYPE))
         except (OSError, pa.ArrowException) as error:
             self._footers.pop(path, None)
             raise self._damaged(path, error) from error
@@ -108,6 +114,7 @@ def _groups(metadata: pq.FileMetaData) -> list[Group]:
     """Return the row groups that have rows; raises ValueError where one has no statistics of its offsets."""
     names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     offset_at, timestamp_at = names.index(OFFSET), names.index(TIMESTAMP)
+    in_microseconds = metadata.schema.to_arrow_schema().field(TIMESTAMP).type == _TIMESTAMP_TYPE
     groups = []
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
@@ -117,6 +124,6 @@ def _groups(metadata: pq.FileMetaData) -> list[Group]:
         if offsets is None or not offsets.has_min_max:
             raise ValueError("a row group has no statistics of its offsets")
         known = timestamps is not None and timestamps.has_min_max and not timestamps.null_count
-        largest = timestamps.max_raw if known else None
+        largest = timestamps.max_raw if known and in_microseconds else None
         groups.append(Group(index, offsets.min, offsets.max, largest))
     return groups

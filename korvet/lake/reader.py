@@ -1,25 +1,28 @@
 """Reading archived records by offset and by time, for consumers.
 
 Knows how a record is found: among the files of a table by what its log says of them, within a file by the statistics
-of its row groups. So a fetch reads one row group, whatever the size of the archive. For one thread at a time.
+of its row groups (see windows.py). So a fetch reads one row group, whatever the size of the archive. For one thread at
+a time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from korvet.lake.data_files import DataFiles, Group
+from korvet.lake.data_files import DataFiles
 from korvet.lake.files import StorageOptions, filesystem
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.serving import arrow_to_batches
 from korvet.lake.table import ArchiveTable, LakeError, TableFile, table_uri
+from korvet.lake.windows import Window, Windows, apart
 from korvet.protocol.records.builder import Buffer
 
 TABLES_MAX = 256
@@ -114,32 +117,27 @@ class Reader:
         snapshot = ArchiveTable.open(self._lake, *of, self._options)
         if snapshot is None:
             raise LakeError(f"{table_uri(self._lake, *of)}: there is no such table")
-        files = former.files if former else DataFiles(snapshot.uri, filesystem(snapshot.uri, self._options))
-        table = self._tables[of] = _Table(snapshot, files)
+        if former is None:
+            windows = Windows(DataFiles(snapshot.uri, filesystem(snapshot.uri, self._options)))
+        else:
+            windows = former.windows
+        table = self._tables[of] = _Table(snapshot, windows)
         while len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return table
 
 
-class _Candidate(NamedTuple):
-    """A row group that may hold what is looked for; `bound` is the largest timestamp (us) that it may have."""
-
-    bound: float
-    path: str
-    group: Group
-
-
 class _Table:
     """A table at one moment, and its files, whose contents never change."""
 
-    def __init__(self, snapshot: ArchiveTable, files: DataFiles) -> None:
+    def __init__(self, snapshot: ArchiveTable, windows: Windows) -> None:
         """Raise LakeError where the table's log cannot be read."""
-        self.files = files
+        self.windows = windows
         self.uri = snapshot.uri
         self._snapshot = snapshot
-        self._by_partition: dict[int, list[TableFile]] = {}
-        for file in snapshot.files():
-            self._by_partition.setdefault(file.partition, []).append(file)
+        self._by_partition: dict[int, list[_Files]] = {}
+        for partition, files in groupby(snapshot.files(), key=lambda each: each.partition):
+            self._by_partition[partition] = [_Files(each) for each in apart(files)]
 
     def holds(self, place: Place) -> bool:
         """Tell whether all is here that is said to be archived."""
@@ -150,8 +148,8 @@ class _Table:
         pieces: list[Buffer] = []
         size_bytes = count = 0
         next_offset = place.offset
-        for _, path, group in self._groups_from(place):
-            rows = self.files.rows(path, group)
+        for window in self._windows_from(place):
+            rows = self.windows.rows(window)
             served = arrow_to_batches(
                 rows.slice(_row_from(rows, place.offset)),
                 codec=limits.codec,
@@ -170,8 +168,8 @@ class _Table:
 
     def first_from(self, place: Place, timestamp: int) -> Stamp | None:
         """See Reader.first_from."""
-        for candidate in self._groups_from(place, timestamp * 1000):
-            offsets, stamps = self._stamps(candidate, place.offset)
+        for window in self._windows_from(place, timestamp * 1000):
+            offsets, stamps = self._stamps(window, place.offset)
             found = np.flatnonzero(stamps >= timestamp)
             if len(found):
                 return Stamp(int(offsets[found[0]]), int(stamps[found[0]]))
@@ -180,10 +178,10 @@ class _Table:
     def largest(self, place: Place) -> Stamp | None:
         """See Reader.largest."""
         best: Stamp | None = None
-        for candidate in sorted(self._groups_from(place), key=lambda each: -each.bound):
-            if best is not None and candidate.bound < best.timestamp * 1000:
+        for window in sorted(self._windows_from(place), key=_bound, reverse=True):
+            if best is not None and _bound(window) < best.timestamp * 1000:
                 break
-            offsets, stamps = self._stamps(candidate, place.offset)
+            offsets, stamps = self._stamps(window, place.offset)
             if not len(stamps):
                 continue
             at = int(stamps.argmax())
@@ -192,29 +190,46 @@ class _Table:
                 best = found
         return best
 
-    def _groups_from(self, place: Place, bound_min: float = -np.inf) -> Iterator[_Candidate]:
-        """Yield the row groups with rows from an offset on, in order, that may have so large a timestamp (us)."""
+    def _windows_from(self, place: Place, bound_min: float = -np.inf) -> Iterator[Window]:
+        """Yield the windows with rows from an offset on, in order, that may have so large a timestamp (us)."""
         files = self._by_partition.get(place.partition, [])
-        for file in files[bisect_left(files, place.offset, key=lambda each: each.last_offset) :]:
-            if _is_older(file, bound_min):
+        for some in files[bisect_left(files, place.offset, key=lambda each: each.last_offset) :]:
+            if some.are_older(bound_min):
                 continue
-            for group in self.files.groups(file.path):
-                bound = np.inf if group.largest is None else float(group.largest)
-                if group.last_offset >= place.offset and bound >= bound_min:
-                    yield _Candidate(bound, file.path, group)
+            for window in self.windows.of(some.paths):
+                if window.last_offset >= place.offset and _bound(window) >= bound_min:
+                    yield window
 
-    def _stamps(self, candidate: _Candidate, offset: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.files.stamps(candidate.path, candidate.group)
+    def _stamps(self, window: Window, offset: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.windows.stamps(window)
         rows = rows.slice(_row_from(rows, offset))
         stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
         return rows.column(OFFSET).to_numpy(), stamps
 
 
-def _is_older(file: TableFile, bound_min: float) -> bool:
-    """Tell whether no timestamp (us) of a file is so large: they are cut to milliseconds, and some may not be told."""
-    if file.last_timestamp is None or file.rows_without_timestamp:
-        return False
-    return file.last_timestamp + 999 < bound_min
+class _Files:
+    """A file, or files that overlap."""
+
+    def __init__(self, files: Sequence[TableFile]) -> None:
+        self.paths = tuple(each.path for each in files)
+        self.last_offset = max(each.last_offset for each in files)
+        # What the table tells is cut to milliseconds, and of some rows it may tell nothing.
+        told = [
+            np.inf
+            if each.last_timestamp is None or each.rows_without_timestamp
+            else each.last_timestamp + 999
+            for each in files
+        ]
+        self._bound = max(told)
+
+    def are_older(self, bound_min: float) -> bool:
+        """Tell whether no timestamp (us) is so large."""
+        return self._bound < bound_min
+
+
+def _bound(window: Window) -> float:
+    """Return the largest timestamp (us) that may be there."""
+    return np.inf if window.largest is None else float(window.largest)
 
 
 def _row_from(rows: pa.RecordBatch, offset: int) -> int:

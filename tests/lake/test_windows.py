@@ -1,0 +1,123 @@
+"""korvet/lake/windows.py through the reader: files in which others have left rows in any order, in types of theirs."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.lake import files as lake_files
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import WrittenFile
+from korvet.lake.reader import Limits, Place, Reader, Stamp
+from korvet.lake.table import Advance, ArchiveTable
+from korvet.protocol.records.record import StoredRecord
+from tests.lake.archives import OF
+from tests.support.batches import read
+
+PARTITION = 0
+# How Spark, and others, write timestamps; and as Korvet does.
+TYPES: list[dict[str, Any]] = [
+    {"use_deprecated_int96_timestamps": True},
+    {"coerce_timestamps": "ms"},
+    {"coerce_timestamps": "us"},
+]
+
+
+@pytest.fixture(autouse=True)
+def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few records make several windows."""
+    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+
+
+def foreign(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> WrittenFile:
+    """Write rows as they come."""
+    path = f"partition={PARTITION}/{name}.snappy.parquet"
+    file = Path(table.uri.removeprefix("file://")) / path
+    file.parent.mkdir(exist_ok=True)
+    pq.write_table(rows.drop_columns(["partition"]), file, **options)
+    offsets = rows.column("offset").to_numpy()
+    times = [each for each in rows.column("timestamp").cast(pa.int64()).to_pylist() if each is not None]
+    return WrittenFile(
+        path=path,
+        partition=PARTITION,
+        size_bytes=file.stat().st_size,
+        rows=rows.num_rows,
+        first_offset=int(offsets.min()),
+        last_offset=int(offsets.max()),
+        first_timestamp=min(times, default=None),
+        last_timestamp=max(times, default=None),
+        rows_without_timestamp=rows.num_rows - len(times),
+        written_ms=1,
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.sampled_from([-1, 0, 1, 2, 2, 3, 1_700_000_000_000, 2**62]), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 12),
+    st.sampled_from(TYPES),
+    st.randoms(use_true_random=False),
+)
+def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    times: list[int],
+    files: int,
+    group_rows: int,
+    options: dict[str, Any],
+    chance: random.Random,
+) -> None:
+    lake = str(tmp_path_factory.mktemp("lake"))
+    records: list[StoredRecord] = [
+        (2 * at, time, b"k", b"%d" % at, [("h", b"x")] if at % 3 else []) for at, time in enumerate(times)
+    ]
+    end = 2 * len(records)
+    table = ArchiveTable.create(lake, *OF)
+    rows = pa.Table.from_batches([records_to_arrow(PARTITION, records)])
+    # Every row anywhere, or whole runs in another order, as an OPTIMIZE leaves them.
+    run = chance.choice([1, 5])
+    runs = [range(at, min(at + run, len(records))) for at in range(0, len(records), run)]
+    chance.shuffle(runs)
+    order = [each for one in runs for each in one]
+    bounds = [len(order) * number // files for number in range(files + 1)]
+    parts = [order[first:stop] for first, stop in pairwise(bounds) if stop > first]
+    written = [
+        foreign(table, f"part-{number}", rows.take(part), row_group_size=group_rows, **options)
+        for number, part in enumerate(parts)
+    ]
+    table.append(written, [Advance(PARTITION, 0, end)])
+    reader = Reader(lake)
+    for at in range(end):
+        answer = reader.read(Place(OF, PARTITION, at, end), Limits(1 << 30))
+        assert received(answer.data) == records[(at + 1) // 2 :]
+    assert stepwise(reader, end) == records
+    stamps = [Stamp(offset, time) for offset, time, *_ in records]
+    whole = Place(OF, PARTITION, 0, end)
+    for time in sorted(set(times)):
+        assert reader.first_from(whole, time) == next(each for each in stamps if each.timestamp >= time)
+    largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
+    assert reader.largest(whole) == (None if largest.timestamp < 0 else largest)
+
+
+def received(data: bytes) -> list[StoredRecord]:
+    return [(each.offset, each.timestamp, each.key, each.value, list(each.headers)) for each in read(data)]
+
+
+def stepwise(reader: Reader, end: int) -> list[StoredRecord]:
+    """Read all with fetches of few bytes."""
+    found: list[StoredRecord] = []
+    at = 0
+    while at < end:
+        answer = reader.read(Place(OF, PARTITION, at, end), Limits(150))
+        assert answer.next_offset > at
+        found += received(answer.data)
+        at = answer.next_offset
+    return found
