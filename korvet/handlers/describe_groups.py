@@ -24,11 +24,12 @@ NOT_FOUND_VERSION_FIRST = 6
 
 
 def handle(request: DescribeGroupsRequest, caller: Caller, broker: Broker) -> DescribeGroupsResponse:
-    """Describe each group."""
+    """Describe each group, once: its name is short, and what its members told may be much."""
     authorized = operations.told(operations.GROUP, asked=request.include_authorized_operations)
-    outcomes = broker.group_listing.describe(request.groups)
+    names = list(dict.fromkeys(request.groups))
+    outcomes = broker.group_listing.describe(names)
     groups = []
-    for group, outcome in zip(request.groups, outcomes, strict=True):
+    for group, outcome in zip(names, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
             groups.append(_refused(group, caller, outcome))
         elif outcome.state == DEAD and caller.version >= NOT_FOUND_VERSION_FIRST:

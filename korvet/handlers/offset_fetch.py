@@ -40,7 +40,13 @@ NO_EPOCH = -1
 def handle(request: OffsetFetchRequest, caller: Caller, broker: Broker) -> OffsetFetchResponse:
     """Answer for each group; one that cannot be read does not keep the others from their answers."""
     groups = []
+    # All that a group has committed is told once: its name is short, and that may be much.
+    whole: set[str] = set()
     for asked in _groups(request, caller):
+        if asked.topics is None and asked.group_id in whole:
+            continue
+        if asked.topics is None:
+            whole.add(asked.group_id)
         try:
             groups.append(_group(asked, caller, broker))
         except KafkaError as error:

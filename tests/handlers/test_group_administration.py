@@ -124,6 +124,11 @@ def test_a_group_that_is_not_there_is_dead(client: Client, version: int) -> None
     assert (found.error_message is not None) == (version >= 6)
 
 
+def test_a_group_that_is_named_twice_is_described_once(client: Client, topic: str) -> None:
+    request = DescribeGroupsRequest(groups=[topic, "other", topic])
+    assert [each.group_id for each in client.call(request, 5).groups] == [topic, "other"]
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_every_worker_lists_every_group(
     two_clients: tuple[Client, Client], topic: str, group_of: Callable[[str], Group], version: int
