@@ -10,6 +10,7 @@ The packages, from the top down; imports point down only (tests/test_layers.py h
     protocol   the Kafka wire format, pure: no input or output, no clock
     errors     Kafka's error codes and Korvet's exceptions
     config     the settings and where each value came from
+    streams    standard streams that are closed, or take nothing more
 
 `lua/`, beside this package (inside it in a wheel), holds the scripts that storage runs.
 """

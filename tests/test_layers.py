@@ -13,22 +13,23 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
-# What each part may import of Korvet, besides itself. `config` and `logs` are plain data and plain output.
+# What each part may import of Korvet, besides itself. `config` is plain data; `logs` and `streams` are plain output.
 BELOW = {
     "errors": set[str](),
     "config": {"errors"},
     "logs": {"errors", "config"},
+    "streams": set[str](),
     "protocol": {"errors"},
     "storage": {"errors", "logs", "protocol"},
     "domain": {"errors", "logs", "protocol", "config", "storage"},
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
-    "server": {"errors", "logs", "protocol", "config", "storage", "domain", "handlers"},
+    "server": {"errors", "logs", "streams", "protocol", "config", "storage", "domain", "handlers"},
     "admin": {"errors", "protocol"},
     "lake": {"errors", "config", "logs", "protocol", "storage"},
     "spark": {"errors", "config", "logs", "protocol", "storage", "lake"},
     "cli": {
         *("errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"),
-        *("lake", "spark"),
+        *("lake", "spark", "streams"),
     },
     "__main__": {"cli"},
 }

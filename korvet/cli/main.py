@@ -19,6 +19,7 @@ from korvet.cli.run import run
 from korvet.cli.serve import serve
 from korvet.cli.shell import shell
 from korvet.cli.topics import topics
+from korvet.streams import open_closed
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -33,4 +34,5 @@ for each in (serve, config, apis, produce, consume, topics, configs, groups, clu
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, by default the process's own; returns the exit code."""
+    open_closed()
     return run(korvet, arguments)

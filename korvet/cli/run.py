@@ -5,7 +5,7 @@ Exit codes: 0 done, 1 failed, 2 a mistake in flags or configuration, 130 interru
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,13 @@ from typing import Any
 import click
 
 from korvet.errors import ConfigError
+from korvet.streams import forget_output
 
 PROGRAM = "korvet"
 DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
+
+# What stdout may answer: a full disk, a quota, a limit, a broken disk, and that it is closed.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, **context: Any) -> int:  # noqa: ANN401 - as click takes it
@@ -32,8 +36,13 @@ def run(command: click.Command, arguments: Sequence[str] | None, **context: Any)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # Who reads the output has gone (`korvet config | head`). The interpreter flushes stdout once more at
-        # its end and would complain: give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who reads the output has gone (`korvet config | head`).
+        forget_output()
+        return FAILED
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        forget_output()
+        click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
         return FAILED
     return result if isinstance(result, int) else DONE

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from korvet import logs
+from korvet import logs, streams
 from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
 from korvet.server import announce, lake_process, ports, startup
@@ -246,6 +246,7 @@ class Supervisor:
             sys.stdout.flush()
         except OSError as error:
             # Whoever read stdout is gone; that is no reason to stop serving.
+            streams.forget_output()
             _log.warning("nobody reads stdout", reason=error)
 
     def _on_hangup(self) -> None:
