@@ -31,6 +31,9 @@ HELD_BYTES_MAX = 256 * 1024 * 1024
 READ_BYTES_MAX = 16 * 1024 * 1024
 """What is asked for at once, whatever a fetch allows: consumers with more room ask again."""
 
+STAMPS_AT_ONCE = 32
+"""Questions by time of one request that are under way: a request may ask of thousands of partitions."""
+
 _NO_LAKE = "its oldest records are in the lake, and this broker has none (lake.path)"
 
 
@@ -46,6 +49,20 @@ class ColdWish(msgspec.Struct, frozen=True):
     bytes_max: int
     at_least_one: bool
     codec: int
+
+
+class StampWish(msgspec.Struct, frozen=True):
+    """A wish for the first archived record that is not older than `timestamp` (ms), if only the lake holds it.
+
+    Without a timestamp: for the first of those with the largest one, which may be one that Redis holds too.
+    """
+
+    partition: Partition
+    cold: Cold
+    timestamp: int | None
+
+
+Stamp: TypeAlias = tuple[int, int]
 
 
 class _Held(msgspec.Struct, frozen=True, eq=False):
@@ -99,30 +116,46 @@ class ColdTier:
                 answers.append(each)
         return answers
 
-    def first_from(self, partition: Partition, cold: Cold, timestamp: int) -> tuple[int, int] | None:
-        """Return offset and timestamp (ms) of the first record that only the lake holds and that is not older.
+    def stamps(self, wishes: Sequence[StampWish]) -> list[Stamp | KafkaError | None]:
+        """Return for each wish the record's offset and timestamp (ms), None where there is none.
 
-        None where it is not there. Raises KafkaError KAFKA_STORAGE_ERROR.
+        They have one time-out, however many they are. In the answers KafkaError KAFKA_STORAGE_ERROR.
         """
-        request = _request("first_from", partition, cold, cold.start)
-        return self._stamp(msgspec.structs.replace(request, timestamp=timestamp), cold)
+        deadline = self._clock() + self._timeout_s
+        answers: list[Stamp | KafkaError | None] = []
+        for at in range(0, len(wishes), STAMPS_AT_ONCE):
+            some = wishes[at : at + STAMPS_AT_ONCE]
+            asked = [self._begin_stamp(wish, deadline) for wish in some]
+            answers += [
+                self._stamp(wish, question, deadline) for wish, question in zip(some, asked, strict=True)
+            ]
+        return answers
 
-    def largest(self, partition: Partition, cold: Cold) -> tuple[int, int] | None:
-        """Return the same of the first of those with the largest timestamp; None where no record has one.
-
-        It may be one that Redis holds too. Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        return self._stamp(_request("largest", partition, cold, cold.start), None)
-
-    def _stamp(self, request: ColdRequest, within: Cold | None) -> tuple[int, int] | None:
+    def _begin_stamp(self, wish: StampWish, deadline: float) -> ColdQuestion | KafkaError:
+        wanted_s = deadline - self._clock()
+        if wanted_s <= 0:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the lake has not answered those before in time")
+        kind: Kind = "largest" if wish.timestamp is None else "first_from"
+        request = _request(kind, wish.partition, wish.cold, wish.cold.start)
+        if wish.timestamp is not None:
+            request = msgspec.structs.replace(request, timestamp=wish.timestamp)
         try:
-            answer = self._ask(request, self._timeout_s).finish(self._timeout_s)
-        except KafkaError:
+            return self._ask(request, wanted_s)
+        except KafkaError as error:
+            return error
+
+    def _stamp(
+        self, wish: StampWish, asked: ColdQuestion | KafkaError, deadline: float
+    ) -> Stamp | KafkaError | None:
+        try:
+            if isinstance(asked, KafkaError):
+                raise asked
+            answer = asked.finish(max(0.0, deadline - self._clock()))
+        except KafkaError as error:
             self._count_error()
-            raise
-        if answer.offset < 0 or (within is not None and answer.offset >= within.end):
-            return None
-        return answer.offset, answer.timestamp
+            return error
+        is_hot = wish.timestamp is not None and answer.offset >= wish.cold.end
+        return None if answer.offset < 0 or is_hot else (answer.offset, answer.timestamp)
 
     def _begin(self, wish: ColdWish) -> _Held | KafkaError | None:
         """Return the question that was asked for this wish before, or ask it now; None: too many wait already."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
-from korvet.domain.cold import ColdTier
+from korvet.domain.cold import ColdTier, Stamp, StampWish
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
@@ -25,7 +25,7 @@ from korvet.protocol.records.stored import stored_records
 from korvet.storage.batch_entry import StoredBatch
 from korvet.storage.index_store import IndexStore, Intervals, Search
 from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Bounds, Partition, Read
+from korvet.storage.log_types import Bounds, Cold, Partition, Read
 
 EXACT_END = 2**53
 """From here on timestamps are compared as doubles where the index is kept, and two may be taken for one."""
@@ -96,12 +96,19 @@ class Offsets:
         intervals = (
             dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
         )
+        wishes = {
+            place: _stamp_wish(questions[place], cold)
+            for place in searches
+            if not isinstance(found := bounds[place], KafkaError) and (cold := found.cold) is not None
+        }
+        stamps = dict(zip(wishes, self._cold.stamps(list(wishes.values())), strict=True))
         answers: list[OffsetFound | KafkaError] = []
         for place, (question, found) in enumerate(zip(questions, bounds, strict=True)):
             if isinstance(found, KafkaError):
                 answers.append(found)
             elif place in searches:
-                answers.append(self._in_both(question, found, searches[place], intervals[place]))
+                look = partial(self._look, question, searches[place], intervals[place])
+                answers.append(_of_both(question, found, stamps.get(place), look))
             else:
                 answers.append(_bound(question, found))
         return answers
@@ -118,27 +125,6 @@ class Offsets:
             else:
                 answers.append(OffsetFound())
         return answers
-
-    def _in_both(
-        self, question: Question, bounds: Bounds, search: Search, intervals: Intervals | KafkaError
-    ) -> OffsetFound | KafkaError:
-        """Look in the lake for what only it holds, which is older, and then in Redis."""
-        partition, cold = question.partition, bounds.cold
-        if cold is None:
-            return self._look(question, search, intervals)
-        try:
-            if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
-                stamp = self._cold.first_from(partition, cold, question.timestamp)
-                return OffsetFound(*stamp, LEADER_EPOCH) if stamp else self._look(question, search, intervals)
-            stamp = self._cold.largest(partition, cold)
-        except KafkaError as error:
-            return error
-        if stamp is not None and stamp[1] >= bounds.max_timestamp:
-            return OffsetFound(*stamp, LEADER_EPOCH)
-        found = self._look(question, search, intervals)
-        if stamp is None or isinstance(found, KafkaError) or found.timestamp > stamp[1]:
-            return found
-        return OffsetFound(*stamp, LEADER_EPOCH)
 
     def _look(
         self, question: Question, search: Search, intervals: Intervals | KafkaError
@@ -235,6 +221,29 @@ def _search(question: Question, bounds: Bounds) -> Search | None:
         # A record without a timestamp has -1, and is no answer.
         return Search(question.partition, max(bounds.max_timestamp, 0))
     return Search(question.partition, question.timestamp) if question.timestamp >= 0 else None
+
+
+def _stamp_wish(question: Question, cold: Cold) -> StampWish:
+    by_time = question.timestamp != SpecialTimestamp.MAX_TIMESTAMP
+    return StampWish(question.partition, cold, question.timestamp if by_time else None)
+
+
+def _of_both(
+    question: Question,
+    bounds: Bounds,
+    stamp: Stamp | KafkaError | None,
+    look: Callable[[], OffsetFound | KafkaError],
+) -> OffsetFound | KafkaError:
+    """Return the answer of the lake, `stamp`, or what a look at Redis finds, which holds what is newer."""
+    if isinstance(stamp, KafkaError):
+        return stamp
+    if stamp is None:
+        return look()
+    archived = OffsetFound(*stamp, LEADER_EPOCH)
+    if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP or archived.timestamp >= bounds.max_timestamp:
+        return archived
+    found = look()
+    return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
 
 
 def _bound(question: Question, bounds: Bounds) -> OffsetFound:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from korvet.domain import cold
-from korvet.domain.cold import ColdTier, ColdWish
+from korvet.domain.cold import STAMPS_AT_ONCE, ColdTier, ColdWish, StampWish
 from korvet.errors import KafkaError
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
@@ -119,3 +119,23 @@ def test_no_answer_is_larger_than_a_worker_wants_whatever_a_fetch_allows(
     first = offsets(tier, service, wish(bytes_max=2**31 - 1))
     assert 0 < len(first) < 50
     assert offsets(tier, service, wish(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
+
+
+def test_questions_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
+    hasty = ColdTier(store, wait_ms=20_000, timeout_ms=50)
+    answers = hasty.stamps([StampWish(PARTITION, WHOLE, 1500)] * 100)
+    assert [type(each) for each in answers] == [KafkaError] * 100
+    assert store.asked == STAMPS_AT_ONCE
+
+
+def test_questions_by_time_are_answered_however_many_they_are(tier: ColdTier, service: LakeService) -> None:
+    service.process.send_signal(signal.SIGCONT)
+    wishes = [StampWish(PARTITION, WHOLE, 1000 + at) for at in range(300)]
+    assert tier.stamps(wishes) == [(at, 1000 + at) for at in range(300)]
+    newest = (RECORDS - 1, 1000 + RECORDS - 1)
+    assert tier.stamps([StampWish(PARTITION, WHOLE, None), StampWish(PARTITION, WHOLE, 5000)]) == [
+        newest,
+        None,
+    ]
+    behind = StampWish(PARTITION, WHOLE._replace(end=500), 1500)
+    assert tier.stamps([behind]) == [None]
