@@ -24,7 +24,7 @@ from korvet.storage.entry import AtRest
 _log = logs.Log(__name__)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
 """Python takes more for a number than the clients that read the configuration back: 1_000, or other scripts' digits."""
 
 _AT_REST_CODECS: dict[str, Literal["none", "lz4", "zstd"]] = {"none": "none", "lz4": "lz4", "zstd": "zstd"}
@@ -93,6 +93,8 @@ def check_override(name: str, value: str | None) -> str:
     if value is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
     text = value.strip()
+    if definition.type is ConfigType.BOOLEAN:
+        text = text.lower()
     check_size(name, text)
     if text in definition.refused:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} {definition.refused[text]}")
@@ -103,7 +105,7 @@ def check_override(name: str, value: str | None) -> str:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not one of: {allowed}")
     if definition.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE):
         _check_number(definition, text)
-    return text
+    return str(int(text)) if definition.type in (ConfigType.INT, ConfigType.LONG) else text
 
 
 def _checked_list(definition: Definition, text: str) -> str:

@@ -88,9 +88,30 @@ def test_numbers_are_within_their_bounds_and_written_as_kafka_reads_them(name: s
         assert name in refusal(name, str(int(definition.least) - 1))
 
 
-def test_values_are_trimmed_as_kafka_does() -> None:
-    assert topic_config.check_override("retention.ms", " 5 ") == "5"
-    assert topic_config.check_override("compression.type", "lz4 ") == "lz4"
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("compression.type", "lz4 ", "lz4"),
+        ("retention.ms", "+007", "7"),
+        ("max.message.bytes", "-0", "0"),
+        ("preallocate", "True", "true"),
+        ("unclean.leader.election.enable", " FALSE ", "false"),
+        ("min.cleanable.dirty.ratio", ".5", ".5"),
+        ("min.cleanable.dirty.ratio", "1.", "1."),
+    ],
+)
+def test_values_are_read_as_kafka_reads_them_and_kept_as_it_shows_them(
+    name: str, value: str, kept: str
+) -> None:
+    assert topic_config.check_override(name, value) == kept
+    topic_config.effective({name: kept}, Settings())  # which does not raise
+
+
+def test_what_is_not_built_is_so_in_any_case() -> None:
+    assert "not supported yet" in refusal("remote.log.copy.disable", "TRUE")
+    assert refusal("preallocate", "yes")
+    assert refusal("compression.type", "LZ4")
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-0.1", "1.1", "half", ""])
