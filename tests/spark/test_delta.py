@@ -1,0 +1,135 @@
+"""Tables of the lake under Delta Lake: it reads them as they are, and Korvet goes on with what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from korvet.lake.compaction import compact
+from korvet.lake.compaction_plan import is_own
+from korvet.lake.reader import Limits, Place, Reader, Stamp
+from korvet.lake.tables import Lake, tables
+from korvet.protocol.records.record import StoredRecord
+from tests.lake.archives import OF, append, files, opened
+from tests.spark import jars
+from tests.support.batches import read
+from tests.support.spark_driver import Driver, spark_driver
+
+COUNT = 3000
+FILES = (400, 1000, 200, 1400)
+"""Records of each file: an OPTIMIZE takes large ones first."""
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The log of a small table is read by one task, not by fifty.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Give a driver with Delta Lake."""
+    with spark_driver(tmp_path_factory.mktemp("spark"), jars.prepare(), DELTA) as running:
+        yield running
+
+
+def record(at: int) -> StoredRecord:
+    headers = [("h", None), ("h", b"%d" % at)] if at % 3 == 0 else []
+    key = None if at % 5 == 0 else b"key"
+    value = None if at % 11 == 0 else b"value %d" % at * (at % 11)
+    return (at, -1 if at % 7 == 0 else 1_700_000_000_000 + at, key, value, headers)
+
+
+def archive(lake: Lake, count: int) -> None:
+    """Archive so many more records of both partitions, as one file each."""
+    for partition in range(2):
+        first = (opened(lake).next_offset(partition) if tables(lake) else None) or 0
+        append(lake, [record(at) for at in range(first, first + count)], first + count, partition)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Give a lake with a table of two partitions."""
+    made = Lake(str(tmp_path))
+    for count in FILES:
+        archive(made, count)
+    return made
+
+
+def check(lake: Lake, first: int = 0, stop: int = COUNT) -> None:
+    """Check what Korvet reads of each partition, from any offset and by time."""
+    table = opened(lake)
+    assert {each.partition for each in table.files()} == {0, 1}
+    reader = Reader(lake.path)
+    for partition in range(2):
+        assert table.next_offset(partition) == stop
+        assert sum(each.rows for each in table.files() if each.partition == partition) == stop - first
+        for at in (0, first, first + 1, 1400, 1600, stop - 1):
+            answer = reader.read(Place(OF, partition, at, stop), Limits(1 << 30))
+            found = [
+                (one.offset, one.timestamp, one.key, one.value, list(one.headers))
+                for one in read(answer.data)
+            ]
+            assert found == [record(each) for each in range(max(first, at), stop)]
+        place = Place(OF, partition, 0, stop)
+        assert reader.first_from(place, 1_700_000_001_500) == Stamp(1500, 1_700_000_001_500)
+        assert reader.largest(place) == Stamp(stop - 1, 1_700_000_000_000 + stop - 1)
+
+
+def rows(spark: SparkSession, /, uri: str) -> list[tuple[Any, ...]]:
+    """Read a table whole, by partition and offset."""
+    frame = spark.read.format("delta").load(uri).withColumn("ms", f.unix_millis("timestamp"))
+    return [
+        (
+            row.partition,
+            (
+                row.offset,
+                -1 if row.ms is None else row.ms,
+                None if row.key is None else bytes(row.key),
+                None if row.value is None else bytes(row.value),
+                [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()],
+            ),
+        )
+        for row in frame.orderBy("partition", "offset").collect()
+    ]
+
+
+def run(spark: SparkSession, /, statement: str) -> dict[str, Any]:
+    """Run SQL; returns the one row of its answer."""
+    [row] = spark.sql(statement).collect()
+    return row.asDict(recursive=True)
+
+
+def checkpoint(spark: SparkSession, /, uri: str) -> None:
+    """Let Delta Lake write a checkpoint of the table's log, as it does behind some commits."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri).checkpoint()
+
+
+def test_a_table_reads_as_any_other(driver: Driver, lake: Lake) -> None:
+    everything = [(partition, record(at)) for partition in range(2) for at in range(COUNT)]
+    assert driver.run(rows, opened(lake).uri) == everything
+
+
+def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(driver: Driver, lake: Lake) -> None:
+    uri = opened(lake).uri
+    optimized = driver.run(run, f"OPTIMIZE delta.`{uri}`")
+    assert (optimized["metrics"]["numFilesRemoved"], optimized["metrics"]["numFilesAdded"]) == (8, 2)
+    check(lake)
+    driver.run(run, f"DELETE FROM delta.`{uri}` WHERE offset < 500")  # noqa: S608 - a path of this test's
+    driver.run(checkpoint, uri)
+    assert list(Path(lake.path).rglob("*.checkpoint*.parquet"))
+    check(lake, 500)
+    archive(lake, 100)
+    check(lake, 500, COUNT + 100)
+    assert all(each.done for each in compact(lake, OF))
+    assert all(is_own(each.path) for each in files(lake))
+    check(lake, 500, COUNT + 100)
+    left = [(partition, record(at)) for partition in range(2) for at in range(500, COUNT + 100)]
+    assert driver.run(rows, uri) == left
