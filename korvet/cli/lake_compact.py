@@ -41,7 +41,8 @@ def compact(
 
     It may be killed at any time, and run while topics are archived and read, and several times at once: at no time is a
     record in the table twice or not at all. What leaves the table stays on the disk until `korvet lake expire` takes
-    it. Exit code 1 where files could not be read or written.
+    it. A stream of Delta Lake's own over the table needs the option ignoreDeletes, as it does for retention. Exit code
+    1 where files could not be read or written.
     """
     wanted = lake_of(**where)
     with failures_of_lake_told():
