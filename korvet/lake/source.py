@@ -132,6 +132,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             if (has_cold_tier(row) or row.id in ids) and (not names or name in names)
         ]
 
+    def topic(self, stores: Stores, name: str) -> SourceTopic:
+        """Return a topic, with a cold tier or without.
+
+        Raises KafkaError and StorageUnavailableError; ValueError where there is none of that name.
+        """
+        ids = [row.id for row in stores.topics.load().rows.values() if row.name == name]
+        [found] = self.topics(stores, [name], ids=ids)
+        return found
+
     def retentions(self, stores: Stores) -> dict[str, Retention]:
         """Return what each topic is to keep, by its id; raises KafkaError and StorageUnavailableError."""
         [altered] = stores.configs.load(DEFAULT)

@@ -1,0 +1,294 @@
+"""Scans of a topic over both tiers: which ranges of offsets there are to read, and their rows, each record once.
+
+Knows the log in Redis and the table; nothing of Spark. What the table holds is read there and not from Redis, which has
+others to serve. A range that leaves Redis between planning and reading is found in the lake, and files that a
+compaction has replaced meanwhile are found in what replaced them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from korvet.errors import KafkaError, LakeError
+from korvet.lake.data_files import DataFiles
+from korvet.lake.files import filesystem
+from korvet.lake.schema import OFFSET, PARTITION
+from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.table import ArchiveTable, TableFile, table_uri
+from korvet.lake.tables import Lake
+from korvet.lake.task import RangeReading, Task
+from korvet.storage.index_store import BYTES_PER_ROW, RECORDS_PER_ROW
+from korvet.storage.log_types import Bounds, Partition, Read
+
+PART_BYTES = 64 * 1024 * 1024
+"""What one part is to be at least, where there is so much: less is not worth a task of Spark's."""
+
+T = TypeVar("T")
+
+
+class Log(NamedTuple):
+    """A partition at one moment: its records from `start` to just before `end`, those below `archived` in `files`.
+
+    `topic` is without its partitions.
+    """
+
+    topic: SourceTopic
+    partition: Partition
+    start: int
+    end: int
+    archived: int
+    files: Sequence[TableFile]
+
+
+class Times(NamedTuple):
+    """Timestamps in microseconds, both ends included; if either is given, records without one are none of them."""
+
+    first: float = -math.inf
+    last: float = math.inf
+
+
+class Wish(NamedTuple):
+    """Records `first` to just before `behind`, in parts of at most `records_max`; those of other `times` may miss."""
+
+    first: int
+    behind: int
+    times: Times = Times()
+    records_max: int | None = None
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Records `first` to just before `behind` of a partition; `cold`: to be read from the lake.
+
+    Rows whose timestamps are not those of `times` may be left out.
+    """
+
+    topic: SourceTopic
+    partition: Partition
+    first: int
+    behind: int
+    cold: bool
+    times: Times = Times()
+
+
+def logs_of(stores: Stores, lake: Lake | None, topic: SourceTopic) -> list[Log]:
+    """Return what there is of a topic, partition by partition; without a lake, of what Redis holds.
+
+    Raises LakeError where a part of it is in the lake only, and not to be found there; KafkaError.
+    """
+    # The log first: what it says was archived, the table holds then.
+    bounds = stores.logs.bounds(topic.partitions)
+    table = _open(lake, topic)
+    files = [] if table is None else table.files()
+    return [
+        _log(
+            lake,
+            topic,
+            table,
+            partition,
+            found,
+            [each for each in files if each.partition == partition.index],
+        )
+        for partition, found in zip(topic.partitions, bounds, strict=True)
+    ]
+
+
+def _open(lake: Lake | None, topic: SourceTopic) -> ArchiveTable | None:
+    if lake is None:
+        return None
+    return ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
+
+
+def _log(
+    lake: Lake | None,
+    topic: SourceTopic,
+    table: ArchiveTable | None,
+    partition: Partition,
+    bounds: Bounds | KafkaError,
+    files: Sequence[TableFile],
+) -> Log:
+    if isinstance(bounds, KafkaError):
+        raise bounds
+    archived = 0 if table is None else table.next_offset(partition.index) or 0
+    if bounds.cold is not None and archived < bounds.cold.end:
+        name = f"{topic.name}-{partition.index}"
+        message = f"{name}: offsets below {bounds.cold.end} are in the lake only"
+        if lake is None:
+            raise LakeError(f"{message}, and nothing says where that is")
+        table_at = table_uri(lake.path, topic.name, topic.id)
+        raise LakeError(f"{message}, but {table_at} holds those below {archived}")
+    bare = topic._replace(partitions=())
+    return Log(
+        bare, partition, bounds.log_start, bounds.high_watermark, min(archived, bounds.high_watermark), files
+    )
+
+
+def parts(stores: Stores, log: Log, wish: Wish) -> list[Part]:
+    """Return the parts in which a wish is to be read, in the order of their offsets.
+
+    None ends within a file, or within an interval of the log's index: so it may have more records than wished, where
+    one of these has. Raises KafkaError, StorageUnavailableError.
+    """
+    first, behind = max(wish.first, log.start), min(wish.behind, log.end)
+    cold_behind, hot_first = min(behind, log.archived), max(first, log.archived)
+    files = [
+        each
+        for each in log.files
+        if each.last_offset >= first and each.first_offset < cold_behind and _may_hold(each, wish.times)
+    ]
+    groups = _grouped(files, lambda each: each.size_bytes, lambda each: each.rows, wish.records_max)
+    found = [
+        (max(group[0].first_offset, first), min(group[-1].last_offset + 1, behind), True) for group in groups
+    ]
+    if hot_first < behind:
+        pieces = [
+            each
+            for each in stores.indexes.pieces(log.partition)
+            # Its bound is in milliseconds.
+            if each.behind > hot_first and each.first < behind and (each.bound + 1) * 1000 > wish.times.first
+        ]
+        runs = _grouped(pieces, lambda _: BYTES_PER_ROW, lambda _: RECORDS_PER_ROW, wish.records_max)
+        found += [(max(run[0].first, hot_first), min(run[-1].behind, behind), False) for run in runs]
+    return [
+        Part(
+            topic=log.topic,
+            partition=log.partition,
+            first=part_first,
+            behind=part_behind,
+            cold=cold,
+            times=wish.times,
+        )
+        for part_first, part_behind, cold in found
+    ]
+
+
+def _may_hold(file: TableFile, times: Times) -> bool:
+    """Tell whether a file may have rows with such timestamps: the table has them cut to milliseconds."""
+    if times == Times():
+        return True
+    if file.first_timestamp is None or file.last_timestamp is None:
+        return False
+    return file.last_timestamp + 999 >= times.first and file.first_timestamp <= times.last
+
+
+def _grouped(
+    each_of: Iterable[T], size: Callable[[T], int], records: Callable[[T], int], records_max: int | None
+) -> Iterator[list[T]]:
+    """Yield neighbours together, while they are no more than a part is to have."""
+    group: list[T] = []
+    size_bytes = count = 0
+    for each in each_of:
+        more = records(each)
+        if group and (size_bytes >= PART_BYTES or (records_max is not None and count + more > records_max)):
+            yield group
+            group, size_bytes, count = [], 0, 0
+        group.append(each)
+        size_bytes += size(each)
+        count += more
+    if group:
+        yield group
+
+
+class PartReading:
+    """Reads one part after the other, over one connection, with the files of the table that was asked last."""
+
+    def __init__(self, stores: Stores, lake: Lake | None, source: Source) -> None:
+        self._stores = stores
+        self._lake = lake
+        self._source = source
+
+    def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part in the order of their offsets; those of the lake without the column `partition`.
+
+        Raises LakeError, KafkaError and StorageUnavailableError.
+        """
+        if part.cold:
+            yield from self._cold(part, part.first, part.behind)
+        else:
+            yield from self._hot(part)
+
+    def _hot(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Read what Redis holds, and from the lake what it does not hold any more."""
+        task = Task(
+            partition=part.partition,
+            first=part.first,
+            behind=self._between_entries(part),
+            bytes=0,
+            last=False,
+            uri="",
+            log_append_time=part.topic.log_append_time,
+        )
+        reading = RangeReading(self._stores.logs, task, self._source.decompressed_bytes_max)
+        filled = 0
+        for rows in reading.rows():
+            for gap in reading.gaps[filled:]:
+                yield from self._cold(part, gap.first, min(gap.behind, part.behind))
+            filled = len(reading.gaps)
+            yield _between(rows, part.first, part.behind)
+        for gap in reading.gaps[filled:]:
+            yield from self._cold(part, gap.first, min(gap.behind, part.behind))
+        if reading.error is not None:
+            raise LakeError(f"{part.topic.name}-{part.partition.index}: {reading.error}")
+
+    def _between_entries(self, part: Part) -> int:
+        """Return the offset behind the entry that holds the last record: a batch may hold others behind it."""
+        if part.partition.format != "batch":
+            return part.behind
+        [found] = self._stores.logs.read([Read(part.partition, part.behind - 1, 1)])
+        if isinstance(found, KafkaError):
+            raise found
+        return max(part.behind, found.next_offset) if found.holds_any else part.behind
+
+    def _cold(self, part: Part, first: int, behind: int) -> Iterator[pa.RecordBatch]:
+        failed_at: int | None = None
+        while first < behind:
+            try:
+                for rows in self._archived(part, first, behind):
+                    yield rows
+                    first = rows.column(OFFSET)[-1].as_py() + 1
+            except LakeError:
+                # A file that is gone may have been compacted into another one since: once, at the same place.
+                if failed_at == first:
+                    raise
+                failed_at = first
+            else:
+                return
+
+    def _archived(self, part: Part, first: int, behind: int) -> Iterator[pa.RecordBatch]:
+        table = _open(self._lake, part.topic)
+        index = part.partition.index
+        if self._lake is None or table is None or (table.next_offset(index) or 0) < behind:
+            raise LakeError(
+                f"{part.topic.name}-{index}: offsets below {behind} are neither in Redis nor in the lake"
+            )
+        data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
+        for file in table.files():
+            if file.partition != index or not (file.last_offset >= first and file.first_offset < behind):
+                continue
+            for group in data.groups(file.path):
+                wanted = group.last_offset >= first and group.first_offset < behind
+                if wanted and (group.largest is None or group.largest >= part.times.first):
+                    rows = _between(data.rows(file.path, group), first, behind)
+                    if rows.num_rows:
+                        yield rows
+
+
+def _between(rows: pa.RecordBatch, first: int, behind: int) -> pa.RecordBatch:
+    start, stop = np.searchsorted(rows.column(OFFSET).to_numpy(), (first, behind))
+    return rows.slice(int(start), int(stop - start))
+
+
+def shaped(rows: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema`, which are some of the lake's, for rows of one partition."""
+    columns = [
+        pa.array(np.full(rows.num_rows, partition, dtype=np.int32))
+        if field.name == PARTITION
+        else rows.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

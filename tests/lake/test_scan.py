@@ -1,0 +1,215 @@
+"""korvet/lake/scan.py and scan_offsets.py: ranges over both tiers, their rows, and offsets by time and by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from korvet.errors import LakeError
+from korvet.lake.compaction import compact
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
+from korvet.lake.scan_offsets import behind_records, first_from
+from korvet.lake.schema import OFFSET, VALUE
+from tests.lake.both import TOPIC, Both, Format, both
+from tests.support.archives import FORMATS
+
+
+@pytest.fixture(params=FORMATS)
+def tiers(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Both]:
+    """Give a topic whose batches of three records, 1000 ms apart, are in the lake, in both tiers, and in Redis."""
+    storage_format: Format = request.param
+    with both(redis_url, tmp_path / "lake", storage_format) as made:
+        made.archive_batches(*(batch(at) for at in range(4)))
+        made.trim(made.files()[2].first_offset)
+        for at in range(4, 6):
+            made.append(*batch(at))
+        yield made
+
+
+def batch(at: int) -> tuple[int, int, int]:
+    """Return the timestamps of a batch."""
+    first = 1_700_000_000_000 + at * 3000
+    return first, first + 1000, first + 2000
+
+
+VALUES = [b"%d" % stamp for at in range(6) for stamp in batch(at)]
+
+
+def log_of(made: Both) -> Log:
+    return logs_of(made.stores, made.lake, made.topic)[0]
+
+
+def rows_of(made: Both, found: Sequence[Part]) -> list[tuple[int, bytes]]:
+    """Return offsets and values, part by part."""
+    reading = PartReading(made.stores, made.lake, made.source)
+    return [
+        each
+        for part in found
+        for rows in reading.rows(part)
+        for each in zip(rows.column(OFFSET).to_pylist(), rows.column(VALUE).to_pylist(), strict=True)
+    ]
+
+
+def whole(made: Both) -> list[tuple[int, bytes]]:
+    log = log_of(made)
+    return rows_of(made, parts(made.stores, log, Wish(log.start, log.end)))
+
+
+def test_both_tiers_are_read_each_record_once_and_in_order(tiers: Both) -> None:
+    found = whole(tiers)
+    assert [value for _, value in found] == VALUES
+    assert found == sorted(found)
+
+
+def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Both) -> None:
+    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    for at, first in enumerate(offsets):
+        for last in range(at, len(offsets)):
+            wish = Wish(first, offsets[last] + 1)
+            got = rows_of(tiers, parts(tiers.stores, log, wish))
+            assert [offset for offset, _ in got] == offsets[at : last + 1]
+
+
+def test_what_the_table_has_is_not_asked_of_redis(tiers: Both) -> None:
+    log = log_of(tiers)
+    [cold, hot] = parts(tiers.stores, log, Wish(log.start, log.end))
+    assert (cold.cold, hot.cold) == (True, False)
+    assert cold.behind <= hot.first == log.archived
+
+
+def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None:
+    log = log_of(tiers)
+    found = parts(tiers.stores, log, Wish(log.start, log.end, records_max=6))
+    assert [each.cold for each in found] == [True, True, False]
+    assert [value for _, value in rows_of(tiers, found)] == VALUES
+
+
+def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> None:
+    log = log_of(tiers)
+    for at in range(4):
+        times = Times(batch(at)[1] * 1000, batch(at)[1] * 1000)
+        found = parts(tiers.stores, log, Wish(log.start, log.end, times))
+        [cold] = [each for each in found if each.cold]
+        assert [value for _, value in rows_of(tiers, [cold])] == VALUES[3 * at : 3 * at + 3]
+    [hot] = parts(tiers.stores, log, Wish(log.start, log.end, Times(batch(5)[0] * 1000)))
+    assert not hot.cold
+    late = Times((batch(5)[2] + 1) * 1000)
+    assert parts(tiers.stores, log, Wish(log.start, log.end, late)) == []
+
+
+def test_a_range_that_left_redis_behind_the_plan_is_found_in_the_lake(tiers: Both) -> None:
+    log = log_of(tiers)
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    tiers.archive()
+    tiers.trim(tiers.bounds.high_watermark)
+    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+    tiers.append(*batch(6))
+    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+
+
+def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
+    tiers: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(6, 40):
+        tiers.append(*batch(at))
+    log, wanted = log_of(tiers), whole(tiers)
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    read = tiers.stores.logs.read
+    # Before the first of these reads, format `batch` looks for the end of a batch.
+    second = 2 if tiers.partition.format == "record" else 3
+    calls = 0
+
+    def archived_meanwhile(*args: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == second:
+            tiers.archive()
+            tiers.trim(tiers.bounds.high_watermark)
+        return read(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tiers.stores.logs, "read", archived_meanwhile)
+    assert rows_of(tiers, planned) == wanted
+    assert calls > second
+
+
+def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> None:
+    log = log_of(tiers)
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    before = tiers.files()
+    reading = PartReading(tiers.stores, tiers.lake, tiers.source)
+    rows = reading.rows(planned[0])
+    got = next(rows).column(VALUE).to_pylist()
+    assert all(each.done for each in compact(tiers.lake, TopicOfLake(TOPIC, tiers.topic.id)))
+    for file in before:
+        tiers.path_of(file.path).unlink()
+    for part in rows:
+        got += part.column(VALUE).to_pylist()
+    assert got + [value for _, value in rows_of(tiers, planned[1:])] == VALUES
+
+
+def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
+    log = log_of(tiers)
+    tiers.path_of(tiers.files()[1].path).unlink()
+    with pytest.raises(LakeError, match="cannot be read"):
+        rows_of(tiers, parts(tiers.stores, log, Wish(log.start, log.end)))
+
+
+def test_what_only_the_lake_has_is_missed_where_there_is_none(tiers: Both) -> None:
+    with pytest.raises(LakeError, match=r"in the lake only, and nothing says where"):
+        logs_of(tiers.stores, None, tiers.topic)
+    elsewhere = tiers.lake._replace(path=f"{tiers.lake.path}-of-another")
+    with pytest.raises(LakeError, match="in the lake only, but"):
+        logs_of(tiers.stores, elsewhere, tiers.topic)
+
+
+def test_deleted_records_are_not_read_though_a_file_has_them(tiers: Both) -> None:
+    offsets = [offset for offset, _ in whole(tiers)]
+    [start] = tiers.stores.lake.expire([(tiers.partition, offsets[4])])
+    assert start == offsets[4]
+    assert [value for _, value in whole(tiers)] == VALUES[4:]
+
+
+def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
+    log, found = log_of(tiers), whole(tiers)
+
+    def at(timestamp: int) -> int | None:
+        return first_from(tiers.stores, tiers.lake, tiers.source, log, timestamp)
+
+    for offset, value in found:
+        assert at(int(value)) == at(int(value) - 999) == offset
+    assert at(0) == found[0][0]
+    assert at(int(VALUES[-1]) + 1) is None
+
+
+def test_no_more_records_are_counted_off_than_wished_and_all_in_the_end(tiers: Both) -> None:
+    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    for count in range(1, len(offsets) + 2):
+        first, steps = log.start, []
+        while first < log.end:
+            behind = behind_records(tiers.stores, tiers.lake, log, first, count)
+            steps.append(sum(first <= offset < behind for offset in offsets))
+            assert behind > first
+            first = behind
+        assert sum(steps) == len(offsets)
+        assert max(steps) <= count
+        assert steps[0] == min(count, len(offsets))
+
+
+def test_a_long_log_is_counted_off_by_its_index(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake", "record") as made:
+        for _ in range(6):
+            made.append(*range(1000))
+        log = log_of(made)
+        offsets = [offset for offset, _ in whole(made)]
+        assert len(offsets) == 6000
+        for count in (100, 2500, 5000, 7000):
+            first, steps = log.start, []
+            while first < log.end:
+                first, before = behind_records(made.stores, None, log, first, count), first
+                steps.append(sum(before <= offset < first for offset in offsets))
+            assert sum(steps) == 6000
+            assert max(steps) <= count
+            assert len(steps) <= 6000 // count + 6
