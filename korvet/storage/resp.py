@@ -99,6 +99,8 @@ class Redis:
         self._refusal = ""
         self._closed = False
         self._moved = moved
+        # How many were made: what one of them has told may not hold for the next, which may lead to another Redis.
+        self.connections = 0
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises what an error reply means."""
@@ -233,6 +235,7 @@ class Redis:
         else:
             self._back_off.reset()
             before = self._wire
+            self.connections += 1
             self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms)
             if before is not None and before.led_to_replica:
                 self._moved()

@@ -54,6 +54,7 @@ class TopicStore:
         self.removal = TopicRemoval(redis, keys)
         self._redis = redis
         self._keys = keys
+        self._loaded_over: int | None = None
 
     def create(self, row: TopicRow, known_epoch: int = 0) -> int:
         """Write the row and the state of every partition at once; returns the change's epoch.
@@ -152,6 +153,7 @@ class TopicStore:
 
     def load(self) -> Registry:
         """Return all topics and the epoch to ask for changes from. Raises KafkaError, StorageUnavailableError."""
+        connection = self._redis.connections
         newest, rows = self._transaction(
             ("ZREVRANGE", self._keys.topic_changes, 0, 0, "WITHSCORES"),
             ("HGETALL", self._keys.topics),
@@ -159,13 +161,15 @@ class TopicStore:
         if not isinstance(newest, list) or not isinstance(rows, list):
             raise self._malformed("the answer")
         flat = cast("list[bytes]", rows)
+        self._loaded_over = connection
         read = (self._row(name, row) for name, row in zip(flat[::2], flat[1::2], strict=True))
         return Registry(self._epoch(newest), {row.name: row for row in read if row is not None})
 
     def changes(self, epoch: int) -> Changes | None:
         """Return what has changed since `epoch`; None: too much or too long ago to tell, `load` again.
 
-        Raises KafkaError, StorageUnavailableError.
+        So it is where the connection is another one than at the last load: a Redis that took over the name may never
+        have had the last changes, and count others by the same epochs. Raises KafkaError, StorageUnavailableError.
         """
         feed = self._keys.topic_changes
         newest, dropped, changed = self._transaction(
@@ -176,6 +180,8 @@ class TopicStore:
         if not isinstance(newest, list) or not isinstance(changed, list):
             raise self._malformed("the answer")
         now = self._epoch(newest)
+        if self._loaded_over not in (None, self._redis.connections):
+            return None
         # An epoch from the future: the feed was lost or restored from an older copy.
         if now < epoch or (dropped is not None and self._int(dropped) > epoch):
             return None

@@ -11,9 +11,11 @@ import pytest
 import redis
 
 from korvet.config import Settings
+from korvet.domain.topics import NewTopic
 from korvet.errors import StorageUnavailableError
 from korvet.server.worker import Storage
 from korvet.storage.resp import Redis
+from tests.domain.support import Domain, domain
 from tests.support.proxy import Proxy, proxy
 
 PATIENCE_S = 20.0
@@ -84,3 +86,23 @@ def test_a_lost_connection_takes_no_other_one_along(storage: Storage, raw_redis:
     raw_redis.client_kill_filter(_id=str(identity(storage.redis)))
     until(lambda: write(storage.redis) == "")
     assert identity(storage.reads) == reads
+
+
+def test_topics_are_read_anew_from_a_redis_that_has_lost_the_last_changes(
+    network: Proxy, redis_url: str, raw_redis: redis.Redis
+) -> None:
+    with domain(network.url) as here, domain(redis_url) as there:
+        here.topics.create(NewTopic(name="lost", partitions=1))
+        here.topics.refresh()
+        network.cut()
+        # As a replica that had nothing of it and was promoted: another topic is the first change there.
+        raw_redis.flushall()
+        there.topics.create(NewTopic(name="kept", partitions=1))
+        until(lambda: _names(here) == ["kept"])
+
+
+def _names(here: Domain) -> list[str]:
+    try:
+        return [topic.name for topic in here.topics.all()]
+    except StorageUnavailableError:
+        return []
