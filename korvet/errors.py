@@ -1,14 +1,16 @@
-"""The errors of Korvet: Kafka's error codes, and the three kinds of failure that carry them.
+"""The errors of Korvet: Kafka's error codes, and the kinds of failure.
 
 Knows numbers and names; nothing of sockets, Redis or messages. `KafkaError` is a rule that said no and reaches
 the client as its code; `StorageUnavailableError` is the same for a Redis that is away; `ProtocolError` is a peer
-that broke the protocol and costs it its connection; `ConfigError` is an operator's mistake and ends the process.
+that broke the protocol and costs it its connection; `ConfigError` is an operator's mistake and ends the process;
+`LakeError` is an archive that cannot be used.
 
 Source of the codes: the Kafka protocol guide, "Error Codes", as of Apache Kafka 4.2.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -153,6 +155,10 @@ MESSAGE_LENGTH_MAX = 1000
 """Characters of a message: many quote what a peer sent, and a response's text has no more than 32767 bytes."""
 
 
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+_BRANCH = "\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}"
+
+
 class KafkaError(Exception):
     """A rule said no: the client gets `code`, and `message` where its response has room for one."""
 
@@ -196,4 +202,11 @@ class ConfigError(Exception):
 
 
 class LakeError(Exception):
-    """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which."""
+    """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which.
+
+    It is one line, whatever deltalake drew: its errors are trees, in colours.
+    """
+
+    def __init__(self, message: str) -> None:
+        branches = _COLOURS.sub("", message).split(_BRANCH)
+        super().__init__(": ".join(" ".join(branch.split()) for branch in branches))

@@ -12,6 +12,7 @@ import msgspec
 
 from korvet.cli.bootstrap import print_table
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options
+from korvet.cli.lake_rounds import rounds_options
 from korvet.cli.progress import Progress, amount
 from korvet.cli.run import FAILED
 
@@ -24,14 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--master", metavar="URL", help="Spark's master; by default all cores of this machine, local[*,4]."
 )
-@click.option("--once", is_flag=True, help="Archive what is there now, and end: the default.")
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Archive for ever, again each so many seconds.",
-)
-@click.option("--dry-run", is_flag=True, help="Only tell what would be archived.")
+@rounds_options
 def archive(
     master: str | None,
     interval: float | None,

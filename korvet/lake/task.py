@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.batches import batches_to_arrow
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import StorageOptions, WrittenFile, filesystem, write_file
@@ -87,7 +87,7 @@ def archive_range(
         files = filesystem(task.uri, storage_options)
         file = write_file(files, task.partition.index, reading.rows(), time.time_ns() // 1_000_000)
     except (OSError, ValueError, pa.ArrowException) as error:
-        return Outcome(task=task, next_offset=task.first, error=f"{task.uri}: {error}")
+        return Outcome(task=task, next_offset=task.first, error=str(LakeError(f"{task.uri}: {error}")))
     return Outcome(
         task=task,
         next_offset=reading.next_offset,

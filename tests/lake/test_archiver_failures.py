@@ -204,3 +204,33 @@ def test_deleted_records_are_not_archived_and_not_missed(topics: Topics) -> None
     done = topics.archiver().round(topics.run)
     assert (done.lost, done.records) == ([], 3)
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 4, 5, 6]
+
+
+def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1")
+    options = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "max_retries": "0",
+    }
+    [failure] = Archiver(topics.source, "s3://bucket/lake", options).round(topics.run).failures
+    assert failure.error.startswith(f"s3://bucket/lake/orders/{topic.id}: ")
+    assert failure.error.isprintable()
+    task = Task(
+        partition=topic.partitions[0],
+        first=0,
+        behind=1,
+        bytes=0,
+        last=True,
+        uri="s3://bucket/lake/orders/id",
+        log_append_time=False,
+    )
+    [outcome] = archive_ranges(topics.source, options, [task])
+    assert (outcome.next_offset, outcome.file) == (0, None)
+    assert outcome.error is not None
+    assert outcome.error.startswith("s3://bucket/lake/orders/id: Generic S3 error: ")
+    assert outcome.error.isprintable()
