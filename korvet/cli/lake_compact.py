@@ -49,7 +49,7 @@ def compact(
         if dry_run:
             return _plan(wanted, as_json=as_json)
         with _runner(wanted, master) as run:
-            work = _Work(wanted, run, as_json=as_json)
+            work = _Work(wanted, run, as_json=as_json, again=interval is not None)
             return rounds(work.round, interval, once=once, dry_run=dry_run)
 
 
@@ -68,10 +68,11 @@ def _runner(wanted: Lake, master: str | None) -> Iterator[Run | None]:
 class _Work:
     """One round of compaction, as often as it is asked for."""
 
-    def __init__(self, wanted: Lake, run: Run | None, *, as_json: bool) -> None:
+    def __init__(self, wanted: Lake, run: Run | None, *, as_json: bool, again: bool) -> None:
         self._wanted = wanted
         self._run = run
         self._as_json = as_json
+        self._again = again
 
     def round(self) -> int:
         """Compact, print what was done, and return the exit code."""
@@ -88,15 +89,20 @@ class _Work:
                 progress.add(each.rows, each.bytes_before)
         finally:
             progress.end()
-        if self._as_json:
-            click.echo(msgspec.json.encode(found))
-        else:
-            _print(found)
+        # Again and again, only what is worth a line.
+        if found or not self._again:
+            self._tell(found)
         failed = [each for each in found if each.error is not None]
         for each in failed:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
             click.echo(shown(f"Error: {place}: {each.error}"), err=True)
         return FAILED if failed else 0
+
+    def _tell(self, found: list[Compacted]) -> None:
+        if self._as_json:
+            click.echo(msgspec.json.encode(found))
+        else:
+            _print(found)
 
 
 def _print(found: list[Compacted]) -> None:

@@ -61,17 +61,14 @@ def expire(
 
     def work() -> int:
         done = _expire(wanted, hours, dry_run=dry_run)
-        removed = _remove(wanted, done.gone, yes=yes) if remove_gone and not dry_run else {}
-        if as_json:
-            told = msgspec.to_builtins(done) | {
-                "gone": [
-                    {"topic": each.topic, "id": each.topic_id, "removed": each in removed}
-                    for each in done.gone
-                ]
-            }
-            click.echo(msgspec.json.encode(told))
-        else:
-            _print(done, removed)
+        removed: dict[TopicOfLake, Stored] = {}
+        try:
+            if remove_gone and not dry_run:
+                removed = _remove(wanted, done.gone, yes=yes)
+        finally:
+            # Again and again, only what is worth a line.
+            if interval is None or done.moved:
+                _tell(done, removed, as_json=as_json, dry_run=dry_run)
         return _failures_told(done)
 
     with failures_of_lake_told():
@@ -99,31 +96,25 @@ def _remove(wanted: Lake, gone: list[TopicOfLake], *, yes: bool) -> dict[TopicOf
     return {each: remove(tables, each) for each in gone}
 
 
-def _print(done: Round, removed: dict[TopicOfLake, Stored]) -> None:
-    vacuumed = {each.topic: each.files for each in done.vacuumed}
+def _tell(done: Round, removed: dict[TopicOfLake, Stored], *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
+        click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
+        return
     titles = ("Topic", "Partition", "Start", "Files", "Records", "Size")
     rows = [
-        (
-            each.topic,
-            str(each.partition),
-            str(each.start),
-            str(each.files),
-            str(each.rows),
-            amount(each.bytes),
-        )
+        (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), amount(each.bytes))
         for each in done.expired
         if each.error is None
     ]
     print_table(titles, rows, numbers=titles[1:])
-    count = sum(vacuumed.values())
-    click.echo(f"{count} file{'' if count == 1 else 's'} that no table names")
+    count = sum(each.files for each in done.vacuumed)
+    files = f"{count} file that no table names" if count == 1 else f"{count} files that no table names"
+    click.echo(f"{files}: to be deleted" if dry_run else f"{files}: deleted")
     for each in done.gone:
-        size = removed.get(each)
-        what = (
-            "no topic has it any more: see --remove-gone"
-            if size is None
-            else f"deleted, {amount(size.bytes)}"
-        )
+        what = "no topic has it any more: see --remove-gone"
+        if each in removed:
+            what = f"deleted, {amount(removed[each].bytes)}"
         click.echo(shown(f"table {'/'.join(each)}: {what}"))
 
 

@@ -60,6 +60,11 @@ class Round(msgspec.Struct, frozen=True):
     gone: list[TopicOfLake]
 
     @property
+    def moved(self) -> bool:
+        """Whether anything went, or is to go."""
+        return any(each.files for each in self.expired) or any(each.files for each in self.vacuumed)
+
+    @property
     def failed(self) -> bool:
         """Whether something could not be done."""
         expired = any(each.error is not None for each in self.expired)
@@ -125,7 +130,11 @@ class Expiry:
             retentions = self._source.retentions(stores)
             for topic in topics:
                 try:
-                    expired += self.expire(stores, topic, retentions.get(topic.id, Retention()), now_ms)
+                    if topic.id in retentions:
+                        expired += self.expire(stores, topic, retentions[topic.id], now_ms)
+                    else:
+                        message = "nobody can tell what it is to keep"
+                        expired.append(Expired(topic=topic.name, partition=-1, error=message))
                 except LakeError as error:
                     expired.append(Expired(topic=topic.name, partition=-1, error=str(error)))
                     continue

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from korvet import logs
 from korvet.config import Settings
 from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
 from korvet.storage.index_store import IndexStore
@@ -21,6 +22,8 @@ from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Partition
 from korvet.storage.resp import Redis
 from korvet.storage.topic_store import TopicRow, TopicStore
+
+_log = logs.Log(__name__)
 
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _BITS_DEFAULT = 10
@@ -142,18 +145,24 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def retentions(self, stores: Stores) -> dict[str, Retention]:
-        """Return what each topic is to keep, by its id; raises KafkaError and StorageUnavailableError."""
+        """Return what each topic is to keep, by its id, without those whose configs nobody can read.
+
+        Raises KafkaError and StorageUnavailableError.
+        """
         [altered] = stores.configs.load(DEFAULT)
         found = {}
         for row in stores.topics.load().rows.values():
             # A topic's own config, else what brokers were told while they run, else what they were started with.
             told = {f"log.{name}": text for name, text in row.configs.items()}
             ms, size, policies = (told.get(name, altered.get(name)) for name in _RETENTION)
-            found[row.id] = Retention(
-                self.retention.ms if ms is None else int(ms),
-                self.retention.bytes if size is None else int(size),
-                self.retention.delete if policies is None else "delete" in _listed(policies),
-            )
+            try:
+                found[row.id] = Retention(
+                    self.retention.ms if ms is None else int(ms),
+                    self.retention.bytes if size is None else int(size),
+                    self.retention.delete if policies is None else "delete" in _listed(policies),
+                )
+            except ValueError as error:
+                _log.error("a topic's retention cannot be read", topic=row.name, reason=error)
         return found
 
 

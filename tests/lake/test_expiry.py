@@ -261,6 +261,15 @@ def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
     assert (done.gone, done.failed) == ([], False)
 
 
+def test_a_topic_whose_retention_cannot_be_read_keeps_everything(topic: Both) -> None:
+    row = topic.stores.topics.load().rows[TOPIC]
+    configs = row.configs | {"retention.ms": "soon"}
+    topic.stores.topics.alter(TOPIC, row.id, lambda _: msgspec.structs.replace(row, configs=configs))
+    done = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    assert [(each.partition, each.files, each.error is None) for each in done.expired] == [(-1, 0, False)]
+    assert len(topic.files()) == 3
+
+
 def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
     log = topic.path_of("_delta_log")
     for each in log.iterdir():
