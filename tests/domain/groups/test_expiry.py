@@ -13,7 +13,8 @@ from korvet.config import Settings, load
 from korvet.domain.groups.expiry import Expired, OffsetExpiry
 from korvet.errors import ErrorCode
 from korvet.server.keeper import Keeper
-from korvet.storage.group_removal import GroupRemoval
+from korvet.storage import group_removal
+from korvet.storage.group_removal import ANY_ROW, GroupRemoval, Seen
 from korvet.storage.offset_store import Commit, Committer, OffsetStore, Place
 from korvet.storage.resp import Redis
 from tests.storage.groups import KEYS, Group
@@ -89,6 +90,38 @@ def test_without_members_each_offset_has_its_own_time(offsets: Offsets) -> None:
     assert offsets.left() == {1, 2}
     assert offsets.raw.xinfo_groups(stream) == []
     assert offsets.expire() == NOTHING
+
+
+def test_very_many_offsets_go_in_steps(offsets: Offsets, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_removal, "FORGOTTEN_PER_STEP", 1)
+    offsets.commit(1, 0, 0)
+    for partition in range(3):
+        offsets.grow_older(partition, DAY_MS)
+    offsets.empty_for(DAY_MS)
+    offsets.raw.config_resetstat()
+    assert offsets.expire() == Expired(3, 1)
+    assert offsets.raw.info("commandstats")["cmdstat_evalsha"]["calls"] >= 3
+    assert not offsets.is_listed()
+
+
+def test_what_is_left_stays_where_the_group_changes_between_two_steps(
+    offsets: Offsets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_removal, "FORGOTTEN_PER_STEP", 1)
+    offsets.commit(1, 0, 0)
+    [seen] = offsets.removal.look([offsets.name])
+    assert isinstance(seen, Seen)
+    rows = {Place(offsets.bench.topic, partition): ANY_ROW for partition in range(3)}
+    scripts = offsets.bench.redis.scripts
+
+    def joined_meanwhile(calls: Any) -> Any:
+        replies = scripts(calls)
+        offsets.raw.hset(offsets.group.state, "generation", "7")
+        return replies
+
+    monkeypatch.setattr(offsets.bench.redis, "scripts", joined_meanwhile)
+    assert offsets.removal.forget(offsets.name, seen, rows, drop=True) == (False, 1, False)
+    assert offsets.left() == {1, 2}
 
 
 def test_with_its_last_offset_a_group_goes(offsets: Offsets) -> None:
