@@ -53,11 +53,16 @@ def _ask_about_any(_key: object) -> None:
     """Refuse nothing."""
 
 
+def _tell_nobody(_error: AdminError, _seconds_left: float) -> None:
+    """Say nothing of a further try."""
+
+
 class AdminClient:
     """A client of one cluster, for one thread; a context manager. It connects when it is first asked something.
 
     `bootstrap_servers` is HOST:PORT, or several of them, as a list or with commas between. `timeout` is how many
     seconds each question may take, all its tries together. Everything raised by a question is an AdminError.
+    `on_retry` is called before each further try, with what failed and how many seconds are left.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class AdminClient:
         *,
         timeout: float = 30.0,
         client_id: str = "korvet-admin",
+        on_retry: Callable[[AdminError, float], None] | None = None,
     ) -> None:
         """Raise ValueError for an address that is none, and for a timeout that is not above 0."""
         named = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
@@ -76,6 +82,7 @@ class AdminClient:
             raise ValueError(f"a timeout of {timeout} seconds leaves no time")
         self._timeout = timeout
         self._client_id = client_id
+        self._on_retry = on_retry or _tell_nobody
         self._known: list[Address] = []
         self._connections: dict[Address, Connection] = {}
         self.topics = Topics(self)
@@ -190,6 +197,8 @@ class AdminClient:
         deadline = self.deadline()
         failed: AdminError | None = None
         for _ in deadline.tries():
+            if failed is not None:
+                self._on_retry(failed, deadline.left())
             try:
                 return ask(deadline)
             except AdminError as error:
@@ -222,7 +231,10 @@ class AdminClient:
         given = list(dict.fromkeys(keys))
         outcomes: dict[K, T | AdminError] = {key: error for key in given if (error := refuse(key))}
         left = [key for key in given if key not in outcomes]
-        for _ in deadline.tries() if left else ():
+        for number in deadline.tries() if left else ():
+            failed = outcomes[left[0]] if number else None
+            if isinstance(failed, AdminError):
+                self._on_retry(failed, deadline.left())
             outcomes |= self._settle_once(left, route, ask, deadline)
             left = [each for each in left if _worth_another_try(outcomes[each], repeatable=repeatable)]
             if not left:

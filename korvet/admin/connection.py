@@ -64,7 +64,7 @@ class Connection:
                 address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
             )
         except (OSError, UnicodeError) as error:
-            raise ConnectionFailedError(f"no connection to {address}: {error}") from error
+            raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._served = self._ask_for_versions(deadline)
@@ -165,7 +165,7 @@ class Connection:
         except TimeoutError as error:
             raise ConnectionFailedError(silent) from error
         except OSError as error:
-            raise ConnectionFailedError(f"lost the connection to {self.address}: {error}") from error
+            raise ConnectionFailedError(f"lost the connection to {self.address}: {_reason(error)}") from error
         (answered,) = _SIZE.unpack_from(frame)
         if answered != self._correlation_id:
             raise BadAnswerError(f"{self.address} answers a request that was not sent")
@@ -196,3 +196,8 @@ def _seconds(deadline: Deadline, most: float, message: str) -> float:
     if left <= 0:
         raise ConnectionFailedError(f"{message} in time")
     return min(left, most)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """Return the system's words without its number."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -6,9 +6,10 @@ Knows that errors become one line on stderr and exit code 1; nothing of what is 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,14 +18,30 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+_SILENT_SECONDS = 2.0
 _WIDTH_MAX = 20_000
+
+
+class _Seconds(click.FloatRange):
+    """A time; NaN, which no range keeps out, is none."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return seconds
 
 
 def cluster_options(command: _Command) -> _Command:
     """Give a command the flags that `connected` takes."""
     command = click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=_Seconds(min=0, min_open=True),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
@@ -71,11 +88,14 @@ def confirmed(question: str, nothing: str, *, yes: bool) -> None:
 
 @contextlib.contextmanager
 def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
-    """Give an admin client; what fails with it becomes one line and exit code 1, a wrong address exit code 2."""
+    """Give an admin client; what fails with it becomes one line and exit code 1, a wrong address exit code 2.
+
+    One line on stderr tells why a command goes on waiting.
+    """
     from korvet.admin import AdminClient, AdminError  # noqa: PLC0415 - other commands start without it
 
     try:
-        client = AdminClient(bootstrap_server, timeout=timeout)
+        client = AdminClient(bootstrap_server, timeout=timeout, on_retry=_Patience(timeout).tell)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from error
     try:
@@ -83,6 +103,20 @@ def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
             yield client
     except AdminError as error:
         raise click.ClickException(shown(str(error))) from error
+
+
+class _Patience:
+    """Says once why a command waits, and for how long it will: as after a slip in the port."""
+
+    def __init__(self, timeout: float) -> None:
+        self._silent_until_left = timeout - _SILENT_SECONDS
+        self._told = False
+
+    def tell(self, error: Exception, seconds_left: float) -> None:
+        """Take note of another try; see AdminClient."""
+        if not self._told and seconds_left < self._silent_until_left:
+            self._told = True
+            click.echo(shown(f"{error}; trying for {seconds_left:.0f} s more"), err=True)
 
 
 def shown(text: str) -> str:
@@ -96,7 +130,9 @@ def failures_told(kind: str, failed: Mapping[str, Exception]) -> None:
     `kind` stands before each name; the empty one where names tell it themselves.
     """
     for name, error in failed.items():
-        click.echo(shown(f"Error: {kind} {name}: {error}" if kind else f"Error: {name}: {error}"), err=True)
+        whose = f"{kind} {name}" if kind else name
+        # An answer without words has been given the name for its text.
+        click.echo(shown(f"Error: {whose}: {str(error).removesuffix(f': {whose}')}"), err=True)
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -91,3 +91,29 @@ def test_when_the_time_is_over_the_last_reason_is_told(timeout: float) -> None:
     found = end_told_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
     assert isinstance(found, AdminError)
     assert found.retriable
+
+
+def test_each_further_try_is_told_with_its_reason_and_the_seconds_left() -> None:
+    told: list[tuple[AdminError, float]] = []
+    broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+    with hostile.peer(broker.answer) as address:
+        broker.port = int(address.rpartition(":")[2])
+        with AdminClient(address, on_retry=lambda *each: told.append(each)) as admin:
+            admin.offsets.at({PLACE: LATEST})
+    codes = [error.code for error, _ in told if isinstance(error, BrokerError)]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
+    (_, first), (_, second) = told
+    assert 30 > first > second > 0
+
+
+def test_a_question_about_one_thing_tells_of_its_tries_too() -> None:
+    told: list[AdminError] = []
+
+    def stop_after_two(error: AdminError, _seconds_left: float) -> None:
+        told.append(error)
+        if len(told) == 2:
+            raise error
+
+    with AdminClient("127.0.0.1:1", on_retry=stop_after_two) as admin, pytest.raises(AdminError):
+        admin.groups.list()
+    assert [str(each) for each in told] == ["no connection to 127.0.0.1:1: Connection refused"] * 2

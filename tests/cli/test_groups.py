@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.cli.test_options import korvet
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 
@@ -219,6 +223,24 @@ def test_where_no_broker_is_one_line_says_so(arguments: list[str]) -> None:
     assert result.stdout == ""
     assert "127.0.0.1:1" in message
     assert message.count("\n") == 1
+
+
+def test_a_command_that_waits_for_a_broker_says_so() -> None:
+    line = [sys.executable, "-m", "korvet", "groups", "list", "-b", "127.0.0.1:1", "--timeout", "600"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told_first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=WAIT_SECONDS_MAX)
+    assert re.fullmatch(
+        r"no connection to 127\.0\.0\.1:1: Connection refused; trying for \d+ s more\n", told_first
+    )
+    assert (process.returncode, output, errors) == (130, "", "\n")
+
+
+def test_a_time_that_is_no_number_is_not_blamed_on_the_address() -> None:
+    message = failed(korvet("groups", "list", "--timeout", "nan"), 2)
+    assert "Invalid value for '--timeout': nan is no number of seconds" in message
 
 
 @pytest.mark.parametrize(

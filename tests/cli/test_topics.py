@@ -117,7 +117,7 @@ def test_what_is_not_there_fails_and_the_others_are_described(
 ) -> None:
     client.create(name)
     result = topics(broker, "describe", "nothing", name)
-    assert failed(result).startswith("Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION")
+    assert failed(result) == "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION\n"
     assert result.stdout.startswith(f"{name}: 1 partition,")
     assert name in [each["topic"] for each in told(broker, "describe", "--all-topics")]
 
