@@ -29,7 +29,8 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Flags that exclude each other, by what they say about: where records end, where keys are, where partitions are.
 _EXCLUSIVE = (
     ("whole", "null_delimited", "as_json"),
-    ("whole", "key_separator", "key", "as_json"),
+    ("key_separator", "key", "as_json"),
+    ("whole", "key_separator"),
     ("as_json", "null"),
     ("partition", "keep_partitions"),
 )

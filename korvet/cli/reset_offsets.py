@@ -93,10 +93,6 @@ def target_of(targets: Mapping[str, Any]) -> Target:
     """Return the one target that the flags name, by their names; raises UsageError for none, several or a bad one."""
     from korvet.admin import EARLIEST, LATEST, reset  # noqa: PLC0415 - other commands start without it
 
-    given = {name: value for name, value in targets.items() if value is not None and value is not False}
-    if len(given) != 1:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in targets)
-        raise click.UsageError(f"give one of {flags}")
     makers: dict[str, Callable[[Any], Target]] = {
         "to_earliest": lambda _: reset.ToTimestamp(EARLIEST),
         "to_latest": lambda _: reset.ToTimestamp(LATEST),
@@ -106,6 +102,11 @@ def target_of(targets: Mapping[str, Any]) -> Target:
         "by_duration": lambda text: reset.ToTimestamp(max(0, int(time.time() * 1000) - _duration_ms(text))),
         "shift_by": reset.ShiftBy,
     }
+    given = {name: value for name, value in targets.items() if value is not None and value is not False}
+    if len(given) != 1:
+        # As `makers` has them: click passes what is given first.
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in makers)
+        raise click.UsageError(f"give one of {flags}")
     [(name, value)] = given.items()
     return makers[name](value)
 

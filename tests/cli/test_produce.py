@@ -68,6 +68,15 @@ def test_whole_files_are_records(broker: Broker, client: Client, name: str, tmp_
     assert [each.value() for each in read(broker, name, 3)] == contents
 
 
+def test_a_whole_file_may_have_a_key(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
+    client.create(name)
+    file = tmp_path / "file"
+    file.write_bytes(b"1\n2\n")
+    done(run(broker, "produce", name, str(file), "--whole", "--key", "k"))
+    [record] = read(broker, name, 1)
+    assert (record.key(), record.value()) == (b"k", b"1\n2\n")
+
+
 def test_files_are_read_one_after_the_other(
     broker: Broker, client: Client, name: str, tmp_path: Path
 ) -> None:

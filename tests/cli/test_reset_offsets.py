@@ -156,3 +156,11 @@ def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
     result = korvet("groups", "reset-offsets", "billing", *arguments)
     assert result.stdout == ""
     assert "Error: " in failed(result, 2)
+
+
+@pytest.mark.parametrize("targets", [[], ["--shift-by", "5", "--to-latest"]])
+def test_the_targets_are_named_in_the_order_of_the_help(targets: list[str]) -> None:
+    result = korvet("groups", "reset-offsets", "billing", "--all-topics", *targets)
+    flags = ("--to-earliest", "--to-latest", "--to-offset", "--to-datetime", "--to-timestamp")
+    expected = ", ".join((*flags, "--by-duration", "--shift-by"))
+    assert failed(result, 2).endswith(f"Error: give one of {expected}\n")
