@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import gevent
 import pytest
 import redis
 
 from korvet.config import Settings
-from korvet.domain.topics import NewTopic
+from korvet.domain.topics import NewTopic, id_text
 from korvet.errors import StorageUnavailableError
 from korvet.server.worker import Storage
+from korvet.storage.keys import Keys
+from korvet.storage.offset_store import Commit, Committer, OffsetStore, Place
 from korvet.storage.resp import Redis
+from korvet.storage.topic_store import TopicStore
 from tests.domain.support import Domain, domain
+from tests.storage.groups import Group
+from tests.support.batches import read
+from tests.support.processes import free_port
 from tests.support.proxy import Proxy, proxy
+from tests.support.redis_servers import embedded_server
 
 PATIENCE_S = 20.0
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -99,6 +108,92 @@ def test_topics_are_read_anew_from_a_redis_that_has_lost_the_last_changes(
         raw_redis.flushall()
         there.topics.create(NewTopic(name="kept", partitions=1))
         until(lambda: _names(here) == ["kept"])
+
+
+class Pair(NamedTuple):
+    """A master, its replica, and the name that leads to the master."""
+
+    master: Any
+    replica: Any
+    replica_url: str
+    name: Proxy
+
+    def fail_over(self) -> None:
+        """Let the replica take over with all that the master has, and the name lead to it."""
+        self.master.execute_command("FAILOVER")
+        until(lambda: self.replica.info("replication")["role"] == "master")
+        self.name.lead_to(self.replica_url)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    port, second_port = str(free_port()), str(free_port())
+    local = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+    with (
+        embedded_server("--port", port, *local) as master,
+        # A master hands over to a replica that it could connect to.
+        embedded_server("--port", second_port, *local, "--replicaof", "127.0.0.1", port) as replica,
+        proxy(master) as name,
+        redis.Redis.from_url(master) as first,
+        redis.Redis.from_url(replica) as second,
+    ):
+        until(lambda: second.info("replication")["master_link_status"] == "up")
+        yield Pair(first, second, replica, name)
+
+
+def done(act: Callable[[], T]) -> T:
+    """Do it as clients do: again where Redis was away."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return act()
+        except StorageUnavailableError:
+            assert time.monotonic() < deadline, "Redis does not come back"
+            gevent.sleep(0.05)
+
+
+def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> None:
+    with domain(pair.name.url) as worker:
+        store = TopicStore(worker.redis, Keys("korvet"))
+        worker.topics.create(NewTopic(name="kept", partitions=1))
+        wide = worker.topics.create(NewTopic(name="wide", partitions=600))
+        for partition in (0, 300, 599):
+            worker.append("wide", b"old", partition=partition)
+        offset = worker.append("kept", b"a")
+        group = Group(worker.redis, pair.master)
+        generation = group.stable("one", "two")
+        offsets = OffsetStore(worker.redis, Keys("korvet"), mirror=True)
+        by = Committer(group.name, generation, "one")
+        kept = worker.topics.find("kept").partition(0)
+        assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [True]
+
+        gone = store.removal.delete("wide", id_text(wide.id))
+        assert gone is not None
+        steps = store.removal.steps(gone)
+        for _ in range(5):
+            next(steps)
+        pair.fail_over()
+
+        done(lambda: group.heartbeat("one", generation))
+        assert done(lambda: offsets.commit(by, [Commit(kept, offset + 1, -1, "")])) == [True]
+        [committed] = done(lambda: offsets.fetch(group.name, [Place("kept", 0)]))
+        assert committed is not None
+        assert committed.offset == offset + 1
+        group.waits(new="three")
+        group.waits("two")
+        assert group.joined("one").generation == generation + 1
+
+        done(worker.topics.refresh)
+        [unfinished] = worker.topics.deleted()
+        for _ in worker.topics.clear_away(unfinished):
+            pass
+        assert pair.replica.keys("*wide*") == []
+        worker.topics.create(NewTopic(name="wide", partitions=600))
+        worker.append("wide", b"new", partition=300)
+        wanted = worker.wanted("wide", 300), worker.wanted("kept")
+        found = done(lambda: worker.fetch(*wanted))
+        values = [record.value for each in found for record in read(b"".join(each.chunks))]
+        assert values == [b"new", b"a"]
 
 
 def _names(here: Domain) -> list[str]:

@@ -47,6 +47,10 @@ class Proxy:
         scheme = "redis" if certfile is None else "rediss"
         self.url = f"{scheme}://127.0.0.1:{self.port}"
 
+    def lead_to(self, upstream: str) -> None:
+        """Lead new connections to another server, as a name does; those that are open stay."""
+        self._upstream = redis_url.parse(upstream)
+
     def cut(self) -> None:
         """Close every connection, both ends, now."""
         broken, self._open = self._open, []
