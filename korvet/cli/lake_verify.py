@@ -27,9 +27,9 @@ def verify(
 ) -> int:
     """Look for gaps, duplicates, disorder, wrong statistics and damaged files, and compare with Redis.
 
-    Every file is read; keys, values and headers only of what Redis holds too ("Compared"). In storage format `record`
-    offsets are sparse: there a record is missed only while Redis has it. Exit code 1 where something is wrong; a line
-    on stderr each says what.
+    Every file is read whole; "Compared" are the records that Redis holds too. In storage format `record` offsets are
+    sparse: there a record is missed only while Redis has it. Exit code 1 where something is wrong; a line on stderr
+    each says what.
     """
     wanted = lake_of(**where)
     with failures_of_lake_told():

@@ -81,7 +81,11 @@ class DataFiles:
         try:
             # Others write timestamps in other units: INT96 is Spark's own.
             with pq.ParquetFile(
-                path, metadata=metadata, filesystem=self._files, coerce_int96_timestamp_unit="us"
+                path,
+                metadata=metadata,
+                filesystem=self._files,
+                coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
             ) as file:
                 # By this thread alone: threads of Arrow's that outlive the interpreter abort it.
                 table = file.read_row_group(group.index, columns=list(columns), use_threads=False)

@@ -104,6 +104,8 @@ def write_file(
                     column_encoding=_ENCODINGS,
                     store_schema=False,
                     write_statistics=[OFFSET, TIMESTAMP],
+                    # Batches are built anew from rows, so nothing else would tell a consumer of a bit that flipped.
+                    write_page_checksum=True,
                 )
             writer.write_batch(data, row_group_size=ROW_GROUP_ROWS)
     finally:

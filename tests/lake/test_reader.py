@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +120,18 @@ def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: 
         with pytest.raises(LakeError, match=path.name):
             reader.read(place(5, 20), ALL)
     assert offsets(reader.read(place(10, 20), ALL).data) == list(range(10, 20))
+
+
+def test_a_bit_that_flipped_in_a_value_is_an_error_and_no_record(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    value = random.Random(1).randbytes(400)
+    path = Path(append(lake, [record(at, value=value) for at in range(3)], 3))
+    data = bytearray(path.read_bytes())
+    # What cannot be compressed stands in the file as it is.
+    data[data.index(value[100:200])] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LakeError, match=path.name):
+        Reader(lake).read(place(0, 3), ALL)
 
 
 TIMES = st.integers(-1, 8) | st.sampled_from([2**62, 253_402_300_800_000])

@@ -19,6 +19,7 @@ from korvet.lake.source import Retention
 from korvet.lake.table import Advance, TableFile
 from korvet.lake.verify import Verified, verify
 from tests.lake.both import TOPIC, Both, both
+from tests.support.batches import Record
 
 NOW = 10_000
 
@@ -102,6 +103,20 @@ def test_a_file_that_is_gone_or_damaged_is_found(
     assert [(each.kind, each.offset) for each in found.findings] == [("unreadable", file.first_offset)]
     assert file.path in found.findings[0].message
     assert (found.files, found.rows) == (4, 6)
+
+
+def test_a_bit_that_flipped_in_a_value_is_found(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as made:
+        value = random.Random(1).randbytes(400)
+        made.worker.append(TOPIC, Record(value, b"k", 1), Record(b"v", b"k", 2))
+        made.archive()
+        made.trim(2)
+        [file] = made.files()
+        path = made.path_of(file.path)
+        data = bytearray(path.read_bytes())
+        data[data.index(value[100:200])] ^= 1
+        path.write_bytes(data)
+        assert kinds(made) == ["unreadable"]
 
 
 def written(topic: Both, offsets: list[int], timestamp: int = 1, value: bytes = b"other") -> WrittenFile:
