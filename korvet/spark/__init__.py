@@ -6,4 +6,6 @@ It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
     session  Spark as the jobs use it, and what to say where it does not start
     archive  ranges of topics into their tables, spread over the tasks of Spark
     compact  merges of files into larger ones, spread likewise
+    source   the data source `korvet`: topics as DataFrames over both tiers
+    options  what that is told; filters: what of a query it takes into account
 """

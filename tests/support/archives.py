@@ -75,8 +75,7 @@ class Topics:
             | {key.replace("_", "."): value for key, value in configs.items()},
         )
         self.stores.topics.create(row)
-        [topic] = self.source.topics(self.stores, [name])
-        return topic
+        return self.source.topic(self.stores, name)
 
     def produce(
         self,

@@ -1,0 +1,129 @@
+"""The options of the data source `korvet`: what they are called, and what they mean.
+
+Knows texts only. Names and forms are those of Spark's Kafka source where it has the option, so that a query changes its
+format and little else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from korvet.config.values import key_values
+from korvet.lake.source import Source
+from korvet.lake.tables import Lake
+
+Edge: TypeAlias = Literal["earliest", "latest"]
+EARLIEST, LATEST = -2, -1
+"""As offsets of one partition."""
+
+_NEEDED = {"redis.url": "where the log is", "topic": "which one to read"}
+_NAMES = (
+    *_NEEDED,
+    *("namespace", "lake", "lake.storage.options"),
+    *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+    *("maxRecordsPerPartition", "maxRecordsPerTrigger", "failOnDataLoss"),
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An end of what is read: a timestamp (ms), else an offset for each partition, else an edge of all."""
+
+    edge: Edge
+    offsets: dict[int, int] | None = None
+    timestamp: int | None = None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query reads, and how much of it at once."""
+
+    source: Source
+    lake: Lake | None
+    topic: str
+    starting: Place | None
+    ending: Place
+    records_per_partition: int | None
+    records_per_trigger: int | None
+    fail_on_data_loss: bool
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Return what options say; raises ValueError for what is wrong with them.
+
+    Spark gives their names in any case. Those that Spark adds itself are none of them.
+    """
+    found = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(found.keys() - {name.lower() for name in _NAMES} - {"path"})
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]}; known are {', '.join(_NAMES)}")
+    for name, meaning in _NEEDED.items():
+        if not found.get(name):
+            raise ValueError(f"the option {name} is missing: {meaning}")
+    topic = found["topic"]
+    path = found.get("lake", "")
+    if path and "://" not in path:
+        # A task may run in another directory.
+        path = str(Path(path).absolute())
+    starting = _place(found, topic, "starting")
+    ending = _place(found, topic, "ending")
+    if ending is not None and ending.edge == "earliest":
+        raise ValueError("endingOffsets cannot be earliest")
+    return Options(
+        source=Source(redis_url=found["redis.url"], namespace=found.get("namespace", "korvet")),
+        lake=Lake(path, key_values(found.get("lake.storage.options", "")) or None) if path else None,
+        topic=topic,
+        starting=starting,
+        ending=ending or Place("latest"),
+        records_per_partition=_count(found, "maxRecordsPerPartition"),
+        records_per_trigger=_count(found, "maxRecordsPerTrigger"),
+        fail_on_data_loss=_truth(found, "failOnDataLoss"),
+    )
+
+
+def _place(found: Mapping[str, str], topic: str, which: Literal["starting", "ending"]) -> Place | None:
+    by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
+    offsets, timestamp = found.get(by_offset.lower()), found.get(by_time.lower())
+    if offsets is not None and timestamp is not None:
+        raise ValueError(f"{by_offset} and {by_time} exclude each other")
+    if timestamp is not None:
+        if not timestamp.isdigit():
+            raise ValueError(f"{by_time}: {timestamp!r} is no timestamp in milliseconds")
+        return Place("latest", timestamp=int(timestamp))
+    match offsets:
+        case None:
+            return None
+        case "earliest" | "latest":
+            return Place(offsets)
+    return Place("latest", offsets=_offsets(by_offset, offsets, topic))
+
+
+def _offsets(name: str, text: str, topic: str) -> dict[int, int]:
+    wrong = f'{name}: {text!r} is not earliest, latest or as {{"{topic}": {{"0": 23, "1": -1}}}}'
+    try:
+        told = json.loads(text)
+        offsets = {int(partition): offset for partition, offset in told[topic].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(wrong) from error
+    if len(told) != 1 or not all(isinstance(each, int) and each >= EARLIEST for each in offsets.values()):
+        raise ValueError(wrong)
+    return offsets
+
+
+def _count(found: Mapping[str, str], name: str) -> int | None:
+    text = found.get(name.lower())
+    if text is None:
+        return None
+    if not text.isdigit() or not int(text):
+        raise ValueError(f"{name}: {text!r} is no positive number")
+    return int(text)
+
+
+def _truth(found: Mapping[str, str], name: str) -> bool:
+    text = found.get(name.lower(), "true").lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name}: {text!r} is neither true nor false")
+    return text == "true"

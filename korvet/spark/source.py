@@ -1,0 +1,304 @@
+"""The PySpark data source `korvet`: topics as DataFrames over both tiers, in batches and as streams.
+
+Knows Spark's interface for data sources; what a scan is stands in `korvet.lake.scan`. Offsets and records go from Redis
+and the lake to Spark's Python workers as Arrow, whatever a broker does meanwhile: none is asked. Reading changes
+nothing: no position is kept but in Spark's checkpoints, and nothing is trimmed.
+
+    register(spark)
+    spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from korvet.errors import LakeError
+from korvet.lake.scan import Log, Part, PartReading, Wish, logs_of, parts, shaped
+from korvet.lake.scan_offsets import behind_records, first_from
+from korvet.lake.source import Stores
+from korvet.spark.filters import Bounds, bounds
+from korvet.spark.options import EARLIEST, LATEST, Options, Place, read_options
+
+COLUMNS = StructType(
+    [
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestamp_type", IntegerType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField(
+            "headers",
+            ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+        ),
+        StructField("timestamp_ms", LongType()),
+        StructField("attributes", ShortType()),
+        StructField("producer_id", LongType()),
+        StructField("producer_epoch", ShortType()),
+    ]
+)
+"""Those of korvet.lake.schema, where it is said what they mean."""
+
+
+def register(session: SparkSession) -> None:
+    """Let a session know the format `korvet`, and push filters down to it."""
+    session.dataSource.register(KorvetDataSource)
+    # Spark refuses sources that take filters where this is off.
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+class KorvetDataSource(DataSource):
+    """One topic; korvet.spark.options has its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is to be told."""
+        return "korvet"
+
+    def schema(self) -> StructType:
+        """Return all columns; a query may name some of them, with these types, by `.schema(...)`."""
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a topic once; raises ValueError for what is wrong with the options."""
+        return _BatchReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what follows a topic; raises ValueError for what is wrong with the options."""
+        return _StreamReader(read_options(self.options), schema)
+
+
+class _Input(InputPartition):
+    """The part that one task of Spark reads."""
+
+    def __init__(self, part: Part | None) -> None:
+        super().__init__(part)
+
+
+class _Rows:
+    """The rows of parts as Spark takes them."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Raise ValueError where the schema has other columns or types than there are."""
+        self._options = options
+        self._schema = schema
+        known = {field.name: field.dataType for field in COLUMNS}
+        for field in schema:
+            if known.get(field.name) != field.dataType:
+                raise ValueError(f"there is no column {field.name} of type {field.dataType.simpleString()}")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, or none."""
+        part = partition.value
+        if not isinstance(part, Part):
+            return
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with self._options.source.opened() as stores:
+            for rows in PartReading(stores, self._options.lake, self._options.source).rows(part):
+                yield shaped(rows, part.partition.index, schema)
+
+
+class _BatchReader(DataSourceReader):
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema)
+        self._bounds = Bounds()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._bounds = bounds(filters)
+        # Of what is read, Spark is to look at each row itself.
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options, wanted = self._options, self._bounds
+        low, high = wanted.partition
+        with options.source.opened() as stores:
+            topic = options.source.topic(stores, options.topic)
+            logs = logs_of(stores, options.lake, topic)
+            edges = _Edges(stores, options, logs)
+            starts = edges.offsets(options.starting or Place("earliest"))
+            ends = edges.offsets(options.ending)
+            found: list[InputPartition] = []
+            for log in logs:
+                index = log.partition.index
+                if not low <= index <= high:
+                    continue
+                first = int(max(starts[index], wanted.offset[0]))
+                behind = int(min(ends[index], wanted.offset[1] + 1))
+                if options.fail_on_data_loss and starts[index] < log.start:
+                    raise LakeError(_lost(log, starts[index]))
+                wish = Wish(first, behind, wanted.times, options.records_per_partition)
+                found += [_Input(part) for part in parts(stores, log, wish)]
+        return found or [_Input(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)
+
+
+class _Edges:
+    """Where reading begins or ends, partition by partition."""
+
+    def __init__(self, stores: Stores, options: Options, logs: Sequence[Log]) -> None:
+        self._stores = stores
+        self._options = options
+        self._logs = logs
+
+    def offsets(self, place: Place) -> dict[int, int]:
+        """Return an offset for each partition; raises ValueError where some are not told, or too many."""
+        if place.offsets is not None and place.offsets.keys() != {log.partition.index for log in self._logs}:
+            told, topic = sorted(place.offsets), self._options.topic
+            raise ValueError(f"{topic} has {len(self._logs)} partitions, but offsets are told for {told}")
+        return {log.partition.index: self._offset(log, place) for log in self._logs}
+
+    def _offset(self, log: Log, place: Place) -> int:
+        if place.timestamp is not None:
+            options = self._options
+            found = first_from(self._stores, options.lake, options.source, log, place.timestamp)
+            return log.end if found is None else found
+        told = EARLIEST if place.edge == "earliest" else LATEST
+        if place.offsets is not None:
+            told = place.offsets[log.partition.index]
+        return {EARLIEST: log.start, LATEST: log.end}.get(told, told)
+
+
+class _Position(NamedTuple):
+    """How far a stream has read: the offset that follows, for each partition of one incarnation of a topic."""
+
+    topic_id: str
+    offsets: dict[int, int]
+
+    @classmethod
+    def of(cls, told: Mapping[str, object]) -> _Position:
+        """Return what a checkpoint says; raises ValueError where that is of another source."""
+        match told:
+            case {"topic_id": str() as topic_id, "offsets": dict() as offsets}:
+                return cls(topic_id, {int(partition): offset for partition, offset in offsets.items()})
+        raise ValueError(f"a checkpoint of another source: {told}")
+
+    def told(self) -> dict[str, object]:
+        """Return it as a checkpoint has it: the same position is the same text."""
+        return {
+            "topic_id": self.topic_id,
+            "offsets": {str(partition): offset for partition, offset in sorted(self.offsets.items())},
+        }
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a topic. What it is told to commit stays where it is: others read too."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema)
+        self._last: _Position | None = None
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
+        with self._options.source.opened() as stores:
+            logs = self._logs(stores)
+            offsets = _Edges(stores, self._options, logs).offsets(self._options.starting or Place("latest"))
+            return _Position(logs[0].topic.id, offsets).told()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        count = self._options.records_per_trigger
+        return ReadAllAvailable() if count is None else ReadMaxRows(count)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._last = self._end()
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
+        began = _Position.of(start)
+        with self._options.source.opened() as stores:
+            logs = self._logs(stores, began)
+            left: dict[int, tuple[Log, int, int]] = {}
+            ends: dict[int, int] = {}
+            for log in logs:
+                index = log.partition.index
+                first = ends[index] = max(began.offsets.get(index, 0), log.start)
+                end = log.end if self._last is None else min(self._last.offsets.get(index, 0), log.end)
+                if first < end:
+                    left[index] = (log, first, end)
+            count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            for place, (index, (log, first, end)) in enumerate(
+                sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
+            ):
+                if count is None:
+                    ends[index] = end
+                    continue
+                # Each gets its share, and what those before it did not need; one that waits is never passed over.
+                share = max(count // (len(left) - place), 1)
+                ends[index] = min(behind_records(stores, self._options.lake, log, first, share), end)
+                count -= min(share, ends[index] - first)
+        return _Position(began.topic_id, ends).told()
+
+    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
+        return self._end().told()
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        began, ended = _Position.of(start), _Position.of(end)
+        with self._options.source.opened() as stores:
+            found: list[InputPartition] = []
+            for log in self._logs(stores, began):
+                index = log.partition.index
+                first, behind = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
+                wish = Wish(first, behind, records_max=self._options.records_per_partition)
+                found += [_Input(part) for part in parts(stores, log, wish)]
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)
+
+    def _end(self) -> _Position:
+        with self._options.source.opened() as stores:
+            logs = self._logs(stores)
+            return _Position(logs[0].topic.id, {log.partition.index: log.end for log in logs})
+
+    def _logs(self, stores: Stores, began: _Position | None = None) -> list[Log]:
+        """Return what there is of the topic; raises LakeError where that is not what a stream has begun with."""
+        options = self._options
+        topic = options.source.topic(stores, options.topic)
+        if began is not None and began.topic_id != topic.id:
+            message = f"{topic.name} was deleted and made anew (id {topic.id}, not {began.topic_id})"
+            raise LakeError(f"{message}: begin with a new checkpoint")
+        logs = logs_of(stores, options.lake, topic)
+        if began is not None and options.fail_on_data_loss:
+            for log in logs:
+                first = began.offsets.get(log.partition.index, log.start)
+                if not log.start <= first <= log.end:
+                    raise LakeError(_lost(log, first))
+        return logs
+
+
+def _lost(log: Log, first: int) -> str:
+    name = f"{log.topic.name}-{log.partition.index}"
+    return (
+        f"{name} holds offsets {log.start} to {log.end - 1}, not {first}: records were deleted before they were read"
+        " (failOnDataLoss=false goes on with what there is)"
+    )

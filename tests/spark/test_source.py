@@ -1,0 +1,245 @@
+"""korvet/spark/source.py: topics as DataFrames of a real Spark, over both tiers, in batches and as streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.functions import col
+
+from korvet.lake.scan import Part
+from korvet.lake.schema import SCHEMA
+from korvet.lake.source import SourceTopic
+from korvet.protocol.records.record import StoredRecord
+from korvet.spark.source import COLUMNS, KorvetDataSource, register
+from korvet.storage.log_types import Partition
+from korvet.storage.resp import Redis
+from korvet.storage.trim_store import Trim, TrimStore
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
+from tests.support.batches import Record
+
+
+@pytest.fixture
+def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    register(spark)
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+def options(topics: Topics, **more: str) -> dict[str, str]:
+    return {"redis.url": topics.source.redis_url, "lake": topics.lake, "topic": "orders"} | more
+
+
+def read(spark: SparkSession, topics: Topics, **more: str) -> DataFrame:
+    return spark.read.format("korvet").options(**options(topics, **more)).load()
+
+
+def archive(topics: Topics) -> None:
+    done = topics.archiver().round(topics.run)
+    assert (done.failures, done.more) == ([], False)
+
+
+def trim(topics: Topics, partition: Partition) -> None:
+    """Let Redis hold nothing of what is archived any more."""
+    start = topics.bounds(partition).archived
+    redis = Redis(topics.source.redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+    while TrimStore(redis).trim([Trim(partition, start, start)])[0].more:  # type: ignore[union-attr]
+        pass
+    redis.close()
+    assert topics.bounds(partition).local_start == start
+
+
+def in_three_parts(topics: Topics, topic: SourceTopic) -> None:
+    """Produce what is in the lake only, what is in both tiers, and what is in Redis only."""
+    all_kinds(topics, topic)
+    archive(topics)
+    for partition in topic.partitions:
+        trim(topics, partition)
+    all_kinds(topics, topic)
+    archive(topics)
+    all_kinds(topics, topic)
+
+
+def records(frame: DataFrame, partition: int) -> list[StoredRecord]:
+    """Return the rows of a partition in the order in which Spark has them, as the tuples that were produced."""
+    found = []
+    for row in (
+        frame.where(col("partition") == partition).selectExpr("*", "unix_micros(timestamp) us").collect()
+    ):
+        rest = -1 if row.timestamp_ms is None else row.timestamp_ms
+        found.append(
+            (
+                row.offset,
+                rest if row.us is None else row.us // 1000,
+                None if row.key is None else bytes(row.key),
+                None if row.value is None else bytes(row.value),
+                [(one.key, None if one.value is None else bytes(one.value)) for one in row.headers or []],
+            )
+        )
+    return found
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    return sorted(row.offset for row in frame.select("offset").collect())
+
+
+def test_the_columns_are_those_of_the_lake() -> None:
+    assert COLUMNS.names == SCHEMA.names
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_batch_has_every_record_of_both_tiers_once_and_in_order(
+    spark: SparkSession, topics: Topics, storage_format: Format
+) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    in_three_parts(topics, topic)
+    frame = read(spark, topics)
+    assert frame.count() == 2 * 3 * 1520
+    for partition in topic.partitions:
+        produced = topics.produced[topic.id, partition.index]
+        assert records(frame, partition.index) == produced
+    named = (
+        spark.read.format("korvet").options(**options(topics)).schema("offset BIGINT, value BINARY").load()
+    )
+    assert named.columns == ["offset", "value"]
+    assert (
+        named.where("offset = 3 and value is null").count()
+        == read(spark, topics).where("offset = 3 and value is null").count()
+    )
+
+
+def test_a_batch_has_the_offsets_and_times_that_are_asked_for(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    for at in range(4):
+        topics.produce(partition, *(Record(b"v", None, 1_700_000_000_000 + at) for _ in range(3)))
+        if at < 2:
+            archive(topics)
+    within = read(
+        spark, topics, startingOffsets='{"orders": {"0": 2}}', endingOffsets='{"orders": {"0": 10}}'
+    )
+    assert offsets(within) == list(range(2, 10))
+    timed = read(spark, topics, startingTimestamp="1700000000001", endingTimestamp="1700000000003")
+    assert offsets(timed) == list(range(3, 9))
+    assert offsets(read(spark, topics, startingTimestamp="1700000000004")) == []
+    assert offsets(read(spark, topics).where("offset > 4 and offset < 7")) == [5, 6]
+    assert offsets(read(spark, topics).where("timestamp = timestamp_millis(1700000000002)")) == [6, 7, 8]
+    assert offsets(read(spark, topics).where("partition = 1")) == []
+    small = read(spark, topics, maxRecordsPerPartition="3")
+    # Two files, and what Redis alone has: Spark's tasks are fewer where it has pushed a filter down.
+    assert small.rdd.getNumPartitions() == 3
+    assert small.where("offset >= 4").rdd.getNumPartitions() == 2
+
+
+def test_a_topic_without_a_cold_tier_is_read_without_a_lake(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make("orders", "record", remote_storage_enable="false")
+    topics.produce(topic.partitions[0], *(b"%d" % at for at in range(10)))
+    frame = spark.read.format("korvet").options(**options(topics)).option("lake", "").load()
+    assert records(frame, 0) == topics.produced[topic.id, 0]
+
+
+def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    for at in range(4):
+        for partition in topic.partitions:
+            topics.produce(partition, *(Record(b"v", None, 1_700_000_000_000 + at * 1000) for _ in range(2)))
+        if at < 3:
+            archive(topics)
+
+    def parts(*filters: Filter) -> list[tuple[int, int, int]]:
+        source = KorvetDataSource(options(topics, maxRecordsPerPartition="2"))
+        reader = source.reader(COLUMNS)
+        assert list(reader.pushFilters(list(filters))) == list(filters)
+        found = [each.value for each in reader.partitions()]
+        return [(each.partition.index, each.first, each.behind) for each in found if isinstance(each, Part)]
+
+    assert len(parts()) == 8
+    assert parts(EqualTo(("partition",), 1)) == [(1, 0, 2), (1, 2, 4), (1, 4, 6), (1, 6, 8)]
+    assert parts(EqualTo(("partition",), 0), GreaterThanOrEqual(("offset",), 5)) == [(0, 5, 6), (0, 6, 8)]
+    assert parts(EqualTo(("offset",), 2)) == [(0, 2, 3), (1, 2, 3)]
+    second = topics_time(1)
+    cold = parts(GreaterThanOrEqual(("timestamp",), second), LessThan(("timestamp",), topics_time(2)))
+    # Of what is in Redis only, nobody knows the smallest timestamp.
+    assert [each for each in cold if each[0] == 0] == [(0, 2, 4), (0, 4, 6), (0, 6, 8)]
+    assert parts(GreaterThanOrEqual(("timestamp",), topics_time(4))) == []
+
+
+def topics_time(at: int) -> datetime:
+    return datetime.fromtimestamp(1_700_000_000 + at, UTC)
+
+
+def start(frame: DataFrame, spark: SparkSession, tmp_path: Path) -> None:
+    """Run a stream over what there is, on from its checkpoint, into a directory."""
+    query = (
+        frame.select("partition", "offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    counts = [each["numInputRows"] for each in query.recentProgress]
+    assert counts
+    assert max(counts) <= 1000
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_stream_that_is_started_again_has_read_each_record_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path, storage_format: Format
+) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    in_three_parts(topics, topic)
+    frame = (
+        spark.readStream.format("korvet")
+        .options(**options(topics, startingOffsets="earliest", maxRecordsPerTrigger="1000"))
+        .load()
+    )
+    for _ in range(2):
+        start(frame, spark, tmp_path)
+        found = Counter(
+            (row.partition, row.offset) for row in spark.read.parquet(str(tmp_path / "out")).collect()
+        )
+        assert found == Counter(
+            (partition.index, record[0])
+            for partition in topic.partitions
+            for record in topics.produced[topic.id, partition.index]
+        )
+        # What was hot when the checkpoint was written is cold when the stream goes on.
+        for partition in topic.partitions:
+            topics.produce(partition, *(b"%d" % at for at in range(700)))
+        archive(topics)
+        for partition in topic.partitions:
+            trim(topics, partition)
+
+
+def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], *(b"1" for _ in range(10)))
+    reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
+    began = reader.initialOffset()
+    assert began == {"topic_id": topic.id, "offsets": {"0": 0}}
+    with pytest.raises(Exception, match="was deleted and made anew"):
+        reader.partitions(began | {"topic_id": "B" * 22}, began)
+    with pytest.raises(Exception, match="holds offsets 0 to 9, not 11"):
+        reader.partitions(began | {"offsets": {"0": 11}}, began)
+    with pytest.raises(ValueError, match="a checkpoint of another source"):
+        reader.partitions({"index": 1}, began)
+    two = '{"orders": {"0": 1, "1": 1}}'
+    wrong = KorvetDataSource(options(topics, startingOffsets=two)).reader(COLUMNS)
+    with pytest.raises(ValueError, match="has 1 partitions, but offsets are told for"):
+        wrong.partitions()
+
+
+def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: Topics) -> None:
+    topics.make("orders", "batch")
+    with pytest.raises(PySparkException, match="there is no topic others"):
+        read(spark, topics, topic="others").count()
+    with pytest.raises(PySparkException, match="there is no column value of type string"):
+        spark.read.format("korvet").options(**options(topics)).schema("value STRING").load().count()
