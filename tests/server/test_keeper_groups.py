@@ -136,6 +136,21 @@ def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
     assert group.ids() == set()
 
 
+def test_sessions_begin_anew_by_the_clock_of_a_redis_that_took_over(
+    settings: Settings, redis: Redis, raw_redis: Any
+) -> None:
+    context = Keeper(settings).context
+    task = ExpireGroups()
+    task(context, lambda: None)
+    group = expired(redis, raw_redis, "billing")
+    context.redis.renew("another Redis is the master now")
+    task(context, lambda: None)
+    assert group.ids() == {"a"}
+    time_is_up(group)
+    task(context, lambda: None)
+    assert group.ids() == set()
+
+
 def test_a_list_of_groups_that_is_none_fails_the_turn_and_nothing_else(
     settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

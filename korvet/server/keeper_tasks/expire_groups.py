@@ -2,6 +2,7 @@
 
 Where no keeper has looked for a while, brokers or Redis may have been away, and members could not renew their sessions.
 These begin anew then, as in Kafka where another broker takes over a group: the end of an outage costs no rebalance.
+So they do over a new connection to Redis: it may lead to another one, by whose clock all of them are over.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class ExpireGroups:
         self._complaints: set[str] = set()
         self._clock = clock
         self._watched_until: float | None = None
+        self._connection = 0
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Advance every group in which something is due; raises StorageUnavailableError."""
@@ -43,8 +45,12 @@ class ExpireGroups:
             initial_delay_ms=context.settings.group_initial_rebalance_delay_ms,
         )
         watched = self._watched_until
-        if watched is None or self._clock() - watched > UNWATCHED_MS / 1000:
+        context.redis.call("PING")  # over the connection that the rest of the turn goes over
+        connection = context.redis.connections
+        is_same = connection == self._connection
+        if watched is None or not is_same or self._clock() - watched > UNWATCHED_MS / 1000:
             _resume_all(store, GroupList(context.redis, context.keys), check_lease)
+        self._connection = connection
         self._advance_due(store, check_lease)
         self._watched_until = self._clock()
 
