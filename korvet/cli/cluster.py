@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
+from korvet.cli.group import Group
 
 if TYPE_CHECKING:
     from korvet.admin.cluster import ApiVersions, ClusterDescription, Levels
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _UNKNOWN = "-"
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Show the brokers of any Kafka cluster."""
 

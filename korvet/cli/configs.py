@@ -10,6 +10,7 @@ import click
 
 from korvet.cli import places
 from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
+from korvet.cli.group import Group
 from korvet.cli.names import GROUP, TOPIC
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _resources(command: _Command) -> _Command:
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def configs() -> None:
     """Show and change settings of topics, brokers and groups; of any Kafka cluster."""
 

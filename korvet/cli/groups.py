@@ -20,6 +20,7 @@ from korvet.cli.bootstrap import (
     shown,
     yes_option,
 )
+from korvet.cli.group import Group
 from korvet.cli.names import GROUP
 from korvet.cli.reset_offsets import reset_offsets
 
@@ -32,7 +33,7 @@ _UNKNOWN = "-"
 _OPS_PORT = 9093
 
 
-@click.group()
+@click.group(cls=Group)
 def groups() -> None:
     """List, describe and delete consumer groups, and move their offsets; of any Kafka broker."""
 

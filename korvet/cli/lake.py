@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from korvet.cli.group import Group
 from korvet.cli.lake_archive import archive
 from korvet.cli.lake_compact import compact
 from korvet.cli.lake_expire import expire
@@ -15,7 +16,7 @@ from korvet.cli.lake_status import status
 from korvet.cli.lake_verify import verify
 
 
-@click.group()
+@click.group(cls=Group)
 def lake() -> None:
     """Archive topics with remote.storage.enable to Delta tables, and look after them; needs korvet[lake]."""
 

@@ -12,6 +12,7 @@ from korvet.cli.cluster import cluster
 from korvet.cli.config import config
 from korvet.cli.configs import configs
 from korvet.cli.consume import consume
+from korvet.cli.group import Group
 from korvet.cli.groups import groups
 from korvet.cli.lake import lake
 from korvet.cli.produce import produce
@@ -22,7 +23,7 @@ from korvet.cli.topics import topics
 from korvet.streams import open_closed
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", message="korvet %(version)s")
 def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from korvet.cli.bootstrap import BOOTSTRAP_DEFAULT, cluster_options
+from korvet.cli.group import Group
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, run
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _from_pipe(commands: click.Group, defaults: dict[str, Any]) -> int:
 def _commands(root: click.Group) -> click.Group:
     """Return the commands of a shell: those of the tree, and its own."""
     commands = {name: command for name, command in root.commands.items() if name not in _NOT_HERE}
-    shells = click.Group(PROGRAM, commands=commands, context_settings=root.context_settings)
+    shells = Group(PROGRAM, commands=commands, context_settings=root.context_settings)
 
     @shells.command("help")
     @click.pass_context

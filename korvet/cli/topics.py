@@ -23,6 +23,7 @@ from korvet.cli.bootstrap import (
     yes_option,
 )
 from korvet.cli.describe_topics import describe
+from korvet.cli.group import Group
 from korvet.cli.names import TOPIC
 from korvet.cli.placement import elect_leaders, reassign
 
@@ -35,7 +36,7 @@ _named = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, ty
 _validated = click.option("--validate-only", is_flag=True, help="Only tell whether it could be done.")
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """Make, list, describe, alter and delete topics, and place them on brokers; of any Kafka cluster."""
 

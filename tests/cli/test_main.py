@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from korvet import __version__
@@ -69,3 +71,28 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
         "rich",
     }
     assert not late & set(loaded)
+
+
+@pytest.mark.parametrize("group", [(), ("topics",), ("configs",), ("groups",), ("cluster",), ("lake",)])
+def test_a_narrow_terminal_cuts_no_command_s_line_short(group: tuple[str, ...]) -> None:
+    text = korvet(*group, "--help", environ={"COLUMNS": "80"}).stdout
+    _, _, commands = text.partition("\nCommands:\n")
+    assert commands
+    assert "..." not in commands
+    assert max(map(len, commands.splitlines())) <= 80
+
+
+def test_the_help_of_the_shell_cuts_nothing_short_either() -> None:
+    import subprocess
+    import sys
+
+    result = subprocess.run(
+        [sys.executable, "-m", "korvet", "shell"],
+        input="help\n",
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "with the origin of each value; passwords" in " ".join(result.stdout.split())
