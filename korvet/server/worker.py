@@ -101,12 +101,11 @@ class Storage(msgspec.Struct, frozen=True):
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
 
-        def client(moved: Callable[[], object] = lambda: None) -> Redis:
+        def client() -> Redis:
             return Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
-                moved=moved,
             )
 
         def renew() -> None:
@@ -119,8 +118,9 @@ class Storage(msgspec.Struct, frozen=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
         )
-        reads = client()
-        return cls(client(renew), reads, client(), subscriptions, ColdStore(lake) if lake else None)
+        redis, reads = client(), client()
+        redis.moved = renew
+        return cls(redis, reads, client(), subscriptions, ColdStore(lake) if lake else None)
 
     def close(self) -> None:
         """Close all of them."""

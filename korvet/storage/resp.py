@@ -81,12 +81,12 @@ class Redis:
         connect_timeout_ms: int,
         commands_max: int = _COMMANDS_MAX,
         bytes_max: int = _BYTES_MAX,
-        moved: Callable[[], object] = lambda: None,
     ) -> None:
-        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
+        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight."""
+        self.moved: Callable[[], object] = lambda: None
+        """Called when the connection was made anew because it had led to a replica.
 
-        `moved` is called when the connection was made anew because it had led to a replica: others that only read do
-        not notice, and are to be renewed.
+        Others that only read do not notice, and are to be renewed.
         """
         self._address = redis_url.parse(url)
         self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
@@ -98,7 +98,6 @@ class Redis:
         self._not_before = 0.0
         self._refusal = ""
         self._closed = False
-        self._moved = moved
         # How many were made: what one of them has told may not hold for the next, which may lead to another Redis.
         self.connections = 0
 
@@ -238,7 +237,7 @@ class Redis:
             self.connections += 1
             self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms)
             if before is not None and before.led_to_replica:
-                self._moved()
+                self.moved()
             return self._wire
         finally:
             self._attempt = None

@@ -89,6 +89,26 @@ def test_connections_that_only_read_leave_a_replica_with_those_that_write(
     until(lambda: b"x" in heard)
 
 
+def test_whoever_asks_is_told_that_a_connection_has_moved_away_from_a_replica(
+    network: Proxy, raw_redis: redis.Redis
+) -> None:
+    moves: list[int] = []
+    connection = Redis(network.url, timeout_ms=10_000, connect_timeout_ms=10_000)
+    connection.moved = lambda: moves.append(network.connections)
+    assert write(connection) == ""
+    network.cut()
+    until(lambda: write(connection) == "")
+    assert moves == []
+    raw_redis.replicaof("127.0.0.1", "1")
+    try:
+        until(lambda: bool(write(connection)) and network.connections > 2)
+    finally:
+        raw_redis.replicaof("NO", "ONE")
+    until(lambda: write(connection) == "")
+    assert moves[0] > 2
+    connection.close()
+
+
 def test_a_lost_connection_takes_no_other_one_along(storage: Storage, raw_redis: redis.Redis) -> None:
     assert write(storage.redis) == ""
     reads = identity(storage.reads)

@@ -35,13 +35,9 @@ def connect() -> Iterator[Connect]:
     """Give a way to make connections; afterwards none of them may think that anything is in flight."""
     made: list[Redis] = []
 
-    def connected(
-        url: str, timeout_ms: int = 10_000, moved: Callable[[], object] = lambda: None, **limits: int
-    ) -> Redis:
+    def connected(url: str, timeout_ms: int = 10_000, **limits: int) -> Redis:
         connect_timeout_ms = limits.pop("connect_timeout_ms", timeout_ms)
-        made.append(
-            Redis(url, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, moved=moved, **limits)
-        )
+        made.append(Redis(url, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, **limits))
         return made[-1]
 
     yield connected
@@ -196,24 +192,6 @@ def test_a_master_that_became_a_replica_is_left_for_whoever_has_its_name_now(
         raw_redis.replicaof("NO", "ONE")
     assert network.connections > 1
     assert eventually(connection, "SET", "k", "x") == b"OK"
-
-
-def test_whoever_asks_is_told_that_a_connection_has_moved_away_from_a_replica(
-    network: Proxy, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    moves: list[int] = []
-    connection = connect(network.url, moved=lambda: moves.append(network.connections))
-    connection.call("PING")
-    network.cut()
-    eventually(connection, "PING")
-    assert moves == []
-    raw_redis.replicaof("127.0.0.1", "1")
-    try:
-        until(lambda: "READONLY" not in unavailable(connection, "SET", "k", "w") or bool(moves))
-    finally:
-        raw_redis.replicaof("NO", "ONE")
-    assert eventually(connection, "SET", "k", "x") == b"OK"
-    assert moves[0] > 2
 
 
 def test_garbage_ends_the_connection_and_not_the_broker(network: Proxy, connect: Connect) -> None:
