@@ -109,8 +109,8 @@ def _tell(done: Round, removed: dict[TopicOfLake, Stored], *, as_json: bool, dry
     ]
     print_table(titles, rows, numbers=titles[1:])
     count = sum(each.files for each in done.vacuumed)
-    files = f"{count} file that no table names" if count == 1 else f"{count} files that no table names"
-    click.echo(f"{files}: to be deleted" if dry_run else f"{files}: deleted")
+    files = "1 file" if count == 1 else f"{count} files"
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {files} that no table names")
     for each in done.gone:
         what = "no topic has it any more: see --remove-gone"
         if each in removed:
