@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from korvet.domain.offsets import Question, SpecialTimestamp
 from korvet.domain.topics import NewTopic
-from korvet.errors import KafkaError, LakeError
+from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.source import Retention
@@ -54,6 +55,11 @@ def test_files_leave_as_long_as_all_of_the_first_is_too_old(topic: Both) -> None
     assert (done.start, done.files, done.rows, done.bytes) == (3, 1, 3, before[0].size_bytes)
     assert topic.files() == before[1:]
     assert (topic.bounds.log_start, topic.bounds.high_watermark) == (3, 11)
+    [earliest] = topic.worker.offsets.find([Question(topic.partition, SpecialTimestamp.EARLIEST)])
+    assert not isinstance(earliest, KafkaError)
+    assert earliest.offset == 3
+    [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=2))
+    assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
     [done] = expire(topic, older_than(2001))
     assert (done.start, done.files) == (3, 0)
     assert topic.table.next_offset(0) == 9
