@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: Annotated[
         str,
         _fixed(
-            "Name of the cluster; empty is the one that Redis holds, made at the first start.",
+            "Name of the cluster, kept in Redis at the first start of all; empty is the one that Redis holds.",
             values.name_or_none,
         ),
     ] = ""

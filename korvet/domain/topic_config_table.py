@@ -49,8 +49,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     documentation: str = ""
 
 
-def _limit(name: str, setting: str, least: int) -> Definition:
-    return Definition(name=name, type=ConfigType.LONG, setting=setting, least=least)
+def _limit(name: str, setting: str, least: int, documentation: str = "") -> Definition:
+    return Definition(
+        name=name, type=ConfigType.LONG, setting=setting, least=least, documentation=documentation
+    )
 
 
 def _meaningless(
@@ -137,8 +139,18 @@ DEFINITIONS: dict[str, Definition] = {
             documentation="Whether the topic is archived, so that Redis need keep only its newest records.",
         ),
         _limit("delete.retention.ms", "log.cleaner.delete.retention.ms", 0),
-        _limit("local.retention.bytes", "log.local.retention.bytes", -2),
-        _limit("local.retention.ms", "log.local.retention.ms", -2),
+        _limit(
+            "local.retention.bytes",
+            "log.local.retention.bytes",
+            -2,
+            "Bytes that a partition with a cold tier keeps in Redis; -2 is retention.bytes.",
+        ),
+        _limit(
+            "local.retention.ms",
+            "log.local.retention.ms",
+            -2,
+            "How long a topic with a cold tier keeps records in Redis; -2 is retention.ms.",
+        ),
         _limit("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", 1),
         _limit("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", 0),
         _limit("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", 0),

@@ -84,9 +84,10 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
 
 
 def prepare(settings: Settings) -> Settings:
-    """Load every script and return `settings` with the cluster's id, made and stored at the first start of all.
+    """Load every script and return `settings` with the cluster's id, given or made and kept at the first start of all.
 
-    Raises ConfigError where Redis takes no writes, or the user may not run a command that Korvet needs.
+    Raises ConfigError where Redis takes no writes, or is another cluster's, or the user may not run a command that
+    Korvet needs.
     """
     keys = Keys(settings.namespace)
     with _connected(settings) as client:
@@ -95,17 +96,22 @@ def prepare(settings: Settings) -> Settings:
         _try_permissions(client, keys)
         if settings.replicas:
             client.wait(0, 1)
-        if settings.cluster_id:
-            return settings
         key = keys.cluster_id
         # First the question: where memory is full, only what needs none may be asked.
         stored = client.get(key)
         if stored is None:
-            client.setnx(key, random_cluster_id())
+            client.setnx(key, settings.cluster_id or random_cluster_id())
             stored = client.get(key)
     if not isinstance(stored, bytes) or not stored:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
-    return msgspec.structs.replace(settings, cluster_id=stored.decode(errors="replace"))
+    cluster_id = stored.decode(errors="replace")
+    if settings.cluster_id not in ("", cluster_id):
+        # As Kafka does with its meta.properties: more likely the address is wrong than the name. Clients that were told
+        # two names by brokers of one cluster would take them for two clusters.
+        raise ConfigError(
+            f"cluster.id is {settings.cluster_id}, but that of this Redis (key {key}) is {cluster_id}"
+        )
+    return msgspec.structs.replace(settings, cluster_id=cluster_id)
 
 
 def register(settings: Settings, advertised: Address, incarnation: str, *, own: bool) -> int:

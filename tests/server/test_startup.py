@@ -259,6 +259,17 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
 def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:
     settings = load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings
     assert redis_check.prepare(settings).cluster_id == "mine"
+    # Also by a broker that is not told of it: all on one Redis are one cluster.
+    unnamed = load(None, {}, {"redis.url": redis_url}).settings
+    assert redis_check.prepare(unnamed).cluster_id == "mine"
+
+
+def test_the_redis_of_another_cluster_is_refused(redis_url: str, raw_redis: redis.Redis) -> None:
+    redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings)
+    wrong = r"cluster\.id is other, but that of this Redis \(key korvet:cluster-id\) is mine"
+    with pytest.raises(ConfigError, match=wrong):
+        redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "other"}).settings)
+    assert raw_redis.get("korvet:cluster-id") == b"mine"
 
 
 def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger() -> None:
