@@ -6,7 +6,7 @@ Knows Parquet. Files never change, so what is known of one stays true until it i
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ FOOTERS_MAX = 1024
 """Files whose footers are kept: some kilobytes each."""
 
 GROUPS_BYTES_MAX = 32 * 1024 * 1024
-"""Rows kept as they were read: a consumer takes a row group in several fetches, and others may follow it."""
+"""Rows kept as they were read, of all tables: a consumer takes a row group in several fetches, and others follow."""
 
 STAMPS = (OFFSET, TIMESTAMP, TIMESTAMP_MS)
 _DATA = tuple(each.name for each in SCHEMA if each.name != PARTITION)
@@ -45,15 +45,37 @@ class _Footer(NamedTuple):
     groups: list[Group]
 
 
-class DataFiles:
-    """The files below one table."""
+class KeptRows:
+    """Rows of any number of tables, each under what names them; those that were wanted last stay."""
 
-    def __init__(self, uri: str, files: FileSystem) -> None:
-        self._uri = uri
+    def __init__(self) -> None:
+        self._rows: OrderedDict[Hashable, pa.RecordBatch] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable) -> pa.RecordBatch | None:
+        """Return the rows, None where they are not kept."""
+        found = self._rows.get(key)
+        if found is not None:
+            self._rows.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, rows: pa.RecordBatch) -> None:
+        """Keep rows that are not kept yet, and let others go if that is too much; these stay whatever they weigh."""
+        self._rows[key] = rows
+        self._bytes += rows.nbytes
+        while self._bytes > GROUPS_BYTES_MAX and len(self._rows) > 1:
+            _, dropped = self._rows.popitem(last=False)
+            self._bytes -= dropped.nbytes
+
+
+class DataFiles:
+    """The files below one table; `kept` are the rows that it shares with others."""
+
+    def __init__(self, uri: str, files: FileSystem, kept: KeptRows | None = None) -> None:
+        self.uri = uri
+        self.kept = KeptRows() if kept is None else kept
         self._files = files
         self._footers: OrderedDict[str, _Footer] = OrderedDict()
-        self._rows: OrderedDict[tuple[str, int], pa.RecordBatch] = OrderedDict()
-        self._rows_bytes = 0
 
     def groups(self, path: str) -> Sequence[Group]:
         """Return the row groups of a file, in the order of their offsets; raises LakeError."""
@@ -61,20 +83,16 @@ class DataFiles:
 
     def rows(self, path: str, group: Group) -> pa.RecordBatch:
         """Return the rows of a group with all columns but the partition; raises LakeError."""
-        key = (path, group.index)
-        found = self._rows.get(key)
+        key = (self.uri, path, group.index)
+        found = self.kept.get(key)
         if found is None:
-            found = self._rows[key] = self._read(path, group, _DATA)
-            self._rows_bytes += found.nbytes
-            while self._rows_bytes > GROUPS_BYTES_MAX and len(self._rows) > 1:
-                _, dropped = self._rows.popitem(last=False)
-                self._rows_bytes -= dropped.nbytes
-        self._rows.move_to_end(key)
+            found = self._read(path, group, _DATA)
+            self.kept.keep(key, found)
         return found
 
     def stamps(self, path: str, group: Group) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows of a group; raises LakeError."""
-        return self._rows.get((path, group.index)) or self._read(path, group, STAMPS)
+        return self.kept.get((self.uri, path, group.index)) or self._read(path, group, STAMPS)
 
     def _read(self, path: str, group: Group, columns: Sequence[str]) -> pa.RecordBatch:
         metadata = self._footer(path).metadata
@@ -111,7 +129,7 @@ class DataFiles:
         return found
 
     def _damaged(self, path: str, error: Exception) -> LakeError:
-        return LakeError(f"{self._uri}/{path} cannot be read: {error}")
+        return LakeError(f"{self.uri}/{path} cannot be read: {error}")
 
 
 def _groups(metadata: pq.FileMetaData) -> list[Group]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from korvet.lake.data_files import DataFiles
+from korvet.lake.data_files import DataFiles, KeptRows
 from korvet.lake.files import StorageOptions, filesystem
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.serving import arrow_to_batches
@@ -79,6 +79,7 @@ class Reader:
         self._lake = lake
         self._options = storage_options
         self._tables: OrderedDict[TopicOfLake, _Table] = OrderedDict()
+        self._kept = KeptRows()
 
     def read(self, place: Place, limits: Limits) -> ColdRead:
         """Return archived records from the place on, none where no more are archived.
@@ -118,7 +119,8 @@ class Reader:
         if snapshot is None:
             raise LakeError(f"{table_uri(self._lake, *of)}: there is no such table")
         if former is None:
-            windows = Windows(DataFiles(snapshot.uri, filesystem(snapshot.uri, self._options)))
+            files = filesystem(snapshot.uri, self._options)
+            windows = Windows(DataFiles(snapshot.uri, files, self._kept))
         else:
             windows = former.windows
         table = self._tables[of] = _Table(snapshot, windows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.lake import files as lake_files
-from korvet.lake.data_files import GROUPS_BYTES_MAX, DataFiles, Group
+from korvet.lake.data_files import DataFiles, Group
 from korvet.lake.schema import OFFSET
 
 LISTS_MAX = 1024
@@ -70,8 +70,6 @@ class Windows:
     def __init__(self, files: DataFiles) -> None:
         self._files = files
         self._lists: OrderedDict[tuple[str, ...], list[Window]] = OrderedDict()
-        self._mended: OrderedDict[Window, pa.RecordBatch] = OrderedDict()
-        self._mended_bytes = 0
 
     def of(self, paths: tuple[str, ...]) -> Sequence[Window]:
         """Return the windows of a file, or of files that overlap, in the order of offsets; raises LakeError."""
@@ -85,16 +83,13 @@ class Windows:
 
     def rows(self, window: Window) -> pa.RecordBatch:
         """Return the rows with all columns but the partition, in the order of offsets; raises LakeError."""
-        found = self._mended.get(window)
-        if found is not None:
-            self._mended.move_to_end(window)
-            return found
+        key = (self._files.uri, window)
+        kept = self._files.kept.get(key)
+        if kept is not None:
+            return kept
         found, as_read = self._in_order(window, self._files.rows)
         if not as_read:
-            self._mended[window] = found
-            self._mended_bytes += found.nbytes
-            while self._mended_bytes > GROUPS_BYTES_MAX and len(self._mended) > 1:
-                self._mended_bytes -= self._mended.popitem(last=False)[1].nbytes
+            self._files.kept.keep(key, found)
         return found
 
     def stamps(self, window: Window) -> pa.RecordBatch:

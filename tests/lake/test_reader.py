@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from korvet.lake import data_files
 from korvet.lake import files as lake_files
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
@@ -31,9 +32,9 @@ def record(offset: int, timestamp: int = 1000, value: bytes = b"v" * 40) -> Stor
     return offset, timestamp, b"k", value, []
 
 
-def append(lake: str, records: list[StoredRecord], next_offset: int) -> str:
+def append(lake: str, records: list[StoredRecord], next_offset: int, of: TopicOfLake = OF) -> str:
     """Archive records as one file, up to an offset; returns the file's path."""
-    table = ArchiveTable.create(lake, *OF)
+    table = ArchiveTable.create(lake, *of)
     at = table.next_offset(PARTITION) or 0
     rows = records_to_arrow(PARTITION, records)
     file = write_file(filesystem(table.uri), PARTITION, [rows], now_ms=1)
@@ -84,6 +85,23 @@ def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_
         offset, more = found.next_offset, found.more
     assert got == list(range(30))
     assert reader.read(place(0, 30), Limits(1, at_least_one=False)).data == b""
+
+
+def test_what_is_kept_of_all_topics_together_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "GROUPS_BYTES_MAX", 1)
+    lake, other = str(tmp_path), OF._replace(topic="other")
+    reader = Reader(lake)
+    files = [Path(append(lake, [record(0)], 1, of)) for of in (OF, other)]
+    for of in (OF, other):
+        assert offsets(reader.read(Place(of, PARTITION, 0, 1), ALL).data) == [0]
+    for file in files:
+        file.unlink()
+    # The last rows stay, whatever they weigh; the others are read again, where they are still there.
+    assert offsets(reader.read(Place(other, PARTITION, 0, 1), ALL).data) == [0]
+    with pytest.raises(LakeError, match="cannot be read"):
+        reader.read(place(0, 1), ALL)
 
 
 def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
