@@ -33,6 +33,7 @@ _PROPERTIES = {
 _READER_VERSION = 1
 """Of Delta's protocol; tables that ask for more have features as deletion vectors."""
 
+_DELETION_VECTORS = "deletionVectors"
 _MAINTENANCE = "maintenance"
 
 COMMITS_MAX = 100
@@ -146,7 +147,11 @@ class ArchiveTable:
         return self._table.transaction_version(self._app_id(partition))
 
     def files(self) -> list[TableFile]:
-        """Return the table's files, by partition and offset. Raises LakeError for one without statistics."""
+        """Return the table's files, by partition and offset.
+
+        Raises LakeError for one without statistics, and where rows were deleted that the files still hold.
+        """
+        self._check_for_hidden_rows()
         actions = pa.table(self._table.get_add_actions(flatten=True))
         try:
             columns = [_column(actions, each) for each in _FILE_COLUMNS]
@@ -215,6 +220,20 @@ class ArchiveTable:
             # Work of this kind has one version of its own: of two at once, deltalake lets one pass, in any case.
             [Transaction(f"korvet:{self._topic_id}:{_MAINTENANCE}", self.version + 1)],
         )
+
+    def _check_for_hidden_rows(self) -> None:
+        """Raise LakeError where the table has deletion vectors: nobody is to be served rows that somebody deleted."""
+        if _DELETION_VECTORS not in (self._table.protocol().reader_features or ()):
+            return
+        try:
+            hidden = any(each.num_rows for each in self._table.deletion_vectors())
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.uri}: {error}") from error
+        if hidden:
+            raise LakeError(
+                f"{self.uri}: it has deletion vectors, which hide rows that its files still hold; "
+                "REORG TABLE ... APPLY (PURGE) of Delta Lake takes the rows out of the files"
+            )
 
     def check_rewritable(self) -> None:
         """Raise LakeError where somebody gave the table features by which its files do not say all of their rows."""

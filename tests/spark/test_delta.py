@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from korvet.errors import LakeError
 from korvet.lake.compaction import compact
 from korvet.lake.compaction_plan import is_own
 from korvet.lake.reader import Limits, Place, Reader, Stamp
@@ -106,6 +107,11 @@ def run(spark: SparkSession, /, statement: str) -> dict[str, Any]:
     return row.asDict(recursive=True)
 
 
+def execute(spark: SparkSession, /, statement: str) -> None:
+    """Run SQL that answers nothing."""
+    spark.sql(statement).collect()
+
+
 def checkpoint(spark: SparkSession, /, uri: str) -> None:
     """Let Delta Lake write a checkpoint of the table's log, as it does behind some commits."""
     jvm: Any = spark._jvm
@@ -133,3 +139,19 @@ def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(driver:
     check(lake, 500, COUNT + 100)
     left = [(partition, record(at)) for partition in range(2) for at in range(500, COUNT + 100)]
     assert driver.run(rows, uri) == left
+
+
+def test_rows_that_only_a_deletion_vector_hides_are_never_served(driver: Driver, lake: Lake) -> None:
+    uri = opened(lake).uri
+    driver.run(
+        execute, f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    check(lake)
+    driver.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")  # noqa: S608 - a path of this test's
+    place = Place(OF, 0, 0, COUNT)
+    with pytest.raises(LakeError, match="APPLY \\(PURGE\\)"):
+        Reader(lake.path).read(place, Limits(1 << 30))
+    archive(lake, 100)
+    driver.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
+    found = [each.offset for each in read(Reader(lake.path).read(place, Limits(1 << 30)).data)]
+    assert found == [each for each in range(COUNT + 100) if each != 700]
