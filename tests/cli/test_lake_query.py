@@ -1,0 +1,56 @@
+"""`korvet lake query` as an analyst runs it, on a real Redis, a real lake and a real Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.asking import failed
+from tests.cli.test_options import korvet
+from tests.support.archives import Topics, topics_in
+from tests.support.batches import Record
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    """Give a topic of which one batch is archived and one is not."""
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        [orders] = found.make("orders", "batch").partitions
+        found.produce(orders, Record(b"1", b"k", 1_700_000_000_000, [("a", b"\xff")]))
+        assert found.archiver().round(found.run).records == 1
+        found.produce(orders, b"20", None)
+        yield found
+
+
+def query(topics: Topics, sql: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
+    return korvet("lake", "query", *where, *arguments, sql)
+
+
+def test_rows_of_both_tiers_are_printed_and_nothing_else(topics: Topics) -> None:
+    sql = "select key, value, timestamp, headers, offset as `the offset` from orders order by offset"
+    result = query(topics, sql, "--json")
+    # Java's own, where Spark starts it.
+    noise = [line for line in result.stderr.splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert (result.returncode, noise) == (0, [])
+    first, second, third = map(json.loads, result.stdout.splitlines())
+    assert first == {
+        "key": "k",
+        "value": "1",
+        "timestamp": "2023-11-14 22:13:20",
+        "headers": [{"key": "a", "value": "\\xff"}],
+        "the offset": 0,
+    }
+    assert (second["key"], second["value"], second["headers"]) == (None, "20", None)
+    assert (third["value"], third["the offset"]) == (None, 2)
+
+
+def test_a_wrong_query_is_one_clear_error(topics: Topics) -> None:
+    missing = "Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view `others` cannot be found."
+    assert missing in failed(query(topics, "select * from others"))
+    excluded = query(topics, "select 1", "--csv", "--json")
+    assert "--csv, --json and --parquet exclude each other" in failed(excluded, 2)
