@@ -31,6 +31,19 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "-"
 _OPS_PORT = 9093
+# Kafka's GroupState; Korvet's groups know the first five. A broker takes any word, and a slip would list nothing.
+_STATES = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+
+
+class _State(click.Choice):  # type: ignore[type-arg]  # before click 8.2 it takes none
+    """A state in any case; click's own message has all of them in lower case."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:  # noqa: ARG002 - as click has it
+        """Return what is told of a word that is no state."""
+        return f"{value!r} is none of {', '.join(_STATES)}"
 
 
 @click.group(cls=Group)
@@ -40,7 +53,12 @@ def groups() -> None:
 
 @groups.command("list")
 @click.option(
-    "--state", "states", multiple=True, help="Only groups in this state, as Empty; may be repeated."
+    "--state",
+    "states",
+    multiple=True,
+    type=_State(_STATES, case_sensitive=False),
+    metavar="STATE",
+    help="Only groups in this state, as Empty; may be repeated.",
 )
 @broker_options
 def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], *, as_json: bool) -> None:

@@ -259,3 +259,8 @@ def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
     result = korvet("groups", *arguments)
     assert result.stdout == ""
     assert "Error: " in failed(result, 2)
+
+
+def test_a_slip_in_a_state_is_told_with_the_states_that_there_are() -> None:
+    message = failed(korvet("groups", "list", "--state", "Emtpy"), 2)
+    assert "'Emtpy' is none of PreparingRebalance, CompletingRebalance, Stable, Dead, Empty" in message
