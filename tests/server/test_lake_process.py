@@ -13,11 +13,15 @@ from tests.support.broker import Broker, echo_broker, korvet_broker
 
 def lake_pids(broker: Broker) -> list[int]:
     """Return the children that run the program which reads the lake."""
-    return [
-        pid
-        for pid in processes.children(broker.pid)
-        if b"korvet.lake.service" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return [pid for pid in processes.children(broker.pid) if b"korvet.lake.service" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    """Return what a process was started with, nothing where it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_there_is_none_without_a_lake(tmp_path: Path) -> None:
