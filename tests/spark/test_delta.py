@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,12 @@ from korvet.lake.reader import Limits, Place, Reader, Stamp
 from korvet.lake.tables import Lake, tables
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, append, files, opened
-from tests.spark import jars
 from tests.support.batches import read
-from tests.support.spark_driver import Driver, spark_driver
+from tests.support.spark_driver import Driver
 
 COUNT = 3000
 FILES = (400, 1000, 200, 1400)
 """Records of each file: an OPTIMIZE takes large ones first."""
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # The log of a small table is read by one task, not by fifty.
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.shuffle.partitions": "1",
-}
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Give a driver with Delta Lake."""
-    with spark_driver(tmp_path_factory.mktemp("spark"), jars.prepare(), DELTA) as running:
-        yield running
 
 
 def record(at: int) -> StoredRecord:
@@ -118,18 +102,18 @@ def checkpoint(spark: SparkSession, /, uri: str) -> None:
     jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri).checkpoint()
 
 
-def test_a_table_reads_as_any_other(driver: Driver, lake: Lake) -> None:
+def test_a_table_reads_as_any_other(delta: Driver, lake: Lake) -> None:
     everything = [(partition, record(at)) for partition in range(2) for at in range(COUNT)]
-    assert driver.run(rows, opened(lake).uri) == everything
+    assert delta.run(rows, opened(lake).uri) == everything
 
 
-def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(driver: Driver, lake: Lake) -> None:
+def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(delta: Driver, lake: Lake) -> None:
     uri = opened(lake).uri
-    optimized = driver.run(run, f"OPTIMIZE delta.`{uri}`")
+    optimized = delta.run(run, f"OPTIMIZE delta.`{uri}`")
     assert (optimized["metrics"]["numFilesRemoved"], optimized["metrics"]["numFilesAdded"]) == (8, 2)
     check(lake)
-    driver.run(run, f"DELETE FROM delta.`{uri}` WHERE offset < 500")  # noqa: S608 - a path of this test's
-    driver.run(checkpoint, uri)
+    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset < 500")  # noqa: S608 - a path of this test's
+    delta.run(checkpoint, uri)
     assert list(Path(lake.path).rglob("*.checkpoint*.parquet"))
     check(lake, 500)
     archive(lake, 100)
@@ -138,20 +122,20 @@ def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(driver:
     assert all(is_own(each.path) for each in files(lake))
     check(lake, 500, COUNT + 100)
     left = [(partition, record(at)) for partition in range(2) for at in range(500, COUNT + 100)]
-    assert driver.run(rows, uri) == left
+    assert delta.run(rows, uri) == left
 
 
-def test_rows_that_only_a_deletion_vector_hides_are_never_served(driver: Driver, lake: Lake) -> None:
+def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, lake: Lake) -> None:
     uri = opened(lake).uri
-    driver.run(
+    delta.run(
         execute, f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
     check(lake)
-    driver.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")  # noqa: S608 - a path of this test's
+    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")  # noqa: S608 - a path of this test's
     place = Place(OF, 0, 0, COUNT)
     with pytest.raises(LakeError, match="APPLY \\(PURGE\\)"):
         Reader(lake.path).read(place, Limits(1 << 30))
     archive(lake, 100)
-    driver.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
+    delta.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
     found = [each.offset for each in read(Reader(lake.path).read(place, Limits(1 << 30)).data)]
     assert found == [each for each in range(COUNT + 100) if each != 700]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,9 @@ from korvet.lake.compaction_plan import is_own
 from korvet.lake.reader import Reader
 from korvet.lake.tables import Lake
 from tests.lake.archives import OF, append, archive, consumed, files, offsets_in_files, opened, record
-from tests.spark import jars
-from tests.support.spark_driver import Driver, spark_driver
+from tests.support.spark_driver import Driver
 
 ROWS = 200
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # The log of a small table is read by one task, not by fifty.
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Give a Spark with Delta Lake."""
-    with spark_driver(tmp_path_factory.mktemp("spark"), jars.prepare(), DELTA) as running:
-        yield running
 
 
 @pytest.fixture
@@ -57,17 +42,17 @@ def optimize(spark: SparkSession, uri: str) -> list[int]:
     return [row.offset for row in spark.read.format("delta").load(uri).select("offset").collect()]
 
 
-def test_a_stream_over_the_table_goes_on_past_compactions(driver: Driver, lake: Lake, tmp_path: Path) -> None:
+def test_a_stream_over_the_table_goes_on_past_compactions(delta: Driver, lake: Lake, tmp_path: Path) -> None:
     where = (opened(lake).uri, str(tmp_path / "stream"))
-    assert sorted(driver.run(stream, *where)) == list(range(ROWS))
+    assert sorted(delta.run(stream, *where)) == list(range(ROWS))
     append(lake, [record(ROWS)], ROWS + 1)
     assert [each.done for each in compact(lake, OF)] == [True]
     append(lake, [record(ROWS + 1)], ROWS + 2)
-    assert sorted(driver.run(stream, *where)) == list(range(ROWS + 2))
+    assert sorted(delta.run(stream, *where)) == list(range(ROWS + 2))
 
 
-def test_what_spark_has_optimized_is_put_in_order_again(driver: Driver, lake: Lake) -> None:
-    assert sorted(driver.run(optimize, opened(lake).uri)) == list(range(ROWS))
+def test_what_spark_has_optimized_is_put_in_order_again(delta: Driver, lake: Lake) -> None:
+    assert sorted(delta.run(optimize, opened(lake).uri)) == list(range(ROWS))
     assert not all(is_own(file.path) for file in files(lake))
     before = offsets_in_files(lake)
     assert before != sorted(before)
