@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from korvet.lake.table import TableFile
+from korvet.lake.windows import apart
 
 FILE_BYTES_MIN = 64 * 1024 * 1024
 """A file from here on stays as it is."""
@@ -78,16 +79,7 @@ def is_own(path: str) -> bool:
 
 def _pieces(files: Sequence[TableFile]) -> Iterator[_Piece]:
     """Yield the files of a partition, those together whose offsets overlap."""
-    members: list[TableFile] = []
-    last = -1
-    for file in files:
-        if members and file.first_offset > last:
-            yield _piece(members)
-            members = []
-        members.append(file)
-        last = max(last, file.last_offset)
-    if members:
-        yield _piece(members)
+    return map(_piece, apart(files))
 
 
 def _piece(files: list[TableFile]) -> _Piece:
