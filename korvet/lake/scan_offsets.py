@@ -108,7 +108,9 @@ def _behind_hot(stores: Stores, partition: Partition, at: int, left: int) -> int
         if isinstance(found, KafkaError):
             raise found
         if not found.records:
-            break
+            # Nothing lies there, unless what did has gone to the lake meanwhile, or is still to be looked at.
+            moved = found.more or (found.cold is not None and at < found.cold.end)
+            return at if moved else found.high_watermark
         at, left = found.next_offset, left - len(found.records)
     return at
 

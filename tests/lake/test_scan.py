@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import redis
 
 from korvet.errors import LakeError
 from korvet.lake.compaction import compact
@@ -213,3 +214,17 @@ def test_a_long_log_is_counted_off_by_its_index(redis_url: str, tmp_path: Path) 
             assert sum(steps) == 6000
             assert max(steps) <= count
             assert len(steps) <= 6000 // count + 6
+
+
+def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake", "record") as made:
+        made.append(*range(6))
+        log = log_of(made)
+        with redis.Redis.from_url(redis_url) as raw:
+            for entry, _ in raw.xrevrange(made.partition.stream, count=3):
+                raw.xdel(made.partition.stream, entry)
+        offsets = [offset for offset, _ in whole(made)]
+        behind = behind_records(made.stores, None, log, log.start, 2)
+        assert sum(offset < behind for offset in offsets) == 2
+        behind = behind_records(made.stores, None, log, behind, 2)
+        assert behind_records(made.stores, None, log, behind, 2) == log.end
