@@ -127,7 +127,7 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
             "files": len(task.merge.files),
             "bytes": task.merge.size_bytes,
             "records": task.merge.rows,
-            "into": task.merge.count,
+            "into": task.merge.into,
         }
         for of in topics_of(wanted.source, wanted.topics)
         for task in plan(tables, of)

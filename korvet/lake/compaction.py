@@ -96,10 +96,10 @@ def _written(task: MergeTask, storage_options: StorageOptions) -> Iterator[Writt
     files = filesystem(task.uri, storage_options)
     rows = _grouped(_in_order(DataFiles(task.uri, files), [each.path for each in merge.files]))
     count = 0
-    for number in range(1, merge.count + 1):
+    for number in range(1, merge.into + 1):
         part = rows
-        if number < merge.count:
-            part = _first(rows, merge.rows * number // merge.count - count)
+        if number < merge.into:
+            part = _first(rows, merge.rows * number // merge.into - count)
         file = write_file(files, merge.partition, part, time.time_ns() // 1_000_000)
         if file is not None:
             count += file.rows

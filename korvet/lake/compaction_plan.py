@@ -36,11 +36,11 @@ SIZES = Sizes()
 
 
 class Merge(NamedTuple):
-    """Files of one partition, in the order of their offsets, whose rows are to lie in `count` files instead."""
+    """Files of one partition, in the order of their offsets, whose rows are to lie in `into` files instead."""
 
     partition: int
     files: tuple[TableFile, ...]
-    count: int
+    into: int
 
     @property
     def size_bytes(self) -> int:

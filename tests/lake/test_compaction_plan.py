@@ -59,7 +59,7 @@ def test_neighbours_that_are_small_become_one(sizes: list[int], expected: list[l
 
 def test_partitions_are_kept_apart() -> None:
     found = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)], SIZES)
-    assert [(each.partition, each.size_bytes, each.rows, each.count) for each in found] == [
+    assert [(each.partition, each.size_bytes, each.rows, each.into) for each in found] == [
         (0, 10, 20, 1),
         (1, 12, 20, 1),
     ]
@@ -67,12 +67,12 @@ def test_partitions_are_kept_apart() -> None:
 
 def test_files_of_others_are_written_anew_however_large_they_are() -> None:
     found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)], SIZES)
-    assert [(each.size_bytes, each.count) for each in found] == [(300, 3)]
+    assert [(each.size_bytes, each.into) for each in found] == [(300, 3)]
 
 
 def test_files_whose_offsets_overlap_are_taken_together() -> None:
     found = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)], SIZES)
-    assert [(each.size_bytes, each.count) for each in found] == [(210, 2)]
+    assert [(each.size_bytes, each.into) for each in found] == [(210, 2)]
 
 
 def test_names_tell_whose_a_file_is() -> None:
