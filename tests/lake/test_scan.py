@@ -14,6 +14,9 @@ from korvet.lake.reader import TopicOfLake
 from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
 from korvet.lake.scan_offsets import behind_records, first_from
 from korvet.lake.schema import OFFSET, VALUE
+from korvet.lake.source import Source
+from tests.domain.compacting import CompactedLog
+from tests.domain.support import domain
 from tests.lake.both import TOPIC, Both, Format, both
 from tests.support.archives import FORMATS
 
@@ -228,3 +231,28 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
         assert sum(offset < behind for offset in offsets) == 2
         behind = behind_records(made.stores, None, log, behind, 2)
         assert behind_records(made.stores, None, log, behind, 2) == log.end
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_format: Format) -> None:
+    source = Source(redis_url=redis_url)
+    with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
+        compacted = CompactedLog(worker, raw, storage_format)
+        compacted.fill(20)
+        compacted.compacted()
+        compacted.fill(3)
+        log = logs_of(stores, None, source.topic(stores, compacted.partition.topic))[0]
+        held = compacted.read()
+        reading = PartReading(stores, None, source)
+        for first in (0, held[2].offset, held[-2].offset):
+            for behind in (held[3].offset, held[-3].offset, log.end):
+                got = [
+                    row
+                    for part in parts(stores, log, Wish(first, behind))
+                    for rows in reading.rows(part)
+                    for row in rows.to_pylist()
+                ]
+                wanted = [each for each in held if first <= each.offset < behind]
+                assert [(row["offset"], row["key"], row["value"]) for row in got] == [
+                    each[:3] for each in wanted
+                ]
