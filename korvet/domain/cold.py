@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import gevent
 import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
@@ -97,6 +98,7 @@ class ColdTier:
         self._count_error = count_error
         self._clock = clock
         self._held: dict[_Place, _Held] = {}
+        self._forgetting: gevent.Greenlet[..., None] | None = None
 
     def read(self, wishes: Sequence[ColdWish], *, wait: bool) -> list[ColdAnswer | KafkaError | None]:
         """Answer each wish; None: the lake has not answered yet, and a later fetch may find that it has.
@@ -178,6 +180,8 @@ class ColdTier:
             self._count_error()
             return error
         self._held[_place(wish)] = held
+        if self._forgetting is None:
+            self._forgetting = gevent.spawn_later(HELD_SECONDS_MAX, self._forget_by_and_by)
         return held
 
     def _ask(self, request: ColdRequest, wanted_s: float) -> ColdQuestion:
@@ -204,6 +208,14 @@ class ColdTier:
         before = self._clock() - HELD_SECONDS_MAX
         for held in [held for held in self._held.values() if held.asked_at <= before]:
             self._drop(held)
+
+    def _forget_by_and_by(self) -> None:
+        """Drop what nobody came for, and look again as long as anything is held: maybe nobody reads here any more."""
+        while self._held:
+            self._forget()
+            if self._held:
+                gevent.sleep(HELD_SECONDS_MAX)
+        self._forgetting = None
 
 
 def _place(wish: ColdWish) -> _Place:

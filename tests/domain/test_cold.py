@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+import gevent
 import pytest
 
 from korvet.domain import cold
@@ -14,6 +15,7 @@ from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.protocol.records.compression import Codec
+from korvet.storage import cold_store
 from korvet.storage.cold_store import ColdQuestion, ColdStore
 from korvet.storage.cold_wire import ColdRequest
 from korvet.storage.keys import Keys
@@ -110,6 +112,23 @@ def test_what_is_held_for_consumers_is_bounded_in_bytes(
     assert offsets(tier, service, wish(0))[0] == 0
     assert offsets(tier, service, wish(200))[0] == 200
     assert store.asked == 3
+
+
+def test_what_nobody_comes_for_is_let_go(
+    tier: ColdTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(cold_store, "UNDER_WAY_MAX", 1)
+    assert tier.read([wish()], wait=False) == [None]
+    request = ColdRequest(0, "largest", TOPIC, TOPIC_ID, 0, 0, RECORDS)
+    with gevent.Timeout(20):
+        while True:
+            try:
+                store.ask(request)
+            except KafkaError:
+                gevent.sleep(0.01)
+            else:
+                break
 
 
 def test_no_answer_is_larger_than_a_worker_wants_whatever_a_fetch_allows(
