@@ -54,8 +54,9 @@ def _archive(wanted: Lake, master: str | None, interval: float | None, *, as_jso
     from korvet.spark import archive as job  # noqa: PLC0415 - other commands start without Spark
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
-    # Killing it harms nothing; this lets Spark clear away its files first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # Killing it harms nothing; this lets Spark clear away its files first. Without --interval it has not done its work.
+    code = 128 + signal.SIGTERM if interval is None else 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
     progress = Progress(shown=sys.stderr.isatty())
 
     def seen(done: Round) -> None:

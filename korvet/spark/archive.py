@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -50,17 +51,22 @@ def runner(session: SparkSession, source: Source, storage_options: StorageOption
     """Return what runs tasks on a session; it raises SparkError where the job fails, as when no executor is left."""
     context = session.sparkContext
 
+    def job(works: Sequence[Sequence[Task]]) -> list[Outcome]:
+        work = partial(archive_ranges, source, storage_options)
+        return context.parallelize(works, len(works)).flatMap(work).collect()
+
     def run(tasks: Sequence[Task]) -> Iterable[Outcome]:
         spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
         works = [[tasks[place] for place in places] for places in spread]
+        # In a thread of its own: a signal must not come in the middle of what Java is being asked. Where this one is
+        # interrupted, the session stops, and with it the job.
+        pool = ThreadPoolExecutor(1)
         try:
-            return (
-                context.parallelize(works, len(works))
-                .flatMap(partial(archive_ranges, source, storage_options))
-                .collect()
-            )
+            return pool.submit(job, works).result()
         except (PySparkException, Py4JError) as error:
             raise SparkError(f"the job failed: {reason_of(error)}") from error
+        finally:
+            pool.shutdown(wait=False)
 
     return run
 

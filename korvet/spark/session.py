@@ -11,8 +11,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -69,8 +71,9 @@ def session(
     if not submitted:
         check_java()
         wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    # It tells of each connection between Python and Java, at the level of what an operator wants to know.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # It logs what it does, and with a stack what it raises anyway.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    interrupted = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -80,10 +83,15 @@ def session(
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkError(f"Spark does not start: {reason_of(error)}") from error
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own handler asks Java to cancel jobs, in the middle of whatever Java is being asked.
+        signal.signal(signal.SIGINT, interrupted)
     try:
         yield started
     finally:
         with contextlib.suppress(PySparkException, Py4JError, OSError):
+            # Where a job is under way still, each of its parts would tell of its end.
+            started.sparkContext.setLogLevel("OFF")
             started.stop()
 
 

@@ -17,6 +17,7 @@ import pytest
 from korvet.lake.source import SourceTopic
 from tests.cli.asking import failed
 from tests.cli.test_options import korvet
+from tests.support import batches
 from tests.support.archives import Topics, topics_in
 from tests.support.processes import alive, descendants, die_with_tests, wait_until
 
@@ -157,6 +158,27 @@ def test_archive_for_ever_takes_what_comes_and_ends_when_told(topics: Topics, to
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
+    topics: Topics, topic: SourceTopic, number: signal.Signals, code: int
+) -> None:
+    for _ in range(20):
+        topics.produce(topic.partitions[1], *(bytes(5000) for at in range(1000)), codec=batches.ZSTD)
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=die_with_tests
+    ) as process:
+        files = Path(topics.lake) / topic.name / topic.id
+        wait_until(lambda: any(files.glob("partition=1/*")), "a file is being written", 100)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "\tat " not in told
+    assert "Traceback" not in told
+    assert topics.archiver().round(topics.run).failures == []
+    topics.check(topic)
 
 
 def test_spark_submit_runs_the_same_command(topics: Topics, topic: SourceTopic) -> None:
