@@ -11,6 +11,7 @@ imports one of these modules imports pyarrow, so nothing outside does before a t
     serving     Arrow as record batches for a consumer
     files       Parquet files, and what the table is told of them
     data_files  files as they are read: footers and row groups, kept for the next fetch
+    windows     the rows of files in the order of their offsets, whoever has written them
     reader      archived records by offset and by time, for consumers
     table       a topic's Delta table: what is archived, and commits that come first or not at all
     source      the Redis that topics come from, and which of them have a cold tier
