@@ -9,4 +9,5 @@ It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
     source   the data source `korvet`: topics as DataFrames over both tiers
     options  what that is told; filters: what of a query it takes into account
     query    SQL, in which topics are views
+    daemon   Spark's Python workers, quiet where a query has its rows
 """
