@@ -3,7 +3,8 @@
 Knows Kafka's limits on what enters, and when a member that waits looks again; the rules of a group are the scripts'.
 Any worker serves any member: what is parked here is a request, the membership itself is in Redis. So a member that must
 wait listens to its group before it asks. It looks when something is announced, when the group's next deadline has come
-(and then does first what time has brought), and at least every second: a lost announcement delays nobody by more.
+(and then does first what time has brought), and more often than once a second: a lost announcement delays nobody by
+more than that.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from korvet.storage.group_store import GroupStore
 from korvet.storage.group_types import Join, Joined, JoinOutcome, Sync, Synced, SyncOutcome, Waiting
 from korvet.storage.subscriptions import Subscriptions
 
-LOOK_MS = 1000
-"""Longest time between two looks of a member that waits."""
+LOOK_MS = 900
+"""Longest time between two looks of a member that waits: below a second, which the look itself is to fit into too."""
 
 NAMELESS_MS = 300_000
 """Longest wait of a member that does not know its id, five minutes as in Kafka (KAFKA-7610): it asks again as another
