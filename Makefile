@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kafka-tools test-connect bench lint format lock clean FORCE
+.PHONY: help run test test-spark test-kafka-tools test-connect bench lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -31,14 +31,17 @@ help: ## show this list
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
 
-test: lint ## run all checks and all tests (Spark's need Java 17 and Maven); ARGS are flags of pytest
-	@$(BIN)/python -m tests.spark.jars
+test: lint ## run all checks and all tests (those of the lake need Java 17); ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
+
+test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.spark.jars
+	@$(BIN)/python -m pytest tests/jvm/spark $(ARGS)
 
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
@@ -75,7 +78,7 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/spark/.cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/jvm/spark/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark import jars
+from tests.jvm.spark import jars
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import korvet_cluster
 from tests.support.records import PARTITIONS, Received, Sample, samples, topic_name

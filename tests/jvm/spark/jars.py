@@ -1,4 +1,4 @@
-"""Jars of Spark's Kafka source and of Delta Lake: `python -m tests.spark.jars` fetches them, or says what it lacks."""
+"""Jars for Spark: its Kafka source and Delta Lake. `python -m tests.jvm.spark.jars` fetches them, or says what it lacks."""
 
 from __future__ import annotations
 
