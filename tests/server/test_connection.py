@@ -18,6 +18,7 @@ from korvet.protocol.messages.produce import ProduceResponse
 from tests.support import processes
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_broker
+from tests.support.ops import total
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import ClosedByBrokerError, request_frame
 
@@ -116,6 +117,8 @@ def test_a_large_request_waits_for_another_while_small_ones_pass(broker: Broker,
 
 
 def test_connections_above_the_limit_are_refused_with_one_line(broker: Broker) -> None:
+    # One that ends now would make room within the crowd, and so two crowds of it.
+    processes.wait_until(lambda: total(broker, "korvet_connections") == 0, "the end of those before")
     crowd = [Client(broker.address) for _ in range(SETTINGS["max.connections"] + 10)]
     try:
         refused = 0
