@@ -56,10 +56,6 @@ class LiveBrokers:
         self.controller_id = keeper if keeper in self._by_id else self._ids[0]
         """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
 
-    def is_live(self, broker_id: int) -> bool:
-        """Return whether that broker is among them."""
-        return broker_id in self._by_id
-
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
 

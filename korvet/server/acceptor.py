@@ -14,7 +14,7 @@ import gevent.socket
 
 from korvet.config import Address, Settings
 from korvet.logs import Log
-from korvet.server import metrics
+from korvet.server import metrics, ports
 from korvet.server.budget import Budgets
 from korvet.server.channel import Channel
 from korvet.server.connection import Connection
@@ -34,10 +34,8 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 def listen(address: Address) -> gevent.socket.socket:
     """Return a listening socket of this process's own on an address that its siblings listen on too."""
-    family = plain_socket.AF_INET6 if ":" in address.host else plain_socket.AF_INET
-    listener = gevent.socket.socket(family, plain_socket.SOCK_STREAM)
-    listener.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_REUSEADDR, 1)
-    listener.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_REUSEPORT, 1)
+    listener = gevent.socket.socket(ports.family(address), plain_socket.SOCK_STREAM)
+    ports.prepare_shared(listener)
     listener.bind((address.host, address.port))
     listener.listen(BACKLOG)
     return listener
