@@ -41,10 +41,10 @@ def failures_of_client_told() -> Iterator[None]:
 def told(error: BaseException) -> str:
     """Return an error by its name in Kafka's protocol, or as the client tells it where it is none of a broker's."""
     rest = ", ".join(str(each) for each in error.args)
-    try:
-        name = ErrorCode(error.errno).name  # type: ignore[attr-defined]  # a broker's have it
-    except (AttributeError, ValueError):
+    code = getattr(error, "errno", None)
+    if not isinstance(code, int) or code not in ErrorCode._value2member_map_:
         return rest or type(error).__name__
+    name = ErrorCode(code).name
     return f"{name}: {rest}" if rest else name
 
 

@@ -19,9 +19,9 @@ from korvet.lake import files as lake_files
 from korvet.lake.compaction import MergeTask, commit, compact, plan, rewrite
 from korvet.lake.compaction_plan import Sizes
 from korvet.lake.entries import records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import WrittenFile, filesystem, write_file
 from korvet.lake.reader import Limits, Place, Reader
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import (
@@ -181,8 +181,8 @@ def test_of_two_replacements_of_one_version_the_second_is_refused(lake: Lake) ->
 def test_a_commit_whose_answer_was_lost_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = ArchiveTable.replace
 
-    def lost(table: ArchiveTable, *arguments: object) -> None:
-        replace(table, *arguments)  # type: ignore[arg-type] # as they came
+    def lost(table: ArchiveTable, removed: list[TableFile], written: list[WrittenFile], now_ms: int) -> None:
+        replace(table, removed, written, now_ms)
         raise CommitConflictError("the version is there")
 
     merged = rewrite(one(lake), None)

@@ -16,6 +16,7 @@ from korvet.domain.offsets import Question, SpecialTimestamp
 from korvet.domain.topics import NewTopic
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
+from korvet.lake.files import WrittenFile
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
@@ -153,11 +154,11 @@ def test_another_commit_in_between_is_no_hindrance(topic: Both, monkeypatch: pyt
     replace = ArchiveTable.replace
     tries: list[int] = []
 
-    def late(table: ArchiveTable, removed: list[TableFile], written: list[object], now_ms: int) -> None:
+    def late(table: ArchiveTable, removed: list[TableFile], written: list[WrittenFile], now_ms: int) -> None:
         tries.append(table.version)
         if len(tries) == 1:
             topic.archive()
-        replace(table, removed, written, now_ms)  # type: ignore[arg-type] # as they came
+        replace(table, removed, written, now_ms)
 
     monkeypatch.setattr(ArchiveTable, "replace", late)
     expire(topic, older_than(1500))
