@@ -1,4 +1,4 @@
-"""README's reference of the commands, from the declarations that also make their help and their completion."""
+"""The reference of the commands in this directory's README.md, from the declarations that make their help too.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables in README.md that are made from the code; `python -m tests.support.readme` writes them anew.
+"""The tables in README files that are made from the code; `python -m tests.support.readme` writes them anew.
 
 Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
 """
@@ -23,6 +23,7 @@ from korvet.server.ops import OwnMetrics
 from korvet.server.scoreboard import Scoreboard
 
 README = Path(__file__).parents[2] / "README.md"
+COMMANDS = README.parent / "korvet/cli/README.md"
 _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
 
 
@@ -64,9 +65,10 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """Return the README's text with every table made anew."""
+    """Return a README's text with every table made anew."""
     return _BLOCK.sub(lambda block: block["open"] + TABLES[block["name"]]() + block["close"], text)
 
 
 if __name__ == "__main__":
-    README.write_text(renewed(README.read_text()))
+    for file in (README, COMMANDS):
+        file.write_text(renewed(file.read_text()))
