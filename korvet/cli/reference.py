@@ -1,4 +1,4 @@
-"""The reference of the commands in this directory's README.md, from the declarations that make their help too.
+"""The reference of the commands in this directory's README.md, from the declarations that make their help too."""
 
 from __future__ import annotations
 
