@@ -45,7 +45,8 @@ def test_head_answers_without_a_body_and_all_else_is_refused(tmp_path: Path) -> 
     with echo_broker(tmp_path, workers=1) as broker:
         assert get(broker, "/healthz", "HEAD") == (200, b"")
         assert get(broker, "/nothing") == (404, b"Not Found: the pages are /healthz, /readyz, /metrics\n")
-        status, body = get(broker, "/healthz", "POST")
+        assert get(broker, "/healthz", "DELETE") == (405, b"Method Not Allowed: /healthz is only read\n")
+        status, body = get(broker, "/healthz", "PUT")
         assert status == 501
         assert b"<" not in body
         assert b"Content-Type: text/plain" in raw(broker, b"GET /<b> HTTP/1.0\r\n\r\n")
@@ -76,6 +77,24 @@ def test_a_head_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         assert b" 431 " in raw(broker, b"GET / HTTP/1.0\r\nx: " + b"x" * 8192)
         assert get(broker, "/healthz")[0] == 200
+
+
+def test_a_body_has_a_length_and_not_too_much_of_it(tmp_path: Path) -> None:
+    post = b"POST /healthz HTTP/1.0\r\n"
+    with echo_broker(tmp_path, workers=1) as broker:
+        assert b" 405 " in raw(broker, post + b"Content-Length: 2\r\n\r\n{}")
+        assert b" 411 " in raw(broker, post + b"\r\n")
+        assert b" 411 " in raw(broker, post + b"Content-Length: -1\r\n\r\n")
+        assert b" 411 " in raw(broker, post + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+        assert b" 413 " in raw(broker, post + b"Content-Length: 65537\r\n\r\n")
+        assert raw(broker, post + b"Content-Length: 3\r\n\r\n{}") == b""
+
+
+def test_a_head_that_says_two_things_is_refused(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        for name in (b"Host", b"Content-Length", b"Authorization"):
+            assert b" 400 " in raw(broker, b"GET /healthz HTTP/1.0\r\n" + (name + b": 1\r\n") * 2 + b"\r\n")
+        assert b" 200 " in raw(broker, b"GET /healthz HTTP/1.0\r\nVia: a\r\nVia: b\r\n\r\n")
 
 
 def test_a_peer_that_sends_half_a_head_is_closed_without_an_answer(tmp_path: Path) -> None:

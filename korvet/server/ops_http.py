@@ -1,0 +1,201 @@
+"""HTTP of the ops port: requests read whole and bounded, one per connection, and answered by a function.
+
+Knows HTTP and sockets; nothing of what is asked. A peer may be anybody who reaches the port: head and body of bounded
+size read in bounded time, a bounded number of connections, and an answer that is sent in bounded time or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+HEAD_BYTES_MAX = 8 * 1024
+BODY_BYTES_MAX = 64 * 1024
+CONNECTIONS_MAX = 64
+
+_SECONDS_MAX = 5.0
+"""How long a request may take to arrive, and how long its answer to be taken."""
+
+_HEAD_ENDS = (b"\r\n\r\n", b"\n\n")
+_PIECE_BYTES = 8 * 1024
+_LENGTH_DIGITS_MAX = 10
+
+_ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Authorization", "Content-Type", "Content-Length")
+"""Headers that decide something: whoever looks at a request before must not see another one of two."""
+
+
+class Request(NamedTuple):
+    """One request. `target` is path and query as they came; names of `headers` are in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+
+class Answer(NamedTuple):
+    """One response; HEAD is answered by the headers of GET."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def plain(status: HTTPStatus, message: str, *headers: tuple[str, str]) -> Answer:
+    """Return an answer of one line of text."""
+    return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}: {message}\n".encode(), headers)
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Serves one listening socket that the supervisor made, with a thread per connection and not too many of them."""
+
+    daemon_threads = True
+    # Each call takes a connection that is there; the wait for one is the process's own select.
+    timeout = 0
+
+    def __init__(self, listener: socket.socket, answer: Callable[[Request], Answer]) -> None:
+        """`answer` is called in the thread of the connection, for GET, HEAD (as GET), POST and DELETE."""
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.answer = answer
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's types
+        """Take a connection, or close it at once when there are too many."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
+        """Serve one connection in a thread of its own."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
+        """Let a peer that went away be: there is nobody left to tell."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request: its head is read here, whole and bounded, before the base class parses it."""
+
+    server: HttpServer
+    server_version = "korvet"
+    sys_version = ""
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(message)s: %(explain)s\n"
+
+    def setup(self) -> None:
+        super().setup()
+        self._deadline = time.monotonic() + _SECONDS_MAX
+        head, self._body = self._read_head()
+        self.connection.settimeout(_SECONDS_MAX)
+        self.rfile = io.BufferedReader(io.BytesIO(head))
+
+    def _read_head(self) -> tuple[bytes, bytes]:
+        """Return the request up to its empty line, and what came behind; a longer or slower one is cut, and refused."""
+        self.too_long = False
+        received = b""
+        while True:
+            ends = [at + len(end) for end in _HEAD_ENDS if (at := received.find(end)) >= 0]
+            if ends and min(ends) <= HEAD_BYTES_MAX:
+                return received[: min(ends)], received[min(ends) :]
+            if len(received) >= HEAD_BYTES_MAX:
+                self.too_long = True
+                return received[:HEAD_BYTES_MAX], b""
+            piece = self._receive()
+            if not piece:
+                return b"", b""
+            received += piece
+
+    def _receive(self) -> bytes:
+        """Return what comes next; nothing where the peer has ended or the time is up."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            return b""
+        self.connection.settimeout(left)
+        try:
+            piece: bytes = self.connection.recv(_PIECE_BYTES)
+        except TimeoutError:
+            return b""
+        return piece
+
+    def parse_request(self) -> bool:
+        """Refuse a head that was cut before the base class makes sense of the half, and one that says two things."""
+        if self.too_long:
+            self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return False
+        if not super().parse_request():
+            return False
+        twice = [name for name in _ONCE if len(self.headers.get_all(name, ())) > 1]
+        if twice:
+            self.send_error(HTTPStatus.BAD_REQUEST, explain=f"{twice[0]} is given twice")
+        return not twice
+
+    def do_GET(self) -> None:
+        """Answer a page; a body that came with the question says nothing."""
+        self._answer("GET", b"")
+
+    def do_HEAD(self) -> None:
+        """Answer a page without its body."""
+        self._answer("GET", b"", with_body=False)
+
+    def do_POST(self) -> None:
+        """Answer a question that comes with a body."""
+        self._answer_with_body("POST")
+
+    def do_DELETE(self) -> None:
+        """Answer one too, most often without a body."""
+        self._answer_with_body("DELETE")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - the base class's signature
+        """Log nothing: probes come every second, and their outcome is in the response."""
+
+    def _answer_with_body(self, method: str) -> None:
+        if "Transfer-Encoding" in self.headers:
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body takes a Content-Length")
+            return
+        length = self.headers.get("Content-Length", "0" if method == "DELETE" else "")
+        if not (length.isascii() and length.isdigit() and len(length) <= _LENGTH_DIGITS_MAX):
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body takes a Content-Length")
+            return
+        if int(length) > BODY_BYTES_MAX:
+            explain = f"a body has at most {BODY_BYTES_MAX} bytes"
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explain=explain)
+            return
+        body = self._body
+        while len(body) < int(length):
+            piece = self._receive()
+            if not piece:
+                return
+            body += piece
+        self.connection.settimeout(_SECONDS_MAX)
+        self._answer(method, body[: int(length)])
+
+    def _answer(self, method: str, body: bytes, *, with_body: bool = True) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.answer(Request(method, self.path, headers, body))
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(answer.body)
