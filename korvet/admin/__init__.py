@@ -27,10 +27,12 @@ that kept it from being told; `settled` makes an exception of the first of these
     groups        list, describe and delete consumer groups
     assignment    the bytes in which consumers tell each other what they read
     offsets       committed offsets, and offsets of the logs
+    records       a look into the logs
     reset         what moving a group's offsets comes to
     lag           how far a group is behind, as far as offsets tell it
     progress      how far groups have come in each partition
     metrics       how far it is behind, as a broker of Korvet has counted it
+    producer      record batches to their partitions, each appended once
 """
 
 from korvet.admin.client import AdminClient
@@ -53,6 +55,7 @@ from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
 from korvet.admin.outcomes import settled
 from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
+from korvet.admin.records import LogRecord, Piece
 from korvet.admin.topic_id import TopicId
 from korvet.admin.topic_types import (
     CreatedTopic,
@@ -88,11 +91,13 @@ __all__ = [
     "Levels",
     "LogDir",
     "LogOffset",
+    "LogRecord",
     "LogSize",
     "Member",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
+    "Piece",
     "Producer",
     "Reassignment",
     "Resource",

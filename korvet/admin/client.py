@@ -1,7 +1,8 @@
 """The admin client: asks the broker that can answer, and asks again where another try may help, within a deadline.
 
 Knows how brokers are found: from the bootstrap addresses, by Metadata and FindCoordinator. What is asked stands in
-modules of its own, `topics`, `configs`, `partitions`, `cluster`, `groups` and `offsets`, reached through the client:
+modules of its own, `topics`, `configs`, `partitions`, `cluster`, `groups`, `offsets` and `records`, reached through the
+client:
 
     >>> from korvet.admin import AdminClient
     >>> with AdminClient("127.0.0.1:9092") as admin:
@@ -18,7 +19,7 @@ from typing import Self, TypeVar
 
 from korvet.admin.cluster import Cluster
 from korvet.admin.configs import Configs
-from korvet.admin.connection import Address, Connection
+from korvet.admin.connection import ANSWER_BYTES_MAX, Address, Connection
 from korvet.admin.deadline import Deadline
 from korvet.admin.errors import (
     AdminError,
@@ -31,6 +32,7 @@ from korvet.admin.errors import (
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
 from korvet.admin.partitions import Partitions
+from korvet.admin.records import Records
 from korvet.admin.topics import Topics
 from korvet.admin.topology import TopicPartition, Topology, topology_of
 from korvet.errors import ErrorCode
@@ -62,6 +64,7 @@ class AdminClient:
 
     `bootstrap_servers` is HOST:PORT, or several of them, as a list or with commas between. `timeout` is how many
     seconds each question may take, all its tries together. Everything raised by a question is an AdminError.
+    An answer larger than `answer_bytes_max` is not read: AnswerTooLargeError.
     `on_retry` is called before each further try, with what failed and how many seconds are left.
     """
 
@@ -71,6 +74,7 @@ class AdminClient:
         *,
         timeout: float = 30.0,
         client_id: str = "korvet-admin",
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
         on_retry: Callable[[AdminError, float], None] | None = None,
     ) -> None:
         """Raise ValueError for an address that is none, and for a timeout that is not above 0."""
@@ -82,6 +86,7 @@ class AdminClient:
             raise ValueError(f"a timeout of {timeout} seconds leaves no time")
         self._timeout = timeout
         self._client_id = client_id
+        self._answer_bytes_max = answer_bytes_max
         self._on_retry = on_retry or _tell_nobody
         self._known: list[Address] = []
         self._connections: dict[Address, Connection] = {}
@@ -91,6 +96,7 @@ class AdminClient:
         self.cluster = Cluster(self)
         self.groups = Groups(self)
         self.offsets = Offsets(self)
+        self.records = Records(self)
 
     def __enter__(self) -> Self:
         return self
@@ -286,7 +292,8 @@ class AdminClient:
     def _on(self, address: Address, ask: Callable[[Connection], T], deadline: Deadline) -> T:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(address, self._client_id, deadline)
+            connection = Connection(address, self._client_id, deadline, self._answer_bytes_max)
+            self._connections[address] = connection
         try:
             return ask(connection)
         except AdminError as error:

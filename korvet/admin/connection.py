@@ -12,7 +12,13 @@ from typing import NamedTuple, TypeVar
 
 from korvet import __version__
 from korvet.admin.deadline import Deadline
-from korvet.admin.errors import BadAnswerError, BrokerError, ConnectionFailedError, UnsupportedError
+from korvet.admin.errors import (
+    AnswerTooLargeError,
+    BadAnswerError,
+    BrokerError,
+    ConnectionFailedError,
+    UnsupportedError,
+)
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.decoding import Buffer
@@ -54,9 +60,16 @@ class Address(NamedTuple):
 class Connection:
     """A connection to one broker; after any error but BrokerError and UnsupportedError it is of no more use."""
 
-    def __init__(self, address: Address, client_id: str, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        deadline: Deadline,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
         """Connect and ask for the versions served. Raises AdminError."""
         self.address = address
+        self._answer_bytes_max = answer_bytes_max
         self._client_id = client_id.encode()
         self._correlation_id = 0
         try:
@@ -104,7 +117,7 @@ class Connection:
         """Send a request and return the answer to it.
 
         Raises UnsupportedError before anything is sent where the version cannot carry what the request holds;
-        ConnectionFailedError where the broker is silent too long or gone; BadAnswerError.
+        ConnectionFailedError where the broker is silent too long or gone; BadAnswerError, AnswerTooLargeError.
         """
         version = self.version(type(request), within)
         try:
@@ -160,6 +173,10 @@ class Connection:
             if not _SIZE.size <= size <= ANSWER_BYTES_MAX:
                 raise BadAnswerError(
                     f"{self.address} announces an answer of {size} bytes: not a Kafka broker?"
+                )
+            if size > self._answer_bytes_max:
+                raise AnswerTooLargeError(
+                    f"{self.address} announces an answer of {size} bytes, more than {self._answer_bytes_max}"
                 )
             frame = self._receive(size, answered_by)
         except TimeoutError as error:

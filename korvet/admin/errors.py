@@ -28,6 +28,9 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # Of produced records: those that were appended are not appended again.
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
 
@@ -52,6 +55,12 @@ class ConnectionFailedError(AdminError):
 
 class BadAnswerError(AdminError):
     """What answered does not speak Kafka's protocol, or broke it."""
+
+    ends_connection = True
+
+
+class AnswerTooLargeError(AdminError):
+    """The answer is larger than whoever asks wants to hold."""
 
     ends_connection = True
 

@@ -28,6 +28,7 @@ MODULES = [
     ".cluster",
     ".groups",
     ".offsets",
+    ".records",
 ]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 

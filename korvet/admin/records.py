@@ -1,0 +1,175 @@
+"""A look into logs: records of partitions from an offset on, for whoever wants to see some of them.
+
+Reached as `AdminClient.records`. Knows Fetch and record batches. It is no consumer: it joins no group, commits nothing,
+keeps no position, and reads a bounded piece at a time. Offsets may have gaps of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, BrokerError
+from korvet.admin.names import bad_partition
+from korvet.admin.outcomes import for_each
+from korvet.admin.topology import TopicPartition, by_topic
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from korvet.protocol.records.batch import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    BatchHeader,
+)
+from korvet.protocol.records.record import Header
+from korvet.protocol.records.stored import stored_records
+
+if TYPE_CHECKING:
+    from korvet.admin.client import AdminClient
+    from korvet.admin.connection import Address
+    from korvet.admin.deadline import Deadline
+
+_Buffer = bytes | bytearray | memoryview
+
+# Later versions name topics by id.
+_VERSIONS = (4, 12)
+
+_DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""Largest batch that is decompressed, unless said otherwise."""
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """A record where it lies. `timestamp` is in ms since 1970, -1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A piece of a log: its records, by offset; none where nothing lies behind the offset asked for, or not yet.
+
+    `next_offset` is where the next piece begins; `start` and `end` are those of the log, -1 where they are not told.
+    """
+
+    records: list[LogRecord]
+    next_offset: int
+    start: int
+    end: int
+
+
+class Records:
+    """The questions about records."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def read(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        bytes_max: int = 1024 * 1024,
+        decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX,
+        wait_ms: int = 0,
+    ) -> dict[TopicPartition, Piece | AdminError]:
+        """Return for each partition a piece from this offset on, or why there is none.
+
+        OffsetOutOfRangeError for an offset outside of the log, UnknownTopicOrPartitionError for no log. All pieces that
+        a broker gives have together `bytes_max`, as compressed, or are one batch that is larger; with nothing there it
+        waits for `wait_ms`. AnswerTooLargeError for a batch that decompressed has more than the limit.
+
+            >>> place = TopicPartition("orders", 0)
+            >>> [record.value for record in settled(admin.records.read({place: 48}))[place].records]
+            [b'value', b'value']
+        """
+
+        def ask(
+            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, Piece | AdminError]:
+            topics = [
+                FetchTopic(
+                    topic=name,
+                    partitions=[
+                        FetchPartition(
+                            partition=each.partition,
+                            fetch_offset=offsets[each],
+                            partition_max_bytes=max(bytes_max // len(keys), 1),
+                        )
+                        for each in some
+                    ],
+                )
+                for name, some in by_topic(keys)
+            ]
+            request = FetchRequest(
+                max_wait_ms=min(wait_ms, deadline.broker_ms()),
+                min_bytes=1,
+                max_bytes=bytes_max,
+                topics=topics,
+            )
+            response = self._client.ask(address, request, FetchResponse, deadline, _VERSIONS)
+            error = BrokerError.of(response.error_code)
+            if error is not None:
+                raise error
+            found: dict[TopicPartition, Piece | AdminError] = {}
+            for topic in response.responses:
+                for each in topic.partitions:
+                    place = TopicPartition(topic.topic, each.partition_index)
+                    if place in offsets:
+                        found[place] = _piece(place, each, offsets[place], decompressed_bytes_max)
+            return for_each(address, keys, found)
+
+        return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
+
+
+def _piece(place: TopicPartition, data: PartitionData, offset: int, bytes_max: int) -> Piece | AdminError:
+    error = BrokerError.of(data.error_code, f"partition {place}")
+    if error is not None:
+        return error
+    records: list[LogRecord] = []
+    next_offset = offset
+    try:
+        for header, payload in _batches(_joined(data.records)):
+            next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
+            if header.attributes & CONTROL_BIT:
+                continue
+            appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+            for each in stored_records(header, payload, header.base_offset, bytes_max):
+                # A broker gives the whole of the batch that the offset lies in.
+                if each[0] >= offset:
+                    timestamp = each[1] if appended_at is None else appended_at
+                    records.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
+    except KafkaError as failed:
+        if failed.code is ErrorCode.MESSAGE_TOO_LARGE:
+            return AnswerTooLargeError(f"partition {place}, offset {next_offset}: {failed.message}")
+        return BadAnswerError(f"partition {place}: {failed.message}")
+    return Piece(records, next_offset, data.log_start_offset, data.high_watermark)
+
+
+def _joined(records: _Buffer | list[_Buffer] | None) -> bytes:
+    return b"".join(records) if isinstance(records, list) else bytes(records or b"")
+
+
+def _batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the batches; one that is cut off at the end is left to the next piece, as Kafka means it."""
+    view, at = memoryview(data), 0
+    while at + HEADER_BYTES <= len(view):
+        header = BatchHeader._make(HEADER.unpack_from(view, at))
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+            message = f"a batch of magic {header.magic} and {header.size_bytes} bytes"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+        if at + header.size_bytes > len(view):
+            return
+        yield header, view[at + HEADER_BYTES : at + header.size_bytes]
+        at += header.size_bytes

@@ -1,0 +1,117 @@
+"""Records through the admin client: pieces of logs, whatever lies in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.admin import AdminClient, LogRecord, Piece, TopicPartition, settled
+from korvet.admin.errors import (
+    AnswerTooLargeError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from korvet.admin.records import _batches
+from korvet.errors import KafkaError
+from korvet.protocol.records.compression import Codec
+from tests.support.batches import Record, batch
+from tests.support.broker import Broker
+from tests.support.topic_client import Client
+
+
+def piece(admin: AdminClient, topic: str, offset: int = 0, partition: int = 0, **limits: int) -> Piece:
+    place = TopicPartition(topic, partition)
+    return settled(admin.records.read({place: offset}, **limits))[place]
+
+
+def test_a_record_has_its_offset_time_key_value_and_headers(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    headers = [("a", b"\xff"), ("a", None), ("", b"")]
+    client.append(name, Record(b"value", b"key", 17, headers), Record(None, None, 18))
+    found = piece(admin, name)
+    assert found.records == [
+        LogRecord(0, 17, b"key", b"value", headers),
+        LogRecord(1, 18, None, None, []),
+    ]
+    assert (found.next_offset, found.start, found.end) == (2, 0, 2)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_lies_before_the_offset_in_its_batch_is_left_out(
+    admin: AdminClient, client: Client, name: str, codec: Codec
+) -> None:
+    client.create(name)
+    assert client.produce(name, batch(b"zero", b"one", b"two", codec=codec)).error_code == 0
+    found = piece(admin, name, 1)
+    assert [(each.offset, each.value) for each in found.records] == [(1, b"one"), (2, b"two")]
+    assert piece(admin, name, 3).records == []
+
+
+def test_offsets_of_format_record_come_with_their_gaps(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, storage_format="record")
+    offsets = [client.append(name, b"%d" % number) for number in range(3)]
+    found = piece(admin, name)
+    assert [each.offset for each in found.records] == offsets
+    assert found.end == found.next_offset == offsets[-1] + 1
+
+
+def test_a_piece_ends_where_it_has_enough_and_the_next_goes_on(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    for number in range(4):
+        client.append(name, b"%d" % number * 1000)
+    values, offset = [], 0
+    while offset < 4:
+        found = piece(admin, name, offset, bytes_max=1500)
+        assert len(found.records) == 1
+        values += [each.value for each in found.records]
+        offset = found.next_offset
+    assert values == [b"%d" % number * 1000 for number in range(4)]
+
+
+def test_each_partition_has_its_outcome(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    client.append(name, b"one", partition=1)
+    zero, one, two, beyond = *(TopicPartition(name, index) for index in range(3)), TopicPartition("no", 0)
+    outcomes = admin.records.read({zero: 5, one: 0, two: 0, beyond: 0})
+    assert isinstance(outcomes[zero], OffsetOutOfRangeError)
+    assert isinstance(found := outcomes[one], Piece)
+    assert [each.value for each in found.records] == [b"one"]
+    assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
+    assert isinstance(outcomes[beyond], UnknownTopicOrPartitionError)
+
+
+def test_a_batch_that_grows_beyond_the_limit_is_not_decompressed(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    assert client.produce(name, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
+    with pytest.raises(AnswerTooLargeError, match=f"partition {name}:0, offset "):
+        piece(admin, name, decompressed_bytes_max=99_999)
+    assert len(piece(admin, name, decompressed_bytes_max=200_000).records) == 1
+
+
+def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name)
+    client.append(name, b"x" * 20_000)
+    client.append(name, b"small")
+    with AdminClient(broker.bootstrap, answer_bytes_max=10_000) as admin:
+        with pytest.raises(AnswerTooLargeError, match="more than 10000"):
+            piece(admin, name)
+        assert [each.value for each in piece(admin, name, 1).records] == [b"small"]
+
+
+def test_a_piece_that_is_cut_off_ends_before_the_cut() -> None:
+    whole = batch(b"one")
+    assert len(list(_batches(whole + whole[:-1]))) == 1
+    assert list(_batches(whole[:40])) == []
+
+
+@pytest.mark.parametrize("damaged", [b"\0" * 61, batch(b"one")[:16] + b"\1" + batch(b"one")[17:]])
+def test_what_is_no_batch_is_no_records(damaged: bytes) -> None:
+    with pytest.raises(KafkaError, match="a batch of magic"):
+        list(_batches(damaged))
