@@ -16,6 +16,9 @@ Form = Callable[[str], str]
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORT_MAX = 65535
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
+"""Addresses that stand for every interface: to listen on, not to connect to."""
+
 _REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 _LAKE_SCHEMES = ("s3", "gs", "abfss")
 _USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
@@ -69,7 +72,7 @@ def advertised_address_or_none(text: str) -> str:
         address = parse_address(text)
     except ValueError:
         return allowed
-    return "" if address.port and address.host not in {"0.0.0.0", "::"} else allowed  # noqa: S104 -- refused here
+    return "" if address.port and address.host not in WILDCARDS else allowed
 
 
 def redis_url_or_none(text: str) -> str:
@@ -142,6 +145,13 @@ def lake_or_none(text: str) -> str:
     if not text or (not separator and "\0" not in text) or (scheme in _LAKE_SCHEMES and rest):
         return ""
     return "a directory, s3://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.HOST/PATH, or nothing"
+
+
+def spark_master(text: str) -> str:
+    """Allow what Spark takes as its master ("Submitting Applications", Master URLs)."""
+    if re.fullmatch(r"local(\[([1-9][0-9]*|\*)(,[1-9][0-9]*)?\])?|yarn|(spark|k8s)://\S+", text):
+        return ""
+    return "local[CORES,TRIES], spark://HOST:PORT, k8s://HOST:PORT or yarn"
 
 
 def without_secrets(text: str) -> str:
