@@ -2,7 +2,8 @@
 
 Knows signals, deadlines and which children there are to be. It is one thread around one select loop: it never imports
 gevent, holds no connection to Redis while it runs, and acts on a signal only in its loop. What stands before the
-first fork is startup.py, how a child is forked is children.py, how workers are replaced on SIGHUP is rollout.py.
+first fork is startup.py, what the children are for is roles.py, how one is forked is children.py, and how workers are
+replaced on SIGHUP is rollout.py.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ import msgspec
 from korvet import logs, streams
 from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
-from korvet.server import announce, lake_process, ports, startup
-from korvet.server.backoff import Backoff
-from korvet.server.children import Child, Children, Role, Seat
-from korvet.server.data_dir import LockedError
+from korvet.server import announce, ports, startup
+from korvet.server.children import Child, Children, Seat
+from korvet.server.embedded_watch import EmbeddedWatch
+from korvet.server.roles import Roles, WorkerMain
 from korvet.server.rollout import Rollout
-from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard
+from korvet.server.scoreboard import LAKE_ROW, OPS_ROW, Scoreboard
 from korvet.server.signals import STOPPING, Signals, StoppedError
-from korvet.server.slot import ChildSlot, KeeperSlot, WorkerSlot
 
 _log = logs.Log(__name__)
 
@@ -36,8 +36,6 @@ _DRAIN_GRACE_SECONDS = 1.0
 _LAST = (OPS_ROW, LAKE_ROW)
 _LAST_SECONDS_MAX = 2.0
 _LOOP_FAILURES_MIN = 5
-
-WorkerMain = Callable[[Settings, WorkerSlot], None]
 
 
 def run(configuration: Configuration, reload: Callable[[], Configuration]) -> int:
@@ -59,15 +57,12 @@ class Supervisor:
     ) -> None:
         self._configured = configuration.settings
         self._reload = reload
-        self._worker_main = worker_main or _worker_main
+        self._worker_main = worker_main
         self._signals = Signals()
         self._terminal = _has_terminal()
         self._announced = False
         self._rollout: Rollout | None = None
         self._reload_again = False
-        self._embedded_backoff = Backoff()
-        self._embedded_started_at = 0.0
-        self._embedded_restart_at: float | None = None
 
     def run(self) -> int:
         """See `run`."""
@@ -81,10 +76,10 @@ class Supervisor:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
             self._settings = self._foundation.settle(self._configured)
-            self._embedded_started_at = time.monotonic()
+            self._embedded = EmbeddedWatch(self._foundation.embedded)
             self._children = Children(Scoreboard(), self._foundation.metrics_directory)
             cleanup.callback(self._children.close)
-            self._seats = self._make_seats()
+            self._seats = Roles(self._foundation, self._worker_main).seats(self._configured)
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
             gc.freeze()
@@ -94,44 +89,6 @@ class Supervisor:
                 pass
             return self._stop()
 
-    def _make_seats(self) -> list[Seat]:
-        listener = self._foundation.ops_listener
-        worker = Role(self._run_worker)
-        seats = [Seat(worker) for _ in range(startup.worker_count(self._configured))]
-        seats.append(Seat(Role(self._run_keeper), index=KEEPER_ROW))
-        if listener is not None:
-            seats.append(Seat(Role(self._run_ops, (listener.fileno(),)), index=OPS_ROW))
-        if self._configured.lake_path:
-            seats.append(Seat(Role(self._run_lake), index=LAKE_ROW))
-        return seats
-
-    def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
-        listen = self._foundation.listen
-        advertised = ports.advertised(settings.advertised, listen)
-        embedded = self._foundation.embedded
-        data = embedded.data_dir.path if embedded else None
-        lake = self._foundation.metrics_directory / lake_process.SOCKET if settings.lake_path else None
-        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised, data, lake))
-
-    def _run_keeper(self, settings: Settings, slot: ChildSlot) -> None:
-        from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
-
-        # Without ops nobody asks for figures.
-        told = self._foundation.ops_listener is not None
-        figures = self._foundation.metrics_directory if told else None
-        advertised = ports.advertised(settings.advertised, self._foundation.listen)
-        keeper.main(settings, KeeperSlot.of(slot, advertised, self._foundation.incarnation, figures))
-
-    def _run_ops(self, settings: Settings, slot: ChildSlot) -> None:
-        from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
-
-        listener = self._foundation.ops_listener
-        assert listener is not None  # noqa: S101 - no listener, no seat for ops
-        ops.main(settings, slot, listener, self._foundation.metrics_directory)
-
-    def _run_lake(self, settings: Settings, slot: ChildSlot) -> None:
-        lake_process.become(settings, slot, self._foundation.metrics_directory)
-
     def _step(self) -> bool:
         """Wait for one thing to happen and act on it; returns True when the process is to stop."""
         numbers, _ = self._signals.wait(self._timeout_s(), [self._children.notes_fd])
@@ -139,7 +96,7 @@ class Supervisor:
             self._on_ready(child)
         for child, how in self._children.reap():
             self._on_end(child, how)
-        self._watch_embedded()
+        self._embedded.look()
         self._act_on_deadlines()
         if signal.SIGHUP in numbers:
             if self._terminal and not _has_terminal():
@@ -155,7 +112,7 @@ class Supervisor:
     def _timeout_s(self) -> float | None:
         moments = [seat.respawn_at for seat in self._seats]
         moments += [child.kill_at for child in self._children.living.values()]
-        moments.append(self._embedded_restart_at)
+        moments.append(self._embedded.restart_at)
         if self._rollout:
             moments.append(self._rollout.deadline)
         due = [moment for moment in moments if moment is not None]
@@ -171,8 +128,6 @@ class Supervisor:
                 _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
                 child.kill_at = None
                 self._children.send(child, signal.SIGKILL)
-        if self._embedded_restart_at is not None and self._embedded_restart_at <= now:
-            self._restart_embedded()
         rollout = self._rollout
         if rollout and rollout.successor and rollout.deadline is not None and rollout.deadline <= now:
             # Its end is then the rollout's failure, as for a successor that ends by itself.
@@ -317,29 +272,6 @@ class Supervisor:
             self._rollout = Rollout(rollout.replaced, None)
             self._roll_on()
 
-    def _watch_embedded(self) -> None:
-        embedded = self._foundation.embedded
-        if embedded is None or self._embedded_restart_at is not None:
-            return
-        if how := embedded.ended():
-            delay_s = self._embedded_backoff.delay_s(time.monotonic() - self._embedded_started_at)
-            self._embedded_restart_at = time.monotonic() + delay_s
-            _log.error("the embedded server ended", how=how, again_in_s=delay_s)
-
-    def _restart_embedded(self) -> None:
-        embedded = self._foundation.embedded
-        assert embedded is not None  # noqa: S101 - only one that there was can have ended
-        self._embedded_restart_at = None
-        self._embedded_started_at = time.monotonic()
-        try:
-            embedded.launch()
-        except (LockedError, ConfigError) as error:
-            delay_s = self._embedded_backoff.delay_s(0.0)
-            self._embedded_restart_at = time.monotonic() + delay_s
-            _log.error("no embedded server", reason=error, again_in_s=delay_s)
-        else:
-            _log.info("started the embedded server", pid=embedded.pid)
-
     def _stop(self) -> int:
         """Drain: workers and keeper, then who they ask and ops, which tells of it; the embedded server last of all."""
         self._children.scoreboard.set_draining()
@@ -371,12 +303,6 @@ class Supervisor:
         for child, how in self._children.reap():
             _log.info("ended", child=child.name, pid=child.pid, how=how)
         return [child for child in children if child.pid in self._children.living]
-
-
-def _worker_main(settings: Settings, slot: WorkerSlot) -> None:
-    from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
-
-    worker.main(settings, slot)
 
 
 def _has_terminal() -> bool:
