@@ -78,6 +78,8 @@ class Archiver:
         self._options = storage_options
         self._names = names
         self._cores = cores
+        # Of these topics the table is known to be the one that Redis was told of.
+        self._seen: set[str] = set()
 
     def plan(self) -> tuple[list[TopicPlan], Round]:
         """Return what a round would do, and a round that did nothing with what prevents more.
@@ -118,9 +120,15 @@ class Archiver:
         looked = []
         for topic in topics:
             logs_of = [next(at) for _ in topic.partitions]
-            # Where Redis says that all is archived nobody has to look into the lake, which may be far away.
-            if not all(map(_is_archived, logs_of)) and (look := self._look(stores, topic, logs_of, done)):
+            # Where Redis says that all is archived nobody has to look into the lake, which may be far away: but once,
+            # for it may be another lake.
+            if topic.id in self._seen and all(map(_is_archived, logs_of)):
+                continue
+            failures = len(done.failures)
+            if look := self._look(stores, topic, logs_of, done):
                 looked.append(look)
+            if len(done.failures) == failures:
+                self._seen.add(topic.id)
         backlog = 0
         sized: list[tuple[SourceTopic, ArchiveTable | None, list[_Looked]]] = []
         for topic, table, partitions in looked:

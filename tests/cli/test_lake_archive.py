@@ -68,6 +68,19 @@ def test_a_dry_run_tells_what_would_be_archived(topics: Topics, topic: SourceTop
     assert not Path(topics.lake).exists()
 
 
+def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
+    topics: Topics, topic: SourceTopic, tmp_path: Path
+) -> None:
+    topics.archiver().round(topics.run)
+    other = korvet(
+        *("lake", "archive", "--dry-run", "--redis-url", topics.source.redis_url),
+        *("--lake", str(tmp_path / "other")),
+    )
+    assert other.returncode == 1
+    assert "this lake holds nothing: is it another one?" in other.stderr
+    assert told(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
+
+
 def test_status_tells_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
     before, empty = told(topics, "status")
     assert (before["archived"], before["mirrored"], before["lag_records"]) == (None, 0, 3)
