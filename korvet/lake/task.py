@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a task: `file` holds its records up to just before `next_offset`, None: there are none.
 
     `error`: why that is below `behind`, None also where there was more than one file is to have. `gone`: the topic was
-    deleted, or made anew. `gaps` are offsets that Redis should hold, and does not.
+    deleted, or made anew. `gaps` are offsets that Redis should hold, and does not, in their order.
     """
 
     task: Task
@@ -94,7 +94,7 @@ def archive_range(
         file=file,
         error=reading.error,
         gone=reading.gone,
-        gaps=tuple(reading.gaps),
+        gaps=tuple(sorted(reading.gaps + reading.holes)),
     )
 
 
@@ -110,13 +110,20 @@ def _rare_collections() -> Iterator[None]:
 
 
 class RangeReading:
-    """The records of a task as rows, and how far they were read: up to `next_offset`, and why no further."""
+    """The records of a task as rows, and how far they were read: up to `next_offset`, and why no further.
+
+    Of what was not there, `gaps` lie below the start of what Redis holds now, and may be in the lake; `removed` below
+    the start of the log, where retention or DeleteRecords has moved it; `holes` in the middle of the log, where nobody
+    but a hand on Redis removes anything. In format `record` offsets are sparse, and holes cannot be told.
+    """
 
     def __init__(self, logs: LogStore, task: Task, decompressed_bytes_max: int) -> None:
         self.next_offset = task.first
         self.error: str | None = None
         self.gone = False
         self.gaps: list[Gap] = []
+        self.removed: list[Gap] = []
+        self.holes: list[Gap] = []
         self._logs = logs
         self._task = task
         self._bytes_max = decompressed_bytes_max
@@ -126,8 +133,7 @@ class RangeReading:
         entries = _ENTRIES_FIRST
         written = 0
         while self.next_offset < self._task.behind and not (self._task.last and written > _ROWS_BYTES_MAX):
-            at = self.next_offset
-            found = self._read(at, entries)
+            found = self._read(self.next_offset, entries)
             if isinstance(found, KafkaError):
                 if entries > 1 and _is_damage(found):
                     # What lies before it is sound, and is not to wait for it.
@@ -135,19 +141,26 @@ class RangeReading:
                     continue
                 self._fail(found)
                 return
+            self._pass_removed(found)
+            at = self.next_offset
             if not found.holds_any:
                 if entries == _ENTRIES_MAX:
                     self._skip(found)
+                if self.error is not None:
+                    return
                 # Fewer may have been nothing but entries of others, with batches behind them.
                 entries = _ENTRIES_MAX
                 continue
             size = 0
             for rows, next_offset in self._rows_of(found):
                 size += rows.nbytes
-                yield _slice(rows, max(at, found.log_start), self._task.behind)
+                yield _slice(rows, at, self._task.behind)
                 self.next_offset = next_offset
+            self.holes += [each for each in _holes(at, found) if each.behind <= self.next_offset]
             if self.error is not None:
                 return
+            if not found.more:
+                self._pass_rest(found)
             written += size
             entries = _next_entries(len(found.batches or found.records), size)
 
@@ -158,15 +171,32 @@ class RangeReading:
             return error
         return found
 
+    def _pass_removed(self, found: Fetched) -> None:
+        after = min(found.log_start, self._task.behind)
+        if after > self.next_offset:
+            self.removed.append(Gap(self.next_offset, after))
+            self.next_offset = after
+
     def _skip(self, found: Fetched) -> None:
         """Go on behind what is no more, or never was."""
-        behind = self._task.behind
         if found.cold is not None and self.next_offset < found.cold.end:
-            after = min(found.cold.end, behind)
+            after = min(found.cold.end, self._task.behind)
             self.gaps.append(Gap(self.next_offset, after))
             self.next_offset = after
         elif not found.more:
-            self.next_offset = behind
+            self._pass_rest(found)
+
+    def _pass_rest(self, found: Fetched) -> None:
+        """Go to the end, before which nothing follows."""
+        behind = self._task.behind
+        if found.high_watermark < behind:
+            message = f"the log ends at {found.high_watermark}: Redis has lost records"
+            self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
+            return
+        first = max(self.next_offset, found.clean_end)
+        if self._task.partition.format == "batch" and first < behind:
+            self.holes.append(Gap(first, behind))
+        self.next_offset = max(self.next_offset, behind)
 
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them; ends early, with the error kept, at a damaged batch."""
@@ -192,6 +222,15 @@ class RangeReading:
     def _fail(self, error: KafkaError) -> None:
         self.gone = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self.error = error.message
+
+
+def _holes(first: int, found: Fetched) -> Iterator[Gap]:
+    """Yield offsets from `first` on that should be in what was found, and are in no batch."""
+    at = max(first, found.clean_end)
+    for batch in found.batches:
+        if batch.base_offset > at:
+            yield Gap(at, batch.base_offset)
+        at = max(at, batch.next_offset)
 
 
 def _is_damage(error: KafkaError) -> bool:

@@ -216,7 +216,8 @@ class LogStore:
                 batches = self._batches(partition, entries, end)
                 # Behind the end lies nothing that will be served, however much it is.
                 more = bool(batches) and more and batches[-1].next_offset < end
-                return Fetched(start, first, end, [], more=more, batches=batches, cold=cold), True
+                found = Fetched(start, first, end, [], more, batches, cold, state.clean_end)
+                return found, True
             records = self._records(partition, entries, end)
         except KafkaError as error:
             return error, True

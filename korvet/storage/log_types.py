@@ -117,7 +117,7 @@ class Fetched(NamedTuple):
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
     `more`: reading on at once may find more. `cold`: the oldest records are in the lake only; a wish for one of them
-    finds nothing here.
+    finds nothing here. Below `clean_end` compaction has removed records.
     """
 
     log_start: int
@@ -127,6 +127,7 @@ class Fetched(NamedTuple):
     more: bool
     batches: Sequence[StoredBatch] = ()
     cold: Cold | None = None
+    clean_end: int = 0
 
     @property
     def holds_any(self) -> bool:

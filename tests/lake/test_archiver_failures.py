@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from korvet.errors import StorageUnavailableError
 from korvet.lake.archiver import Archiver
 from korvet.lake.rounds import Lost, Round
 from korvet.lake.source import Source
-from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.lake.task import Outcome, Task, archive_range, archive_ranges
+from tests.domain.compacting import CompactedLog
+from tests.domain.support import domain
 from tests.support import batches
 from tests.support.archives import FORMATS, Format, Topics
 
@@ -133,6 +136,16 @@ def test_another_lake_is_not_begun_where_the_first_one_holds_records(topics: Top
     topics.check(topic)
 
 
+def test_another_lake_is_told_also_where_there_is_nothing_to_archive(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2")
+    topics.archiver().round(topics.run)
+    archives = topics.archiver(lake=str(tmp_path / "other"))
+    for _ in range(2):
+        [failure] = archives.round(topics.run).failures
+        assert "archived up to 2 as Redis knows, but this lake holds nothing" in failure.error
+
+
 def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis: Any) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2", b"3")
@@ -172,6 +185,49 @@ def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics
     topics.produce(partition, b"2")
     assert topics.archiver().round(topics.run).lost == []
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 2]
+
+
+@pytest.mark.parametrize("gone", [[0, 1], [3, 4], [9], [0, 5, 9], list(range(10))])
+def test_entries_that_a_hand_removed_from_the_middle_are_told_of(
+    topics: Topics, raw_redis: Any, gone: list[int]
+) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    for at in range(10):
+        topics.produce(partition, b"%d" % at, b"%d again" % at)
+    entries = [entry for entry, _ in raw_redis.xrange(partition.stream)]
+    raw_redis.xdel(partition.stream, *(entries[at] for at in gone))
+    done = topics.archiver().round(topics.run)
+    missing = [offset for lost in done.lost for offset in range(lost.first, lost.behind)]
+    assert missing == [2 * at + second for at in gone for second in (0, 1)]
+    assert [offset for offset, *_ in topics.archived(topic)] == [
+        offset for offset in range(20) if offset not in missing
+    ]
+    assert topics.bounds(partition).archived == 20
+    assert topics.archiver().round(topics.run) == Round()
+
+
+def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_path: Path) -> None:
+    source = Source(redis_url=redis_url)
+    with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
+        compacted = CompactedLog(worker, raw, "batch")
+        compacted.fill(20)
+        compacted.compacted()
+        compacted.fill(3)
+        held = compacted.read()
+        assert held[0].offset > 0
+        task = Task(
+            partition=compacted.partition,
+            first=0,
+            behind=held[-1].offset + 1,
+            bytes=0,
+            last=True,
+            uri=str(tmp_path),
+            log_append_time=False,
+        )
+        outcome = archive_range(stores.logs, task, None, source.decompressed_bytes_max)
+    assert outcome.file is not None
+    assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.behind, ())
 
 
 def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics) -> None:
