@@ -2,7 +2,8 @@
 
 Knows the log in Redis and the table; nothing of Spark. What the table holds is read there and not from Redis, which has
 others to serve. A range that leaves Redis between planning and reading is found in the lake, and files that a
-compaction has replaced meanwhile are found in what replaced them.
+compaction has replaced meanwhile are found in what replaced them. What retention removes from both in that time is an
+error, or else left out.
 """
 
 from __future__ import annotations
@@ -197,10 +198,14 @@ def _grouped(
 class PartReading:
     """Reads one part after the other, over one connection, with the files of the table that was asked last."""
 
-    def __init__(self, stores: Stores, lake: Lake | None, source: Source) -> None:
+    def __init__(
+        self, stores: Stores, lake: Lake | None, source: Source, *, fail_on_data_loss: bool = True
+    ) -> None:
+        """Without `fail_on_data_loss` records that have been removed since the plan are passed over."""
         self._stores = stores
         self._lake = lake
         self._source = source
+        self._fail_on_data_loss = fail_on_data_loss
 
     def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part in the order of their offsets; those of the lake without the column `partition`.
@@ -229,11 +234,25 @@ class PartReading:
             for gap in reading.gaps[filled:]:
                 yield from self._cold(part, gap.first, min(gap.behind, part.behind))
             filled = len(reading.gaps)
+            self._check_removed(part, reading)
             yield _between(rows, part.first, part.behind)
         for gap in reading.gaps[filled:]:
             yield from self._cold(part, gap.first, min(gap.behind, part.behind))
+        self._check_removed(part, reading)
         if reading.error is not None:
             raise LakeError(f"{part.topic.name}-{part.partition.index}: {reading.error}")
+
+    def _check_removed(self, part: Part, reading: RangeReading) -> None:
+        """Raise LakeError where the log does not hold any more what is still to be read."""
+        if self._fail_on_data_loss and any(each.first < part.behind for each in reading.removed):
+            self._check_start(part, reading.removed[0].first)
+
+    def _check_start(self, part: Part, first: int) -> None:
+        [found] = self._stores.logs.bounds([part.partition])
+        if isinstance(found, KafkaError):
+            raise found
+        if found.log_start > first:
+            raise lost(part.topic.name, part.partition.index, found, first)
 
     def _between_entries(self, part: Part) -> int:
         """Return the offset behind the entry that holds the last record: a batch may hold others behind it."""
@@ -266,6 +285,9 @@ class PartReading:
             raise LakeError(
                 f"{part.topic.name}-{index}: offsets below {behind} are neither in Redis nor in the lake"
             )
+        if self._fail_on_data_loss:
+            # Behind the look at the table: the log's start moves before files leave that.
+            self._check_start(part, first)
         data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
         for file in table.files():
             if file.partition != index or not (file.last_offset >= first and file.first_offset < behind):
@@ -276,6 +298,17 @@ class PartReading:
                     rows = _between(data.rows(file.path, group), first, behind)
                     if rows.num_rows:
                         yield rows
+
+
+def lost(topic: str, partition: int, bounds: Bounds | Log, first: int) -> LakeError:
+    """Return the error for a log that does not hold an offset that is still to be read."""
+    start, end = (
+        (bounds.start, bounds.end) if isinstance(bounds, Log) else (bounds.log_start, bounds.high_watermark)
+    )
+    return LakeError(
+        f"{topic}-{partition} holds offsets {start} to {end - 1}, not {first}: records were deleted before they were"
+        " read (failOnDataLoss=false goes on with what there is)"
+    )
 
 
 def _between(rows: pa.RecordBatch, first: int, behind: int) -> pa.RecordBatch:

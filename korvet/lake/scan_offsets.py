@@ -31,7 +31,8 @@ def first_from(stores: Stores, lake: Lake | None, source: Source, log: Log, time
         if found is not None:
             return found.offset
     at = max(log.start, log.archived)
-    reading = PartReading(stores, lake, source)
+    # Which of the records that are left is the first, whatever goes meanwhile.
+    reading = PartReading(stores, lake, source, fail_on_data_loss=False)
     while at < log.end:
         [intervals] = stores.indexes.find([Search(log.partition, timestamp, at)])
         if isinstance(intervals, KafkaError):

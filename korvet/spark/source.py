@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 )
 
 from korvet.errors import LakeError
-from korvet.lake.scan import Log, Part, PartReading, Wish, logs_of, parts, shaped
+from korvet.lake.scan import Log, Part, PartReading, Wish, logs_of, lost, parts, shaped
 from korvet.lake.scan_offsets import behind_records, first_from
 from korvet.lake.source import Stores
 from korvet.spark.filters import Bounds, bounds
@@ -67,6 +67,9 @@ COLUMNS = StructType(
     ]
 )
 """Those of korvet.lake.schema, where it is said what they mean."""
+
+_LOOKS_MAX = 5
+"""At a log that goes to the lake while its records are counted: then all of it is the next batch."""
 
 
 def register(session: SparkSession) -> None:
@@ -122,8 +125,12 @@ class _Rows:
         if not isinstance(part, Part):
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        with self._options.source.opened() as stores:
-            for rows in PartReading(stores, self._options.lake, self._options.source).rows(part):
+        options = self._options
+        with options.source.opened() as stores:
+            reading = PartReading(
+                stores, options.lake, options.source, fail_on_data_loss=options.fail_on_data_loss
+            )
+            for rows in reading.rows(part):
                 yield shaped(rows, part.partition.index, schema)
 
 
@@ -155,7 +162,7 @@ class _BatchReader(DataSourceReader):
                 first = int(max(starts[index], wanted.offset[0]))
                 behind = int(min(ends[index], wanted.offset[1] + 1))
                 if options.fail_on_data_loss and starts[index] < log.start:
-                    raise LakeError(_lost(log, starts[index]))
+                    raise lost(log.topic.name, index, log, starts[index])
                 wish = Wish(first, behind, wanted.times, options.records_per_partition)
                 found += [_Input(part) for part in parts(stores, log, wish)]
         return found or [_Input(None)]
@@ -235,28 +242,47 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
         began = _Position.of(start)
+        count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        ends: dict[int, int] = {}
         with self._options.source.opened() as stores:
-            logs = self._logs(stores, began)
-            left: dict[int, tuple[Log, int, int]] = {}
-            ends: dict[int, int] = {}
-            for log in logs:
-                index = log.partition.index
-                first = ends[index] = max(began.offsets.get(index, 0), log.start)
-                end = log.end if self._last is None else min(self._last.offsets.get(index, 0), log.end)
-                if first < end:
-                    left[index] = (log, first, end)
-            count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            for place, (index, (log, first, end)) in enumerate(
-                sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
-            ):
-                if count is None:
-                    ends[index] = end
-                    continue
-                # Each gets its share, and what those before it did not need; one that waits is never passed over.
-                share = max(count // (len(left) - place), 1)
-                ends[index] = min(behind_records(stores, self._options.lake, log, first, share), end)
-                count -= min(share, ends[index] - first)
+            for looks_left in reversed(range(_LOOKS_MAX)):
+                left, ends = self._left(self._logs(stores, began), began)
+                firsts = dict(ends)
+                # A stream that gets no further than it was has read all there is: so says Spark, and may end it.
+                ends |= self._shares(stores, left, count if looks_left else None)
+                if ends != firsts or not left:
+                    break
+                # What was to be counted has gone to the lake meanwhile.
         return _Position(began.topic_id, ends).told()
+
+    def _left(
+        self, logs: Sequence[Log], began: _Position
+    ) -> tuple[dict[int, tuple[Log, int, int]], dict[int, int]]:
+        """Return the ranges that are to be read yet, and where each partition stands."""
+        left: dict[int, tuple[Log, int, int]] = {}
+        ends: dict[int, int] = {}
+        for log in logs:
+            index = log.partition.index
+            first = ends[index] = max(began.offsets.get(index, 0), log.start)
+            end = log.end if self._last is None else min(self._last.offsets.get(index, 0), log.end)
+            if first < end:
+                left[index] = (log, first, end)
+        return left, ends
+
+    def _shares(
+        self, stores: Stores, left: Mapping[int, tuple[Log, int, int]], count: int | None
+    ) -> dict[int, int]:
+        """Return how far each range is to be read for `count` records together, None for all of them."""
+        if count is None:
+            return {index: end for index, (_, _, end) in left.items()}
+        ends: dict[int, int] = {}
+        ranges = sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
+        for place, (index, (log, first, end)) in enumerate(ranges):
+            # Each gets its share, and what those before it did not need; one that waits is never passed over.
+            share = max(count // (len(left) - place), 1)
+            ends[index] = min(behind_records(stores, self._options.lake, log, first, share), end)
+            count -= min(share, ends[index] - first)
+        return ends
 
     def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         return self._end().told()
@@ -292,13 +318,5 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for log in logs:
                 first = began.offsets.get(log.partition.index, log.start)
                 if not log.start <= first <= log.end:
-                    raise LakeError(_lost(log, first))
+                    raise lost(log.topic.name, log.partition.index, log, first)
         return logs
-
-
-def _lost(log: Log, first: int) -> str:
-    name = f"{log.topic.name}-{log.partition.index}"
-    return (
-        f"{name} holds offsets {log.start} to {log.end - 1}, not {first}: records were deleted before they were read"
-        " (failOnDataLoss=false goes on with what there is)"
-    )

@@ -10,11 +10,12 @@ import redis
 
 from korvet.errors import LakeError
 from korvet.lake.compaction import compact
+from korvet.lake.expiry import Expiry
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
 from korvet.lake.scan_offsets import behind_records, first_from
 from korvet.lake.schema import OFFSET, VALUE
-from korvet.lake.source import Source
+from korvet.lake.source import Retention, Source
 from tests.domain.compacting import CompactedLog
 from tests.domain.support import domain
 from tests.lake.both import TOPIC, Both, Format, both
@@ -152,6 +153,49 @@ def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> No
     for part in rows:
         got += part.column(VALUE).to_pylist()
     assert got + [value for _, value in rows_of(tiers, planned[1:])] == VALUES
+
+
+@pytest.mark.parametrize("left", [1, 7, 14, 17])
+def test_what_retention_removes_behind_the_plan_is_an_error_or_left_out(tiers: Both, left: int) -> None:
+    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    remove(tiers, offsets[left])
+    with pytest.raises(
+        LakeError, match=rf"holds offsets {offsets[left]} to .*, not \d+: records were deleted"
+    ):
+        rows_of(tiers, planned)
+    reading = PartReading(tiers.stores, tiers.lake, tiers.source, fail_on_data_loss=False)
+    got = [row for part in planned for rows in reading.rows(part) for row in rows.column(VALUE).to_pylist()]
+    # A file goes as a whole.
+    assert got == VALUES[-len(got) :]
+    assert len(got) >= len(VALUES) - left
+
+
+def test_what_retention_removes_behind_its_reading_is_no_loss(tiers: Both) -> None:
+    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    got = rows_of(tiers, planned[:1])
+    remove(tiers, planned[1].first)
+    got += rows_of(tiers, planned[1:])
+    assert [offset for offset, _ in got] == offsets
+
+
+def test_a_hole_in_the_log_is_passed_over_as_consumers_do(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as made, redis.Redis.from_url(redis_url) as raw:
+        for at in range(5):
+            made.append(*batch(at))
+        [_, entry, *_] = raw.xrange(made.partition.stream)
+        raw.xdel(made.partition.stream, entry[0])
+        assert [value for _, value in whole(made)] == VALUES[:3] + VALUES[6:15]
+
+
+def remove(made: Both, start: int) -> None:
+    """Let the log start at an offset, as the retention of the whole log does."""
+    made.archive()
+    made.trim(max(start, made.bounds.local_start))
+    made.stores.lake.expire([(made.partition, start)])
+    Expiry(made.source, made.lake).expire(made.stores, made.topic, Retention(), 0)
+    assert made.bounds.log_start == start
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:

@@ -6,17 +6,21 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from pyspark.sql.functions import col
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from korvet.lake import scan_offsets
 from korvet.lake.scan import Part
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
+from korvet.spark import source
 from korvet.spark.source import COLUMNS, KorvetDataSource, register
 from korvet.storage.log_types import Partition
 from korvet.storage.resp import Redis
@@ -235,6 +239,30 @@ def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> N
     wrong = KorvetDataSource(options(topics, startingOffsets=two)).reader(COLUMNS)
     with pytest.raises(ValueError, match="has 1 partitions, but offsets are told for"):
         wrong.partitions()
+
+
+def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.make("orders", "record")
+    [partition] = topic.partitions
+    topics.produce(partition, *(b"%d" % at for at in range(10)))
+    reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
+    began = reader.initialOffset()
+    counted = scan_offsets.behind_records
+
+    def late(*args: Any) -> int:
+        monkeypatch.setattr(source, "behind_records", counted)
+        archive(topics)
+        trim(topics, partition)
+        return counted(*args)
+
+    monkeypatch.setattr(source, "behind_records", late)
+    fourth = topics.produced[topic.id, 0][3][0]
+    assert reader.latestOffset(began, ReadMaxRows(4))["offsets"] == {"0": fourth + 1}
+    # Where it goes again and again, all is one batch.
+    monkeypatch.setattr(source, "behind_records", lambda _stores, _lake, _log, first, _count: first)
+    assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
 
 
 def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: Topics) -> None:
