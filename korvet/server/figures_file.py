@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from korvet.domain.groups.group_figures import STATES, GroupFigures
 from korvet.domain.groups.lag_figures import GroupLag
 from korvet.domain.log_figures import LogFigures
+
+Family = CounterMetricFamily | GaugeMetricFamily
 
 # Named so that metrics_files forgets it when the keeper ends.
 _FILE = "log_figures_keeper.json"
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The figures of one round; times in seconds since the epoch.
+    """The figures of one round; times in seconds since the epoch. `states` are the groups by state, all of them.
 
     Past `valid_until` nobody is told of them: their keeper hangs, cannot reach Redis, or no longer acts.
     """
@@ -32,7 +35,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_at: float
     valid_until: float
     logs: list[LogFigures]
-    groups: list[GroupLag] = []
+    lags: list[GroupLag] = []
+    groups: list[GroupFigures] = []
+    states: dict[str, int] = {}
 
 
 def publish(directory: Path, snapshot: Snapshot) -> None:
@@ -97,7 +102,7 @@ class LogCollector(Collector):
         self._directory = directory
         self._clock = clock
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Yield every gauge, with a series for each log, or sum of logs, that has a value."""
         try:
             text = (self._directory / _FILE).read_bytes()
@@ -108,7 +113,7 @@ class LogCollector(Collector):
             yield from families(snapshot)
 
 
-def families(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+def families(snapshot: Snapshot) -> Iterator[Family]:
     """Yield what a snapshot says, gauge by gauge."""
     taken = GaugeMetricFamily(
         "korvet_log_figures_timestamp_seconds", "When this broker's keeper last took the figures of the logs."
@@ -124,17 +129,55 @@ def families(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
                 # An empty label is as good as none: Prometheus drops it.
                 family.add_metric([log.topic, "" if log.partition is None else str(log.partition)], value)
         yield family
-    yield _lag(snapshot.groups)
+    yield from _lags(snapshot.lags)
+    yield from _groups(snapshot.groups)
+    states = GaugeMetricFamily("korvet_consumer_groups", "Groups by state.", labels=["state"])
+    for state in STATES:
+        states.add_metric([state], snapshot.states.get(state, 0))
+    yield states
 
 
-def _lag(groups: Sequence[GroupLag]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
+def _lags(lags: Sequence[GroupLag]) -> Iterator[Family]:
+    labels = ["group", "topic", "partition"]
+    records = GaugeMetricFamily(
         "korvet_consumer_group_lag_records",
         "Records of the log that the group has not committed yet; of a topic where there are more than"
         " metrics.partitions.max partitions of groups, and beyond as many the rest together as group (other).",
-        labels=["group", "topic", "partition"],
+        labels=labels,
     )
-    for lag in groups:
-        partition = "" if lag.partition is None else str(lag.partition)
-        family.add_metric([lag.group, lag.topic, partition], lag.records)
-    return family
+    seconds = GaugeMetricFamily(
+        "korvet_consumer_group_lag_seconds",
+        "Age of the first of these records, by its timestamp (in format batch its batch's first); 0 where there are"
+        " none, and the largest where several partitions are told together.",
+        labels=labels,
+    )
+    for lag in lags:
+        values = [lag.group, lag.topic, "" if lag.partition is None else str(lag.partition)]
+        records.add_metric(values, lag.records)
+        seconds.add_metric(values, lag.age_ms / 1000)
+    yield records
+    yield seconds
+
+
+def _groups(groups: Sequence[GroupFigures]) -> Iterator[Family]:
+    members = GaugeMetricFamily(
+        "korvet_consumer_group_members",
+        "Members of the group; beyond metrics.partitions.max groups those of the smallest together as group (other).",
+        labels=["group"],
+    )
+    generation = GaugeMetricFamily(
+        "korvet_consumer_group_generation",
+        "Generation of the group, which members name in what they ask.",
+        labels=["group"],
+    )
+    rebalances = CounterMetricFamily(
+        "korvet_consumer_group_rebalances",
+        "Rebalances of the group: the same number, for rates; it begins anew where a group does.",
+        labels=["group"],
+    )
+    for one in groups:
+        members.add_metric([one.group], one.members)
+        if one.generation is not None:
+            generation.add_metric([one.group], one.generation)
+            rebalances.add_metric([one.group], one.generation)
+    yield from (members, generation, rebalances)

@@ -1,8 +1,9 @@
 """Every metric, declared once.
 
 Knows names, labels and buckets; who counts imports this module and nothing else. Import it only in a process that
-`metrics_files.adopt` has prepared: prometheus_client chooses its kind of values when a metric is made. Workers
-restarted and the build are told by ops itself, see ops.py.
+`metrics_files.adopt` has prepared: prometheus_client chooses its kind of values when a metric is made. What nobody
+counts but ops reads for each page is declared where it is read: process_metrics.py, redis_metrics.py, topic_metrics.py
+and figures_file.py.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ DURATION_BUCKETS = (
     30.0,
 )
 
+# From a look at a hash on the same machine to a Redis that hangs until the time-out.
+ROUND_TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
+
+# From a task that finds nothing to do to a pass over large logs.
+TURN_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
+
 
 class Durations(Histogram):
     """A histogram that takes many observations at once."""
@@ -49,8 +56,21 @@ REQUEST_DURATION = Durations(
     ("api",),
     buckets=DURATION_BUCKETS,
 )
+STAGE_DURATION = Durations(
+    "korvet_request_stage_duration_seconds",
+    "Time of a Produce or Fetch by stage: queue (from its last byte to its turn), decode (the request read and"
+    " checked), redis, wait (for records, or for replicas), encode (the response made).",
+    ("api", "stage"),
+    buckets=DURATION_BUCKETS,
+)
 REQUESTS_IN_FLIGHT = Gauge(
     "korvet_requests_in_flight", "Requests being served now.", multiprocess_mode="livesum"
+)
+REQUESTS_PARKED = Gauge(
+    "korvet_requests_parked",
+    "Requests that wait for others now: fetches for records, joins and syncs for the members of their group.",
+    ("api",),
+    multiprocess_mode="livesum",
 )
 CONNECTIONS = Gauge("korvet_connections", "Client connections open now.", multiprocess_mode="livesum")
 CONNECTIONS_OPENED = Counter("korvet_connections_opened", "Client connections accepted.")
@@ -62,6 +82,24 @@ SENT_BYTES = Counter("korvet_sent_bytes", "Bytes of responses.")
 
 REDIS_UNAVAILABLE = Counter(
     "korvet_redis_unavailable", "Requests that failed because Redis was away, too slow or refusing."
+)
+REDIS_ROUND_TRIP = Durations(
+    "korvet_redis_round_trip_seconds",
+    "Time from a command's sending to Redis' answer, by script, or commands (one or several in one go) for all others.",
+    ("operation",),
+    buckets=ROUND_TRIP_BUCKETS,
+)
+REDIS_RECONNECTS = Counter(
+    "korvet_redis_reconnects", "Connections to Redis made in the place of one that was lost."
+)
+REDIS_CONNECT_FAILURES = Counter(
+    "korvet_redis_connect_failures", "Tries to connect to Redis that failed, or were refused."
+)
+SCRIPT_ERRORS = Counter(
+    "korvet_redis_script_errors",
+    "Error answers of scripts, by script and error: Kafka's names, such as UNKNOWN_MEMBER_ID, are a rule's refusal;"
+    " all else is a fault, or a Redis that cannot.",
+    ("script", "error"),
 )
 PRODUCE_ERRORS = Counter(
     "korvet_produce_errors", "Batches of producers that were not appended, by error.", ("error",)
@@ -96,6 +134,19 @@ BROKER_REGISTERED = Gauge(
 )
 KEEPER_TURNS = Counter(
     "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
+)
+KEEPER_LEASES = Counter("korvet_keeper_leases", "Times that this broker's keeper became the acting one.")
+KEEPER_TURN_DURATION = Histogram(
+    "korvet_keeper_turn_duration_seconds",
+    "Time that a turn of a keeper's task took, however it ended.",
+    ("task",),
+    buckets=TURN_BUCKETS,
+)
+KEEPER_TURN_DONE = Gauge(
+    "korvet_keeper_last_done_timestamp_seconds",
+    "When a task of this broker's keeper was last done to its end.",
+    ("task",),
+    multiprocess_mode="mostrecent",
 )
 PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
 OFFSETS_EXPIRED = Counter("korvet_offsets_expired", "Committed offsets forgotten, being kept no longer.")

@@ -1,6 +1,7 @@
 """The ops process: /healthz, /readyz and /metrics over HTTP, apart from the workers so that it answers without them.
 
-Knows the scoreboard, the metrics' files and Redis' PING; how HTTP is read and written stands in ops_http.py.
+Knows the scoreboard and Redis' PING; what /metrics tells stands in ops_metrics.py, how HTTP is read and written in
+ops_http.py.
 """
 
 from __future__ import annotations
@@ -15,16 +16,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 import redis
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 
-import korvet
 from korvet.config import Settings
-from korvet.server import redis_check
-from korvet.server.figures_file import LogCollector
+from korvet.server import ops_metrics, redis_check
 from korvet.server.ops_http import Answer, HttpServer, Request, plain
 from korvet.server.scoreboard import Scoreboard, State
 from korvet.server.slot import ChildSlot
@@ -38,10 +34,7 @@ class Ops:
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
         self._redis = redis_check.connect(settings)
-        self._registry = CollectorRegistry()
-        MultiProcessCollector(self._registry, str(metrics_directory))  # type: ignore[no-untyped-call]  # untyped there
-        self._registry.register(OwnMetrics(scoreboard))
-        self._registry.register(LogCollector(metrics_directory))
+        self._registry = ops_metrics.registry(settings, scoreboard, metrics_directory)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,
@@ -83,27 +76,6 @@ class Ops:
         except redis.RedisError as error:
             return redis_check.one_line(error)
         return "ok"
-
-
-class OwnMetrics(Collector):
-    """What no process counts by itself."""
-
-    def __init__(self, scoreboard: Scoreboard) -> None:
-        self._scoreboard = scoreboard
-
-    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
-        """Return restarts, workers by state and the build."""
-        restarts = CounterMetricFamily(
-            "korvet_child_restarts", "Processes started in the place of one that died."
-        )
-        restarts.add_metric([], self._scoreboard.restarts)
-        workers = GaugeMetricFamily("korvet_workers", "Worker slots by state.", labels=["state"])
-        rows = self._scoreboard.workers()
-        for state in (State.STARTING, State.ACCEPTING, State.DRAINING):
-            workers.add_metric([state.name.lower()], sum(row.state is state for row in rows))
-        build = GaugeMetricFamily("korvet_build_info", "Always 1; the version.", labels=["version"])
-        build.add_metric([korvet.__version__], 1)
-        return [restarts, workers, build]
 
 
 def main(settings: Settings, slot: ChildSlot, listener: socket.socket, metrics_directory: Path) -> None:

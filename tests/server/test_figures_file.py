@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from korvet.domain.groups.group_figures import GroupFigures
 from korvet.domain.groups.lag_figures import GroupLag
 from korvet.domain.log_figures import LogFigures
 from korvet.server import metrics_files
@@ -28,12 +29,16 @@ def of(
     )
 
 
-def told(directory: Path, now: float = 0.0) -> list[str]:
-    """Return the lines with values."""
+def page(directory: Path, now: float = 0.0) -> list[str]:
     registry = CollectorRegistry()
     registry.register(LogCollector(directory, lambda: now))
-    lines = generate_latest(registry).decode().splitlines()
-    return [line for line in lines if not line.startswith("#")]
+    return generate_latest(registry).decode().splitlines()
+
+
+def told(directory: Path, now: float = 0.0) -> list[str]:
+    """Return the lines with values, but for those of groups by state, which are always there."""
+    lines = page(directory, now)
+    return [line for line in lines if not line.startswith(("#", "korvet_consumer_groups{"))]
 
 
 def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
@@ -96,11 +101,33 @@ def test_what_a_keeper_told_goes_with_it_and_with_no_other_process(tmp_path: Pat
 
 def test_the_lag_of_a_group_is_told_by_partition_or_topic(tmp_path: Path) -> None:
     lags = [
-        GroupLag(group='a "group"', topic="orders", partition=4, records=7),
+        GroupLag(group='a "group"', topic="orders", partition=4, records=7, age_ms=1500),
         GroupLag(group="b", topic="orders", partition=None, records=2**53),
     ]
     publish(tmp_path, Snapshot(1.0, 9.0, [], lags))
     assert told(tmp_path)[1:] == [
         'korvet_consumer_group_lag_records{group="a \\"group\\"",partition="4",topic="orders"} 7.0',
         'korvet_consumer_group_lag_records{group="b",partition="",topic="orders"} 9.007199254740992e+15',
+        'korvet_consumer_group_lag_seconds{group="a \\"group\\"",partition="4",topic="orders"} 1.5',
+        'korvet_consumer_group_lag_seconds{group="b",partition="",topic="orders"} 0.0',
+    ]
+
+
+def test_groups_are_told_with_members_and_generation_and_by_state(tmp_path: Path) -> None:
+    groups = [
+        GroupFigures(group="a", state="Stable", members=3, generation=8),
+        GroupFigures(group="(other)", state=None, members=5, generation=None),
+    ]
+    publish(tmp_path, Snapshot(1.0, 9.0, [], [], groups, {"Stable": 2, "Empty": 4}))
+    assert told(tmp_path)[1:] == [
+        'korvet_consumer_group_members{group="a"} 3.0',
+        'korvet_consumer_group_members{group="(other)"} 5.0',
+        'korvet_consumer_group_generation{group="a"} 8.0',
+        'korvet_consumer_group_rebalances_total{group="a"} 8.0',
+    ]
+    assert [line for line in page(tmp_path) if line.startswith("korvet_consumer_groups{")] == [
+        'korvet_consumer_groups{state="PreparingRebalance"} 0.0',
+        'korvet_consumer_groups{state="CompletingRebalance"} 0.0',
+        'korvet_consumer_groups{state="Stable"} 2.0',
+        'korvet_consumer_groups{state="Empty"} 4.0',
     ]

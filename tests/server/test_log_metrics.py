@@ -87,7 +87,9 @@ def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, 
     def lag() -> list[str]:
         lines = page(broker, "/metrics").splitlines()
         return [
-            line.removeprefix(name + " ") for line in lines if line.startswith("korvet_consumer_group_lag")
+            line.removeprefix(name + " ")
+            for line in lines
+            if line.startswith("korvet_consumer_group_lag_records")
         ]
 
     with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:

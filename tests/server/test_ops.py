@@ -8,6 +8,8 @@ import signal
 import socket
 from pathlib import Path
 
+import redis
+
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 
@@ -37,7 +39,7 @@ def test_a_ready_broker_is_healthy_ready_and_has_metrics(tmp_path: Path) -> None
         assert json.loads(body)["workers"]["accepting"] == 2
         status, body = get(broker, "/metrics")
         assert status == 200
-        assert b'korvet_build_info{version="' in body
+        assert b'korvet_build_info{python="' in body
         assert b'korvet_workers{state="accepting"} 2.0' in body
 
 
@@ -137,3 +139,31 @@ def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_p
             processes.wait_until(lambda: broker.worker_pids() not in ([], [pid]), "a new worker")  # noqa: B023
         accepting = b'korvet_workers{state="accepting"} 1.0'
         processes.wait_until(lambda: accepting in get(broker, "/metrics")[1], "the last one accepts")
+
+
+def test_a_stopping_broker_serves_on_until_those_who_ask_whether_it_is_ready_had_their_time(
+    tmp_path: Path,
+) -> None:
+    with echo_broker(tmp_path, "drain.delay.ms=3600000", workers=1) as broker:
+        broker.signal(signal.SIGTERM)
+        processes.wait_until(lambda: get(broker, "/readyz")[0] == 503, "it is not ready any more")
+        body = json.loads(get(broker, "/readyz")[1])
+        assert body["draining"] is True
+        assert body["workers"]["accepting"] == 1
+        with socket.create_connection(broker.address, 20) as connection:
+            connection.sendall(b"hello\n")
+            assert connection.recv(100).endswith(b" hello\n")
+        # A second signal is from somebody who does not want to wait.
+        broker.signal(signal.SIGTERM)
+        assert broker.process.wait(30) == 0
+
+
+def test_a_stopping_broker_takes_itself_off_the_list_that_clients_are_told_at_once(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "drain.delay.ms=3600000", workers=1) as broker:
+        with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+            processes.wait_until(lambda: client.hlen("korvet:brokers") == 1, "it is registered")
+            broker.signal(signal.SIGTERM)
+            processes.wait_until(lambda: client.hlen("korvet:brokers") == 0, "it is registered no more")
+            assert get(broker, "/readyz")[0] == 503
+        broker.signal(signal.SIGTERM)
+        assert broker.process.wait(30) == 0

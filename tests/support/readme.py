@@ -5,6 +5,7 @@ Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,9 @@ from korvet.config import Layers, load, rows
 from korvet.domain import topic_config
 from korvet.domain.topic_config_table import DEFINITIONS
 from korvet.handlers import HANDLERS
-from korvet.server import figures_file, metrics
+from korvet.server import figures_file, metrics, redis_metrics, topic_metrics
 from korvet.server.figures_file import Snapshot
-from korvet.server.ops import OwnMetrics
+from korvet.server.process_metrics import ProcessCollector
 from korvet.server.scoreboard import Scoreboard
 
 README = Path(__file__).parents[2] / "README.md"
@@ -44,7 +45,12 @@ def topic_config_table() -> str:
 def metrics_table() -> str:
     """Write the metrics as a Markdown table: name as it is scraped, labels, what it is."""
     counted = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
-    told = [*OwnMetrics(Scoreboard()).collect(), *figures_file.families(Snapshot(0, 0, []))]
+    told = [
+        *ProcessCollector(Scoreboard(), os.getpid()).collect(),
+        *topic_metrics.families({}),
+        *figures_file.families(Snapshot(0, 0, [])),
+        *redis_metrics.families(None, None),
+    ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]
     pairs += [(family, family._labelnames) for family in told]
     lines = ["| Metric | Labels | What it is |", "| --- | --- | --- |"]

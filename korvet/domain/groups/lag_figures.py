@@ -6,7 +6,7 @@ nor of the form in which they are published.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -16,12 +16,16 @@ OTHER = "(other)"
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
-    """The records that a group has not committed yet of a partition, or of a topic: then `partition` is None."""
+    """The records that a group has not committed yet of a partition, or of a topic: then `partition` is None.
+
+    `age_ms` is how old the first of them is, the largest age where there are several; 0 where there are none.
+    """
 
     group: str
     topic: str
     partition: int | None
     records: int
+    age_ms: int = 0
 
 
 def condensed(lags: Sequence[GroupLag], series_max: int) -> list[GroupLag]:
@@ -31,13 +35,21 @@ def condensed(lags: Sequence[GroupLag], series_max: int) -> list[GroupLag]:
     """
     if len(lags) <= series_max:
         return list(lags)
-    by_topic: Counter[tuple[str, str]] = Counter()
+    by_topic: dict[tuple[str, str], list[GroupLag]] = defaultdict(list)
     for lag in lags:
-        by_topic[lag.group, lag.topic] += lag.records
-    sums = [
-        GroupLag(group=group, topic=topic, partition=None, records=records)
-        for (group, topic), records in sorted(by_topic.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    rest = sum(lag.records for lag in sums[series_max:])
-    others = [GroupLag(group=OTHER, topic=OTHER, partition=None, records=rest)] if sums[series_max:] else []
-    return sums[:series_max] + others
+        by_topic[lag.group, lag.topic].append(lag)
+    sums = sorted(
+        (_sum(group, topic, some) for (group, topic), some in by_topic.items()),
+        key=lambda lag: (-lag.records, lag.group, lag.topic),
+    )
+    return sums[:series_max] + ([_sum(OTHER, OTHER, sums[series_max:])] if sums[series_max:] else [])
+
+
+def _sum(group: str, topic: str, lags: Sequence[GroupLag]) -> GroupLag:
+    return GroupLag(
+        group=group,
+        topic=topic,
+        partition=None,
+        records=sum(lag.records for lag in lags),
+        age_ms=max(lag.age_ms for lag in lags),
+    )

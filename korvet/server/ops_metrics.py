@@ -1,0 +1,89 @@
+"""All that /metrics tells, in one registry: what processes count, and what is read for each page.
+
+Knows which collectors there are, and what they need; nothing of HTTP, and nothing of what they tell.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import redis
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from korvet.config import Settings
+from korvet.server import redis_check
+from korvet.server.figures_file import LogCollector
+from korvet.server.process_metrics import ProcessCollector
+from korvet.server.redis_metrics import RedisCollector
+from korvet.server.scoreboard import WORKER_ROWS, Scoreboard, State
+from korvet.server.topic_metrics import Place, TopicCollector
+from korvet.storage import topic_rows
+from korvet.storage.keys import Keys
+
+REDIS_MS_MAX = 1000
+"""What connecting to Redis, and each answer, may take: a scrape has ten seconds for everything."""
+
+
+def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> CollectorRegistry:
+    """Return the registry of the ops process, whose parent is the supervisor."""
+    made = CollectorRegistry()
+    MultiProcessCollector(made, str(directory))  # type: ignore[no-untyped-call]  # untyped there
+    hurried = _hurried(settings)
+    for collector in (
+        ProcessCollector(scoreboard, os.getppid()),
+        RedisCollector(redis_check.connect(hurried)),
+        TopicCollector(
+            directory, settings.metrics_partitions_max, _Workers(scoreboard).hold, _Registry(hurried).gone
+        ),
+        LogCollector(directory),
+    ):
+        made.register(collector)
+    return made
+
+
+def _hurried(settings: Settings) -> Settings:
+    """Return the settings for whoever asks Redis while a scrape waits."""
+    return msgspec.structs.replace(
+        settings,
+        redis_timeout_ms=min(settings.redis_timeout_ms, REDIS_MS_MAX),
+        redis_connect_timeout_ms=min(settings.redis_connect_timeout_ms, REDIS_MS_MAX),
+    )
+
+
+class _Workers:
+    """The workers' slots, by the names of their files."""
+
+    def __init__(self, scoreboard: Scoreboard) -> None:
+        self._scoreboard = scoreboard
+
+    def hold(self, slot: str) -> bool:
+        """Tell whether a worker holds the slot of this name."""
+        number = slot.removeprefix("worker")
+        if not number.isdecimal() or int(number) >= WORKER_ROWS:
+            return False
+        return self._scoreboard.row(int(number)).state not in (State.EMPTY, State.DEAD)
+
+
+class _Registry:
+    """The topics in Redis."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._redis = redis_check.connect(settings)
+        self._key = Keys(settings.namespace).topics
+
+    def gone(self, places: Sequence[Place]) -> set[Place]:
+        """Return which of some topics there are no more; none where Redis does not say."""
+        try:
+            found = self._redis.hmget(self._key, [name for name, _ in places])
+        except redis.RedisError:
+            return set()
+        return {place for place, text in zip(places, found, strict=True) if not self._is(place, text)}
+
+    def _is(self, place: Place, text: object) -> bool:
+        name, topic_id = place
+        row = topic_rows.decode(self._key, name.encode(), text) if isinstance(text, bytes) else None
+        return row is not None and row.id == topic_id and row.state == "live"
