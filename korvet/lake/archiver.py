@@ -16,6 +16,7 @@ from korvet import logs
 from korvet.errors import KafkaError, LakeError
 from korvet.lake import plan
 from korvet.lake.files import StorageOptions
+from korvet.lake.leftovers import discard, discard_refused
 from korvet.lake.rounds import Failure, Lost, Round
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
@@ -198,6 +199,8 @@ class Archiver:
             steps = [plan.Done(one.task.first, one.task.behind, one.next_offset) for one in of]
             at, taken = plan.advance(each.begin.expected, steps)
             at = max(at, each.passed or 0)
+            hidden = (one.file for place, one in enumerate(of) if place not in taken)
+            discard(table.uri, self._options, [file for file in hidden if file is not None])
             lost += _gaps(each, [of[place] for place in taken])
             done.more = done.more or any(at < one.behind for one in each.ranges)
             for outcome in of:
@@ -208,10 +211,12 @@ class Archiver:
                 archived.append(Archived(each.partition, at, each.log_start))
         if not advances:
             return []
+        before = table.version
         try:
             table.append(files, advances)
         except CommitConflictError as error:
             _log.info("another archiver came first", topic=some.topic.name, reason=error)
+            discard_refused(table.uri, self._options, files, range(before + 1, table.version + 1))
             done.conflicts += 1
             done.more = True
             return []

@@ -9,7 +9,6 @@ hours later (see expiry.py).
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from korvet.errors import LakeError
 from korvet.lake.compaction_plan import SIZES, Merge, Sizes, merges
 from korvet.lake.data_files import DataFiles, Group
 from korvet.lake.files import ROW_GROUP_ROWS, StorageOptions, WrittenFile, filesystem, write_file
+from korvet.lake.leftovers import discard
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA
 from korvet.lake.source import Source
@@ -86,7 +86,7 @@ def rewrite(task: MergeTask, storage_options: StorageOptions) -> Merged:
             written.append(file)  # noqa: PERF402 - those before a failure are deleted
         _check(task.merge, written)
     except (LakeError, DeltaError, OSError, ValueError, pa.ArrowException) as error:
-        _discard(task.uri, storage_options, written)
+        discard(task.uri, storage_options, written)
         return Merged(task, error=f"{task.uri} partition {task.merge.partition}: {error}")
     return Merged(task, tuple(written))
 
@@ -138,7 +138,7 @@ def commit(lake: Lake, merged: Merged) -> Compacted:
             if table is None or not before <= active:
                 # After a try it may be that the files came into the table, and were compacted once more since.
                 if not tried:
-                    _discard(task.uri, lake.storage_options, merged.written)
+                    discard(task.uri, lake.storage_options, merged.written)
                 return outcome
             tried = True
             table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
@@ -181,13 +181,6 @@ def topics_of(source: Source, names: Sequence[str]) -> list[TopicOfLake]:
     """Return the topics with a cold tier, or those named; raises as `compact_topics`."""
     with source.opened() as stores:
         return [TopicOfLake(each.name, each.id) for each in source.topics(stores, names)]
-
-
-def _discard(uri: str, storage_options: StorageOptions, written: Sequence[WrittenFile]) -> None:
-    """Delete files that no commit has named, nor ever will; what cannot be deleted vacuum takes."""
-    for each in written:
-        with contextlib.suppress(OSError):
-            filesystem(uri, storage_options).delete_file(each.path)
 
 
 def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:

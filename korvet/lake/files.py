@@ -6,6 +6,7 @@ one partition of the topic, in the order of their offsets, in small row groups: 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -84,6 +85,33 @@ def write_file(
     Raises OSError, and ValueError where the offsets do not rise.
     """
     path = f"{PARTITION}={partition}/part-{uuid.uuid4()}.parquet"
+    try:
+        told = _write(files, path, rows)
+    except BaseException:
+        # It is no whole file, and nobody will ever name it.
+        with contextlib.suppress(OSError):
+            files.delete_file(path)
+        raise
+    if not told:
+        return None
+    first = [each.first_timestamp for each in told if each.first_timestamp is not None]
+    last = [each.last_timestamp for each in told if each.last_timestamp is not None]
+    return WrittenFile(
+        path=path,
+        partition=partition,
+        size_bytes=files.get_file_info(path).size,
+        rows=sum(each.rows for each in told),
+        first_offset=told[0].first_offset,
+        last_offset=told[-1].last_offset,
+        first_timestamp=min(first, default=None),
+        last_timestamp=max(last, default=None),
+        rows_without_timestamp=sum(each.without_timestamp for each in told),
+        written_ms=now_ms,
+    )
+
+
+def _write(files: FileSystem, path: str, rows: Iterable[pa.RecordBatch]) -> list[_Told]:
+    """Write rows to a file, which is none where there are no rows; returns what they are, batch by batch."""
     writer: pq.ParquetWriter | None = None
     told: list[_Told] = []
     try:
@@ -111,22 +139,7 @@ def write_file(
     finally:
         if writer is not None:
             writer.close()
-    if not told:
-        return None
-    first = [each.first_timestamp for each in told if each.first_timestamp is not None]
-    last = [each.last_timestamp for each in told if each.last_timestamp is not None]
-    return WrittenFile(
-        path=path,
-        partition=partition,
-        size_bytes=files.get_file_info(path).size,
-        rows=sum(each.rows for each in told),
-        first_offset=told[0].first_offset,
-        last_offset=told[-1].last_offset,
-        first_timestamp=min(first, default=None),
-        last_timestamp=max(last, default=None),
-        rows_without_timestamp=sum(each.without_timestamp for each in told),
-        written_ms=now_ms,
-    )
+    return told
 
 
 class _Told:

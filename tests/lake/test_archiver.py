@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from korvet.lake.archiver import Ends
 from korvet.lake.files import WrittenFile
 from korvet.lake.rounds import Round
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
 from korvet.lake.task import Outcome, Task
 from korvet.storage.entry import AtRest
 from korvet.storage.resp import Redis
@@ -151,7 +151,48 @@ def test_of_two_archivers_at_once_one_comes_first_and_nothing_is_twice(
     done = topics.archiver().round(overtaken)
     assert (done.records, done.conflicts, done.more, done.failures) == (0, 1, True, [])
     assert other.records == 2 * 1520
+    assert topics.files(topic) == topics.files_named(topic)
     assert topics.archiver().round(topics.run).records == 1
+    topics.check(topic)
+
+
+def test_files_whose_commit_is_said_to_be_refused_and_is_there_stay(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2")
+    commit = ArchiveTable._commit
+
+    def told_wrong(*args: Any) -> None:
+        commit(*args)
+        monkeypatch.setattr(ArchiveTable, "_commit", commit)
+        raise CommitConflictError("as an object store says, whose first answer was lost")
+
+    monkeypatch.setattr(ArchiveTable, "_commit", told_wrong)
+    done = topics.archiver().round(topics.run)
+    assert (done.records, done.conflicts) == (0, 1)
+    assert topics.archiver().round(topics.run).records == 0
+    topics.check(topic)
+
+
+def test_of_ranges_behind_one_that_ended_early_no_file_stays(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    for at in range(4):
+        topics.produce(partition, b"%d" % at)
+
+    def in_two(tasks: Sequence[Task]) -> list[Outcome]:
+        [task] = tasks
+        one = msgspec.structs.replace(task, behind=2, last=False)
+        early, behind = topics.run([one, msgspec.structs.replace(task, first=2)])
+        assert early.file is not None
+        assert behind.file is not None
+        return [msgspec.structs.replace(early, next_offset=0, error="the first of two"), behind]
+
+    done = topics.archiver().round(in_two)
+    assert (done.records, len(done.failures)) == (0, 1)
+    assert topics.files(topic) == set()
+    assert topics.archiver().round(topics.run).records == 4
     topics.check(topic)
 
 

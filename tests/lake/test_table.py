@@ -159,6 +159,7 @@ def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path) -
     with pytest.raises(ValueError, match="do not rise"):
         write_file(files, 0, [records_to_arrow(0, records)], now_ms=7)
     assert write_file(files, 0, [rows(0, 0)], now_ms=7) is None
+    assert list(tmp_path.rglob("*.parquet")) == []
 
 
 def test_where_a_table_lies() -> None:

@@ -20,7 +20,7 @@ from korvet.errors import KafkaError
 from korvet.lake.archiver import Archiver, Ends
 from korvet.lake.rounds import Round
 from korvet.lake.source import Source, SourceTopic, Stores
-from korvet.lake.table import table_uri
+from korvet.lake.table import ArchiveTable, table_uri
 from korvet.lake.task import Outcome, Task, archive_ranges
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
@@ -156,6 +156,16 @@ class Topics:
             for record in zip(part.column(0).to_pylist(), records_of(part), strict=True)
         ]
         return [record for of, record in rows if of == partition]
+
+    def files(self, topic: SourceTopic) -> set[str]:
+        """Return the data files that lie in the topic's directory, whether the table names them or not."""
+        directory = Path(table_uri(self.lake, topic.name, topic.id))
+        return {str(each.relative_to(directory)) for each in directory.glob("partition=*/*")}
+
+    def files_named(self, topic: SourceTopic) -> set[str]:
+        """Return the data files that the topic's table names."""
+        table = ArchiveTable.open(self.lake, topic.name, topic.id)
+        return set() if table is None else {each.path for each in table.files()}
 
     def check(self, topic: SourceTopic) -> None:
         """Hold that each record is in the table once, as it was produced, and that Redis knows."""
