@@ -23,7 +23,10 @@ BELOW = {
     "storage": {"errors", "logs", "protocol"},
     "domain": {"errors", "logs", "protocol", "config", "storage"},
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
-    "server": {"errors", "logs", "streams", "protocol", "config", "storage", "domain", "handlers"},
+    "server": {
+        *("errors", "logs", "streams", "protocol", "config", "storage", "domain", "handlers"),
+        "admin",  # the console asks its broker as any client does
+    },
     "admin": {"errors", "protocol"},
     "lake": {"errors", "config", "logs", "protocol", "storage"},
     "spark": {"errors", "config", "logs", "protocol", "storage", "lake"},

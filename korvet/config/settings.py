@@ -48,10 +48,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ops_listen: Annotated[
         str,
         _fixed(
-            "Address and port of /healthz, /readyz and /metrics; empty switches them off.",
+            "Address and port of the console, /healthz, /readyz and /metrics; empty switches them off.",
             values.listen_address_or_none,
         ),
     ] = "127.0.0.1:9093"
+    console_enable: Annotated[bool, About("Serve the console at `ops.listen`, with all records.")] = True
+    console_hosts: Annotated[
+        str, About("Names that browsers may call the console by; * is any.", form=values.host_names_or_none)
+    ] = ""
+    console_token_file: Annotated[
+        str, About("File with the token that changes by the console take.", form=values.path_or_none)
+    ] = ""
     redis_url: Annotated[
         str,
         About(

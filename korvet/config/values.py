@@ -87,6 +87,18 @@ def path(text: str) -> str:
     return "" if text and "\0" not in text else "a path"
 
 
+def path_or_none(text: str) -> str:
+    """Allow a path, or nothing."""
+    return (allowed := text and path(text)) and f"{allowed}, or nothing"
+
+
+def host_names_or_none(text: str) -> str:
+    """Allow names of hosts, comma-separated, or `*`, or nothing."""
+    if text in {"", "*"} or all(_HOST.fullmatch(part.strip()) for part in text.split(",")):
+        return ""
+    return "names of hosts, comma-separated, * for any, or nothing"
+
+
 def name(text: str) -> str:
     """Allow what can stand in a key name beside `:`, `{` and `}`."""
     return "" if re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text) else "1 to 64 letters, digits, '.', '_' and '-'"

@@ -19,17 +19,20 @@ import redis
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from korvet.config import Settings
+from korvet.config import Address, Settings
 from korvet.server import ops_metrics, redis_check
+from korvet.server.console.console import Console
 from korvet.server.ops_http import Answer, HttpServer, Request, plain
 from korvet.server.scoreboard import Scoreboard, State
 from korvet.server.slot import ChildSlot
 
 
 class Ops:
-    """What the three pages say."""
+    """What the three pages say, and the console beside them; `broker` is where the workers listen."""
 
-    def __init__(self, settings: Settings, scoreboard: Scoreboard, metrics_directory: Path) -> None:
+    def __init__(
+        self, settings: Settings, scoreboard: Scoreboard, metrics_directory: Path, broker: Address
+    ) -> None:
         self._scoreboard = scoreboard
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
@@ -40,12 +43,17 @@ class Ops:
             "/readyz": self.readiness,
             "/metrics": self.metrics,
         }
+        self._console = None
+        if settings.console_enable:
+            self._console = Console(settings, broker, scoreboard, metrics_directory)
 
     def answer(self, request: Request) -> Answer:
         """Answer a request, whatever it asks for."""
         page = self.pages.get(request.path)
         if page is None:
-            return plain(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(self.pages)}")
+            shown = self._console.answer(request) if self._console else None
+            paths = [*(["/"] if self._console else []), *self.pages]
+            return shown or plain(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(paths)}")
         if request.method != "GET":
             return plain(
                 HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} is only read", ("Allow", "GET, HEAD")
@@ -78,9 +86,14 @@ class Ops:
         return "ok"
 
 
-def main(settings: Settings, slot: ChildSlot, listener: socket.socket, metrics_directory: Path) -> None:
-    """Serve until SIGTERM or the end of the supervisor; runs in a child that was forked for it."""
-    ops = Ops(settings, slot.scoreboard, metrics_directory)
+def main(
+    settings: Settings, slot: ChildSlot, listener: socket.socket, metrics_directory: Path, broker: Address
+) -> None:
+    """Serve until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
+
+    `broker` is where the workers listen.
+    """
+    ops = Ops(settings, slot.scoreboard, metrics_directory, broker)
     server = HttpServer(listener, ops.answer)
     told_to_end, tell = os.pipe()
     os.set_blocking(tell, False)

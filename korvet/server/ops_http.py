@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from korvet.logs import Log
+
+_log = Log(__name__)
 
 HEAD_BYTES_MAX = 8 * 1024
 BODY_BYTES_MAX = 64 * 1024
@@ -31,12 +36,13 @@ _ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Authorization", "Content-Type", "C
 
 
 class Request(NamedTuple):
-    """One request. `target` is path and query as they came; names of `headers` are in lower case."""
+    """One request of `peer`, an address; `target` is path and query as they came, names of `headers` in lower case."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes
+    peer: str
 
     @property
     def path(self) -> str:
@@ -87,8 +93,10 @@ class HttpServer(ThreadingHTTPServer):
         finally:
             self._room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
-        """Let a peer that went away be: there is nobody left to tell."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Let a peer that went away be, since there is nobody left to tell; all else is a fault of Korvet's own."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("a request of the ops port was not answered", peer=client_address[0])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -190,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str, body: bytes, *, with_body: bool = True) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.answer(Request(method, self.path, headers, body))
+        answer = self.server.answer(Request(method, self.path, headers, body, self.client_address[0]))
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

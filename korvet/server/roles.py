@@ -59,7 +59,7 @@ class Roles:
 
         listener = self._foundation.ops_listener
         assert listener is not None  # noqa: S101 - no listener, no seat for ops
-        ops.main(settings, slot, listener, self._foundation.metrics_directory)
+        ops.main(settings, slot, listener, self._foundation.metrics_directory, self._foundation.listen)
 
     def _run_lake(self, settings: Settings, slot: ChildSlot) -> None:
         lake_process.become(settings, slot, self._foundation.metrics_directory)

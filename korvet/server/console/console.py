@@ -1,0 +1,209 @@
+"""Which request of the console is answered by whom, how many at once, and what an error becomes.
+
+Knows paths, methods and statuses. A request holds a place of few while the broker is asked, never while its answer is
+sent: neither a Redis that hangs nor a slow browser keeps the probes and /metrics from being answered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from korvet.admin import AdminError, BrokerError
+from korvet.admin.connection import Address as BrokerAddress
+from korvet.admin.errors import AnswerTooLargeError, BadAnswerError, ConnectionFailedError, UnsupportedError
+from korvet.admin.reset import ResetRefusedError
+from korvet.config import Address, Settings
+from korvet.errors import ErrorCode
+from korvet.logs import Log
+from korvet.server.console import changes, groups, lake, overview, query, records, topics
+from korvet.server.console.asking import Asker, Askers
+from korvet.server.console.figures import Figures
+from korvet.server.console.guard import Guard
+from korvet.server.console.query import BadQuestionError, Query
+from korvet.server.console.site import HEADERS, Site
+from korvet.server.ops_http import Answer, Request
+from korvet.server.scoreboard import Scoreboard
+
+AT_ONCE = 8
+RECORDS_AT_ONCE = 2
+_PLACE_SECONDS_MAX = 1.0
+
+_API = "/api/"
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened at is told from where it is called
+
+_log = Log(__name__)
+
+# What a broker refuses, by what a client of HTTP makes of it; other errors are the broker's.
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: HTTPStatus.NOT_FOUND,
+    ErrorCode.GROUP_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorCode.OFFSET_OUT_OF_RANGE: HTTPStatus.NOT_FOUND,
+    ErrorCode.TOPIC_ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    ErrorCode.NON_EMPTY_GROUP: HTTPStatus.CONFLICT,
+    ErrorCode.UNKNOWN_MEMBER_ID: HTTPStatus.CONFLICT,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: HTTPStatus.BAD_REQUEST,
+    ErrorCode.INVALID_GROUP_ID: HTTPStatus.BAD_REQUEST,
+    ErrorCode.INVALID_PARTITIONS: HTTPStatus.BAD_REQUEST,
+    ErrorCode.INVALID_CONFIG: HTTPStatus.BAD_REQUEST,
+    ErrorCode.INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
+    ErrorCode.POLICY_VIOLATION: HTTPStatus.FORBIDDEN,
+    ErrorCode.TOPIC_DELETION_DISABLED: HTTPStatus.FORBIDDEN,
+    ErrorCode.REQUEST_TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+class _Change(NamedTuple):
+    """What is changed: the body that says how, who does it, and how the log calls it."""
+
+    body: type[Any]
+    make: Callable[[Asker, Any], dict[str, Any]]
+    name: str
+
+
+_CHANGES = {
+    ("POST", "/api/topics"): _Change(changes.CreateTopic, changes.create_topic, "topic created"),
+    ("DELETE", "/api/topics"): _Change(changes.Named, changes.delete_topic, "topic deleted"),
+    ("POST", "/api/topics/partitions"): _Change(changes.GrowTopic, changes.grow_topic, "partitions added"),
+    ("POST", "/api/topics/configs"): _Change(changes.AlterTopic, changes.alter_topic, "configs altered"),
+    ("POST", "/api/groups/offsets"): _Change(changes.ResetGroup, changes.reset_group, "offsets reset"),
+    ("DELETE", "/api/groups"): _Change(changes.Named, changes.delete_group, "group deleted"),
+}
+_SESSION = "/api/session"
+
+
+class Console:
+    """The console of one broker, which listens at `address`; `metrics_directory` is where its processes count."""
+
+    def __init__(
+        self, settings: Settings, address: Address, scoreboard: Scoreboard, metrics_directory: Path
+    ) -> None:
+        self._settings = settings
+        self._scoreboard = scoreboard
+        self._site = Site()
+        self._guard = Guard(settings)
+        self._figures = Figures(metrics_directory)
+        here = BrokerAddress(_WILDCARDS.get(address.host, address.host), address.port)
+        self._askers = Askers(here, settings.broker_id)
+        self._places = threading.BoundedSemaphore(AT_ONCE)
+        self._places_of_records = threading.BoundedSemaphore(RECORDS_AT_ONCE)
+        self._questions: dict[str, Callable[[Asker, Query], dict[str, Any]]] = {
+            "/api/cluster": lambda asker, _: overview.cluster(asker, settings.broker_id),
+            "/api/topics": lambda asker, asked: topics.topics(self._askers, asker, self._figures, asked),
+            "/api/topic": lambda asker, asked: topics.topic(self._askers, asker, self._figures, asked),
+            "/api/groups": lambda asker, asked: groups.groups(asker, self._figures, asked),
+            "/api/group": lambda asker, asked: groups.group(asker, self._figures, asked),
+            "/api/lake": lake.lake,
+        }
+        self._records = {"/api/records": records.records, "/api/record": records.record}
+
+    def answer(self, request: Request) -> Answer | None:
+        """Answer a request for the console; None for what is none of its paths."""
+        path = request.path
+        asks_for_data = path.startswith(_API)
+        page = None if asks_for_data else self._site.page(path)
+        if page is None and not asks_for_data:
+            return None
+        refusal = self._guard.refusal(request, asks_for_data=asks_for_data)
+        if refusal is not None:
+            return _guarded(refusal)
+        if page is not None:
+            return (
+                page
+                if request.method == "GET"
+                else _error(HTTPStatus.METHOD_NOT_ALLOWED, "a page is only read")
+            )
+        try:
+            return self._change(request) if self._is_change(request) else self._question(request)
+        except BadQuestionError as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        except AdminError as error:
+            return _error(_status(error), str(error))
+
+    def _is_change(self, request: Request) -> bool:
+        return request.method != "GET" or request.path == _SESSION
+
+    def _change(self, request: Request) -> Answer:
+        """Make a change, for who has the token."""
+        refusal = self._guard.refusal_of_change(request)
+        if refusal is not None:
+            return _guarded(refusal)
+        if request.path == _SESSION:
+            return _data({})
+        change = _CHANGES.get((request.method, request.path))
+        if change is None:
+            return _error(HTTPStatus.NOT_FOUND, "there is no such change")
+        wish = query.body(request, change.body)
+
+        def make(asker: Asker) -> dict[str, Any]:
+            return change.make(asker, wish)
+
+        answer = self._asked(self._places, make, fresh=True)
+        if answer.status is HTTPStatus.OK and getattr(wish, "execute", True):
+            _log.info(f"{change.name} by the console", name=wish.name, peer=request.peer)
+        return answer
+
+    def _question(self, request: Request) -> Answer:
+        """Answer what anybody may ask."""
+        if request.path == "/api/overview":
+            changes_taken = self._guard.takes_changes
+            told = overview.overview(
+                self._settings, self._scoreboard, self._figures, takes_changes=changes_taken
+            )
+            return _data(told)
+        places = self._places
+        ask = self._questions.get(request.path)
+        if ask is None:
+            places, ask = self._places_of_records, self._records.get(request.path)
+        if ask is None:
+            return _error(HTTPStatus.NOT_FOUND, "there is no such question")
+        asked, question = Query(request.target), ask
+        return self._asked(places, lambda asker: question(asker, asked))
+
+    def _asked(
+        self,
+        places: threading.BoundedSemaphore,
+        ask: Callable[[Asker], dict[str, Any]],
+        *,
+        fresh: bool = False,
+    ) -> Answer:
+        """Ask with a client of its own, when a place is free. Raises AdminError, BadQuestionError."""
+        if not places.acquire(timeout=_PLACE_SECONDS_MAX):
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many ask at once")
+        try:
+            with self._askers.one(fresh=fresh) as asker:
+                return _data(ask(asker))
+        finally:
+            places.release()
+
+
+def _status(error: AdminError) -> HTTPStatus:
+    """Return what a client of HTTP is to make of an error."""
+    if isinstance(error, BrokerError):
+        return _STATUS.get(error.code, HTTPStatus.BAD_GATEWAY)
+    if isinstance(error, ResetRefusedError):
+        return HTTPStatus.CONFLICT
+    if isinstance(error, AnswerTooLargeError):
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    known = isinstance(error, ConnectionFailedError | BadAnswerError | UnsupportedError)
+    return HTTPStatus.BAD_GATEWAY if known else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _data(content: dict[str, Any]) -> Answer:
+    return Answer(HTTPStatus.OK, "application/json", msgspec.json.encode(content), HEADERS)
+
+
+def _error(status: HTTPStatus, message: str) -> Answer:
+    return Answer(status, "application/json", msgspec.json.encode({"error": message}), HEADERS)
+
+
+def _guarded(refusal: Answer) -> Answer:
+    """Return a refusal as the console's pages read errors."""
+    answer = _error(refusal.status, refusal.body.decode().strip())
+    return answer._replace(headers=(*refusal.headers, *answer.headers))
