@@ -91,6 +91,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_ms: Annotated[int, About("How long a stopping worker may finish what it has begun.")] = (
         10_000
     )
+    drain_delay_ms: Annotated[
+        int,
+        About(
+            "How long a stopping broker says in /readyz that it drains, and serves on, before it refuses clients."
+        ),
+    ] = 0
 
     redis_timeout_ms: Annotated[int, About("How long a command may take in Redis.", least=1)] = 5_000
     redis_connect_timeout_ms: Annotated[int, About("How long a connection to Redis may take.", least=1)] = (

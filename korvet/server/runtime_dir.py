@@ -1,4 +1,4 @@
-"""Directories for files that need not survive a restart, in the system's directory for temporary files.
+"""Directories for files that need not survive a restart, in the service's own directory or the system's for such files.
 
 Knows names, owners and permissions; nothing of what lies in the directories.
 """
@@ -13,6 +13,9 @@ from pathlib import Path
 
 from korvet.config import Address
 from korvet.errors import ConfigError
+
+_SERVICE = "/run/korvet"
+"""Where systemd makes the directories of units whose RuntimeDirectory is `korvet`, or begins so."""
 
 
 def make_private(path: Path) -> None:
@@ -30,7 +33,7 @@ def empty_for(address: Address) -> Path:
     The name is the port's, so what a killed broker left is found and removed by the next one on the same port.
     """
     host = address.host.replace(":", "_")
-    path = Path(tempfile.gettempdir()) / f"korvet-{os.getuid()}-{host}-{address.port}"
+    path = _base() / f"korvet-{os.getuid()}-{host}-{address.port}"
     try:
         make_private(path)
         shutil.rmtree(path)
@@ -38,3 +41,17 @@ def empty_for(address: Address) -> Path:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     return path
+
+
+def of_all() -> list[Path]:
+    """Return the directories of all brokers of this machine that this user may see; some may be of killed ones."""
+    found = set(_base().glob("korvet-*"))
+    found.update(Path(tempfile.gettempdir()).glob("korvet-*"))
+    found.update(Path(_SERVICE).parent.glob(f"{Path(_SERVICE).name}*/korvet-*"))
+    return sorted(found)
+
+
+def _base() -> Path:
+    # What a service manager made for this service alone, which goes with it.
+    given = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return Path(given or tempfile.gettempdir())

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from types import FrameType
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
@@ -40,6 +40,8 @@ class Signals:
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in HANDLED:
             signal.signal(number, _ignore)
+        # Blocked where this process was another program before, for which they wait.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
     def uninstall(self) -> None:
         """Give signals their default actions again and close the pipe."""
@@ -90,13 +92,15 @@ class Signals:
 def reset_in_child() -> None:
     """Forget the parent's handlers in a forked child, where HANDLED is blocked, and unblock.
 
-    A Ctrl-C and a hang-up reach the whole process group: only the supervisor acts on them, and tells its children.
+    A Ctrl-C and a hang-up reach the whole process group, and a service manager may signal all processes of a service:
+    only the supervisor acts on them, and tells its children.
     """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 

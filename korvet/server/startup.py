@@ -22,7 +22,7 @@ from korvet import logs
 from korvet.config import Address, Settings, parse_address
 from korvet.errors import ConfigError
 from korvet.server import binaries, data_dir, ports, redis_check, runtime_dir
-from korvet.server.embedded import EmbeddedServer
+from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.redis_check import ServerFacts
 from korvet.server.signals import Signals
 from korvet.storage import redis_url
@@ -58,8 +58,11 @@ class Foundation:
         return Address(*self.ops_listener.getsockname()[:2]) if self.ops_listener else None
 
 
-def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
-    """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal."""
+def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitStack) -> Foundation:
+    """Start, check and prepare everything that children need; raises ConfigError, and StoppedError on a signal.
+
+    `progress` is told what takes long.
+    """
     if settings.replicas and not settings.redis_url:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     if settings.lake_path:
@@ -74,9 +77,9 @@ def lay(settings: Settings, signals: Signals, cleanup: ExitStack) -> Foundation:
     given = settings
     embedded = None
     if not settings.redis_url:
-        embedded = _start_embedded(settings, signals, cleanup)
+        embedded = _start_embedded(settings, signals, progress, cleanup)
         settings = msgspec.structs.replace(settings, redis_url=embedded.url)
-    facts = redis_check.check(settings, signals.pause, _log.info)
+    facts = redis_check.check(settings, signals.pause, progress)
     for warning in facts.warnings:
         _log.warning(warning)
     settings = redis_check.prepare(settings)
@@ -116,12 +119,14 @@ def _check_lake_extra() -> None:
         raise ConfigError(f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]'")
 
 
-def _start_embedded(settings: Settings, signals: Signals, cleanup: ExitStack) -> EmbeddedServer:
+def _start_embedded(
+    settings: Settings, signals: Signals, progress: Progress, cleanup: ExitStack
+) -> EmbeddedServer:
     binary = binaries.find()
     directory = data_dir.open_locked(Path(settings.data_dir))
     cleanup.callback(directory.close)
     embedded = EmbeddedServer(directory, binary, settings.embedded_maxmemory_bytes)
-    embedded.start(signals.pause, _log.info)
+    embedded.start(signals.pause, progress)
     cleanup.callback(embedded.stop)
     return embedded
 

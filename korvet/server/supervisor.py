@@ -23,10 +23,12 @@ from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
 from korvet.server import announce, ports, startup
 from korvet.server.children import Child, Children, Seat
+from korvet.server.embedded import STOP_SECONDS_MAX
 from korvet.server.embedded_watch import EmbeddedWatch
 from korvet.server.roles import Roles, WorkerMain
 from korvet.server.rollout import Rollout
-from korvet.server.scoreboard import LAKE_ROW, OPS_ROW, Scoreboard
+from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS, Scoreboard
+from korvet.server.sd_notify import ServiceManager
 from korvet.server.signals import STOPPING, Signals, StoppedError
 
 _log = logs.Log(__name__)
@@ -60,18 +62,21 @@ class Supervisor:
         self._worker_main = worker_main
         self._signals = Signals()
         self._terminal = _has_terminal()
+        self._served = False
         self._announced = False
         self._rollout: Rollout | None = None
         self._reload_again = False
+        self._stop_at: float | None = None
 
     def run(self) -> int:
         """See `run`."""
         logs.configure(self._configured, "supervisor")
+        self._manager = ServiceManager.out_of(os.environ)
         with ExitStack() as cleanup:
             self._signals.install()
             cleanup.callback(self._signals.uninstall)
             try:
-                self._foundation = startup.lay(self._configured, self._signals, cleanup)
+                self._foundation = startup.lay(self._configured, self._signals, self._tell_start, cleanup)
             except StoppedError as stopped:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
@@ -89,6 +94,10 @@ class Supervisor:
                 pass
             return self._stop()
 
+    def _tell_start(self, progress: str) -> None:
+        _log.info(progress)
+        self._manager.starting(progress)
+
     def _step(self) -> bool:
         """Wait for one thing to happen and act on it; returns True when the process is to stop."""
         numbers, _ = self._signals.wait(self._timeout_s(), [self._children.notes_fd])
@@ -98,21 +107,39 @@ class Supervisor:
             self._on_end(child, how)
         self._embedded.look()
         self._act_on_deadlines()
+        self._manager.alive()
+        if self._stop_at is not None:
+            return self._stop_at <= time.monotonic() or not STOPPING.isdisjoint(numbers)
         if signal.SIGHUP in numbers:
             if self._terminal and not _has_terminal():
                 # The terminal that started this was closed: that is no wish for a new configuration.
-                _log.info("the terminal is gone")
-                return True
+                return self._begin_to_stop("the terminal is gone")
             self._on_hangup()
         for number in STOPPING.intersection(numbers):
-            _log.info("stopping", signal=signal.Signals(number).name)
+            return self._begin_to_stop(signal.Signals(number).name)
+        return False
+
+    def _begin_to_stop(self, why: str) -> bool:
+        """Be ready no more; returns whether the end may begin at once, as it may where no load balancer looks."""
+        delay_s = self._settings.drain_delay_ms / 1000
+        drain_s = self._settings.drain_timeout_ms / 1000
+        _log.info("stopping", why=why, after_s=delay_s)
+        self._children.scoreboard.set_draining()
+        rest_s = _DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
+        self._manager.stopping("draining", delay_s + drain_s + rest_s)
+        if not delay_s:
             return True
+        # The keeper takes this broker off the list that clients are told, and nobody is to take the keeper's place.
+        for seat in [seat for seat in self._seats if seat.index == KEEPER_ROW]:
+            self._seats.remove(seat)
+            self._retire(seat.child)
+        self._stop_at = time.monotonic() + delay_s
         return False
 
     def _timeout_s(self) -> float | None:
         moments = [seat.respawn_at for seat in self._seats]
         moments += [child.kill_at for child in self._children.living.values()]
-        moments.append(self._embedded.restart_at)
+        moments += [self._embedded.restart_at, self._manager.alive_at, self._stop_at]
         if self._rollout:
             moments.append(self._rollout.deadline)
         due = [moment for moment in moments if moment is not None]
@@ -151,6 +178,9 @@ class Supervisor:
 
     def _on_ready(self, child: Child) -> None:
         _log.debug("ready", child=child.name, pid=child.pid)
+        if not self._served and child.index < WORKER_ROWS:
+            self._served = True
+            self._manager.ready(self._serving())
         if self._rollout and child is self._rollout.successor:
             self._retire(self._rollout.succeed())
             self._roll_on()
@@ -184,6 +214,10 @@ class Supervisor:
         child.retiring = True
         child.kill_at = time.monotonic() + self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
         self._children.send(child, signal.SIGTERM)
+
+    def _serving(self) -> str:
+        """Say in a few words what goes on while nothing happens."""
+        return f"serving clients at {self._foundation.listen}"
 
     def _announce(self) -> None:
         foundation = self._foundation
@@ -232,6 +266,7 @@ class Supervisor:
         self._settings = self._foundation.settle(self._configured)
         logs.configure(self._settings, "supervisor")
         _log.info("replacing the workers")
+        self._manager.reloading("replacing the workers")
         workers = [seat for seat in self._seats if seat.index is None]
         self._rollout = Rollout(workers, previous)
         self._roll_on()
@@ -253,6 +288,7 @@ class Supervisor:
             if other.index is not None:
                 self._retire(other.child)
         _log.info("the workers are replaced")
+        self._manager.ready(self._serving())
         if self._reload_again:
             self._reload_again = False
             self._on_hangup()
@@ -274,7 +310,6 @@ class Supervisor:
 
     def _stop(self) -> int:
         """Drain: workers and keeper, then who they ask and ops, which tells of it; the embedded server last of all."""
-        self._children.scoreboard.set_draining()
         living = list(self._children.living.values())
         seconds = self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
         killed = self._end([child for child in living if child.index not in _LAST], seconds)

@@ -2,7 +2,7 @@
 
 Run as `python -m tests.support.echo_broker [--config FILE] name=value ...`. A line gets the answer `<pid> <line>`;
 the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the address that clients are
-told, and `fds` the descriptors that the worker has open. A worker whose settings have
+told, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings have
 `num.partitions` 13 dies at its start.
 """
 
@@ -38,6 +38,8 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
         gevent.sleep(_DELAYS_S.get(line, 0.0))
         if line == "advertised":
             return str(slot.advertised)
+        if line == "environ":
+            return " ".join(os.environ)
         if line == "fds":
             return " ".join(str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists())
         return f"{os.getpid()} {line}"
