@@ -7,23 +7,34 @@ environment. What clients alter while brokers run lies over it (layers.py).
 from __future__ import annotations
 
 from korvet.config.layers import Layers
+from korvet.config.listeners import (
+    DEFAULT_LISTENER,
+    Listener,
+    advertised_by_name,
+    wanted_listeners,
+)
 from korvet.config.row import Row, Value
 from korvet.config.settings import Settings, rows
 from korvet.config.sources import COMMAND_LINE, DEFAULT, ENVIRONMENT, Configuration, load
-from korvet.config.values import Address, parse_address, without_secrets
+from korvet.config.values import WILDCARDS, Address, parse_address, without_secrets
 
 __all__ = [
     "COMMAND_LINE",
     "DEFAULT",
+    "DEFAULT_LISTENER",
     "ENVIRONMENT",
+    "WILDCARDS",
     "Address",
     "Configuration",
     "Layers",
+    "Listener",
     "Row",
     "Settings",
     "Value",
+    "advertised_by_name",
     "load",
     "parse_address",
     "rows",
+    "wanted_listeners",
     "without_secrets",
 ]

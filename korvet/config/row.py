@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
-from korvet.config import values
+from korvet.config import listeners, values
 
 Value = str | int | float | bool
 
 VARIABLE_PREFIX = "KORVET_"
+_LISTS = (
+    *(values.cleanup_policies, values.format_patterns),
+    *(listeners.listeners_or_none, listeners.advertised_listeners_or_none),
+)
 INT32_MAX = 2**31 - 1
 
 
@@ -58,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def is_list(self) -> bool:
         """Whether its text is a list with commas between."""
-        return self.about.form in (values.cleanup_policies, values.format_patterns)
+        return self.about.form in _LISTS
 
     def of(self, settings: object) -> Value:
         """Return its value in `settings`."""

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from korvet.config import listeners as named
 from korvet.config import values
 from korvet.config.row import INT32_MAX, About, Row, Value
 
@@ -43,6 +44,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About(
             "Address and port told to clients; empty is the address of `listen`.",
             form=values.advertised_address_or_none,
+        ),
+    ] = ""
+    listeners: Annotated[
+        str,
+        _fixed(
+            "In place of `listen`: several addresses by name, `NAME://HOST:PORT`, comma-separated; a client is told the"
+            " addresses of the listener that it came in by.",
+            named.listeners_or_none,
+        ),
+    ] = ""
+    advertised_listeners: Annotated[
+        str,
+        About(
+            "Addresses told to the clients of each listener, `NAME://HOST:PORT`, comma-separated; of those not named"
+            " that of `listeners`.",
+            form=named.advertised_listeners_or_none,
         ),
     ] = ""
     ops_listen: Annotated[

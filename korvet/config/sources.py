@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from korvet.config.listeners import advertised_by_name, wanted_listeners
 from korvet.config.row import VARIABLE_PREFIX, Row, Value
 from korvet.config.settings import Settings, rows
 from korvet.config.values import without_secrets
@@ -53,9 +54,26 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     given = {by_name[name].attribute: value for name, (value, _) in found.items()}
     origins = {name: found[name][1] if name in found else DEFAULT for name in by_name}
     settings = msgspec.convert(given, Settings)
+    _check_listeners(settings, origins)
     if contradiction := contradiction_in(settings):
         raise ConfigError(contradiction.told(origins))
     return Configuration(settings, origins)
+
+
+def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Raise ConfigError where listeners are given in both ways, or an address for one that is not there."""
+    given = {row.name for row in rows() if origins[row.name] != DEFAULT and row.of(settings)}
+    for short, named, instead in (
+        ("listen", "listeners", "listeners"),
+        ("advertised", "listeners", "advertised.listeners"),
+        ("advertised", "advertised.listeners", "advertised.listeners"),
+    ):
+        if {short, named} <= given:
+            raise ConfigError(
+                f"{short} ({origins[short]}) is for a single listener without a name and does not go with {named}"
+                f" ({origins[named]}): give {instead} alone"
+            )
+    advertised_by_name(wanted_listeners(settings.listeners, settings.listen), settings.advertised_listeners)
 
 
 def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[str, Value]]:

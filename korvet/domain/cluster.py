@@ -2,29 +2,42 @@
 
 Knows who was live when this worker last looked, and how work is spread over them; nothing of registering. Every broker
 serves every partition and every group, so a leader, a coordinator or a controller is advice for load: one that has just
-died costs its clients a try, and this broker is always among the live ones, for it is the one that answers.
+died costs its clients a try, and this broker is always among the live ones, for it is the one that answers. Clients of
+one listener are told of the brokers that have it, at what these advertise for it; who leads is the same for all.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
 
-from korvet.errors import KafkaError
+from korvet.config import DEFAULT_LISTENER
+from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.broker_store import BrokerStore, Seen
+from korvet.storage.registration import Endpoint
 
 LEADER_EPOCH = 0
 """Of every partition: leadership does not move, since no broker holds anything (KIP-320 fences by this number)."""
 
+NOBODY = -1
+"""In the place of a leader, or controller, that cannot be reached by a client's listener."""
+
 _TOPICS_REMEMBERED = 16_384
 
 
-class BrokerAddress(msgspec.Struct, frozen=True, order=True):
-    """A live broker: its id, and the host and port that clients are to use."""
+class Member(msgspec.Struct, frozen=True):
+    """A live broker: its id, and what the clients of each of its listeners are told."""
+
+    broker_id: int
+    listeners: Mapping[str, Endpoint]
+
+
+class BrokerAddress(msgspec.Struct, frozen=True):
+    """A live broker as the clients of one listener are told of it: its id, and the host and port for them."""
 
     broker_id: int
     host: str
@@ -48,13 +61,16 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class LiveBrokers:
     """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
-    def __init__(self, brokers: Sequence[BrokerAddress], keeper: int | None) -> None:
+    def __init__(self, brokers: Sequence[Member], keeper: int | None) -> None:
         """`keeper` is the broker whose keeper acts, as far as is known."""
-        self.all = tuple(sorted(brokers))
+        self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
+        self.keeper = keeper
         self._by_id = {each.broker_id: each for each in self.all}
         self._ids = tuple(self._by_id)
-        self.controller_id = keeper if keeper in self._by_id else self._ids[0]
-        """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
+
+    def on(self, listener: str) -> Reachable:
+        """Return what the clients of a listener are told."""
+        return Reachable(self, listener)
 
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
@@ -84,15 +100,62 @@ class LiveBrokers:
             placed.append(Placed(leader, replicas, live, [each for each in replicas if each not in live]))
         return placed
 
-    def coordinator(self, group: str) -> BrokerAddress:
+    def coordinator(self, group: str) -> int:
         """Return the broker that the members of a group are to talk to."""
-        return self._by_id[_winner(self._ids, f"group:{group}")]
+        return _winner(self._ids, f"group:{group}")
+
+
+class Reachable:
+    """The live brokers as the clients of one listener are told of them, as Kafka tells its own. Never changes.
+
+    A broker that does not have the listener is none of them; what it leads has no leader for these clients, until it
+    has the listener too or they use one that all brokers have.
+    """
+
+    def __init__(self, live: LiveBrokers, listener: str) -> None:
+        self.all = tuple(
+            BrokerAddress(each.broker_id, *each.listeners[listener])
+            for each in live.all
+            if listener in each.listeners
+        )
+        self._live = live
+        self._listener = listener
+        self._by_id = {each.broker_id: each for each in self.all}
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
+        keeper = self._live.keeper
+        return keeper if keeper in self._by_id else next(iter(self._by_id), NOBODY)
+
+    def placed(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[Placed]:
+        """Return where each partition is; the leader is NOBODY where these clients cannot reach it."""
+        placed = self._live.placed(topic, partitions, assignment)
+        return (
+            placed if len(self._by_id) == len(self._live.all) else [self._as_reached(each) for each in placed]
+        )
+
+    def coordinator(self, group: str) -> BrokerAddress:
+        """Return the broker that the members of a group are to talk to.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE where that one does not have the listener.
+        """
+        broker_id = self._live.coordinator(group)
+        if broker_id not in self._by_id:
+            message = f"broker {broker_id} has no listener {self._listener}"
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+        return self._by_id[broker_id]
+
+    def _as_reached(self, placed: Placed) -> Placed:
+        leader = placed.leader if placed.leader in self._by_id else NOBODY
+        offline = [each for each in placed.replicas if each not in self._by_id]
+        return Placed(leader, placed.replicas, placed.live, offline)
 
 
 class Cluster:
     """One worker's view of the cluster: its id, this broker, and who was live when it last looked."""
 
-    def __init__(self, cluster_id: str, this: BrokerAddress, store: BrokerStore) -> None:
+    def __init__(self, cluster_id: str, this: Member, store: BrokerStore) -> None:
         self.cluster_id = cluster_id
         self.this = this
         self.live = LiveBrokers([this], None)
@@ -120,13 +183,13 @@ class Cluster:
         return self.live
 
     def _see(self, seen: Seen) -> None:
-        by_address = {(self.this.host, self.this.port): self.this}
+        members = {next(iter(self.this.listeners.values())): self.this}
         # Where two have the same address, the later one has it: the other is what was there before.
         for each in sorted(seen.brokers, key=lambda broker: broker.started_ms, reverse=True):
             if each.broker_id != self.this.broker_id:
-                address = BrokerAddress(each.broker_id, each.host, each.port)
-                by_address.setdefault((each.host, each.port), address)
-        self.live = LiveBrokers(list(by_address.values()), seen.keeper)
+                listeners = each.listeners or {DEFAULT_LISTENER: each.address}
+                members.setdefault(each.address, Member(each.broker_id, listeners))
+        self.live = LiveBrokers(list(members.values()), seen.keeper)
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)

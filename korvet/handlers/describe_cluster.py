@@ -19,14 +19,14 @@ from korvet.protocol.messages.describe_cluster import (
 REQUEST = DescribeClusterRequest
 
 
-def handle(request: DescribeClusterRequest, _caller: Caller, broker: Broker) -> DescribeClusterResponse:
-    """Answer with the live brokers."""
+def handle(request: DescribeClusterRequest, caller: Caller, broker: Broker) -> DescribeClusterResponse:
+    """Answer with the live brokers that have the caller's listener."""
     if request.endpoint_type == ENDPOINT_CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
     if request.endpoint_type != ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    live = broker.cluster.look()
+    live = broker.cluster.look().on(caller.listener)
     return DescribeClusterResponse(
         cluster_id=broker.cluster.cluster_id,
         controller_id=live.controller_id,

@@ -1,12 +1,12 @@
 """DescribeTopicPartitions (key 75), version 0: topics in order of their names, so many partitions at a time (KIP-966).
 
 An answer ends behind the partition that reaches the limit, and its cursor says where the next one is to begin. Nothing
-is created by asking, and partitions without a leader or with leaders that are out of sync do not exist.
+is created by asking, and a partition is without a leader (-1) only for clients of a listener that its leader has not.
 """
 
 from __future__ import annotations
 
-from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers, Placed
+from korvet.domain.cluster import LEADER_EPOCH, Placed, Reachable
 from korvet.domain.topic_names import check_name
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -27,10 +27,10 @@ PARTITIONS_MAX = 2000
 
 
 def handle(
-    request: DescribeTopicPartitionsRequest, _caller: Caller, broker: Broker
+    request: DescribeTopicPartitionsRequest, caller: Caller, broker: Broker
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
-    live = broker.cluster.look()
+    live = broker.cluster.look().on(caller.listener)
     unknown = _refresh(broker)
     cursor = request.cursor or Cursor(topic_name="", partition_index=0)
     if request.topics:
@@ -98,7 +98,7 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
     return unknown
 
 
-def _described(topic: Topic, live: LiveBrokers, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(topic: Topic, live: Reachable, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

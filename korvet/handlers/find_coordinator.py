@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from korvet.domain.cluster import BrokerAddress
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.find_coordinator import (
@@ -21,49 +20,48 @@ REQUEST = FindCoordinatorRequest
 BATCH_VERSION_FIRST = 4
 GROUP = 0
 UNSUPPORTED = {1: "transactions are not supported", 2: "share groups are not supported"}
-NOWHERE = BrokerAddress(-1, "", -1)
 
 
 def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> FindCoordinatorResponse:
-    """Answer each key with a live broker, always the same one as long as that lives."""
+    """Answer each key with a live broker, always the same one as long as that lives, at its caller's listener."""
     if request.key_type != GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    return _response(request, caller, ErrorCode.NONE, None, broker.cluster.look().coordinator)
+    live = broker.cluster.look().on(caller.listener)
+
+    def found(key: str) -> Coordinator:
+        try:
+            address = live.coordinator(key)
+        except KafkaError as error:
+            return _none(key, error)
+        return Coordinator(
+            key=key, node_id=address.broker_id, host=address.host, port=address.port, error_message=None
+        )
+
+    return _response(request, caller, found)
 
 
 def refuse(request: FindCoordinatorRequest, caller: Caller, error: KafkaError) -> FindCoordinatorResponse:
     """Answer every key with the error."""
-    return _response(request, caller, error.code, error.message or None, lambda _key: NOWHERE)
+    return _response(request, caller, lambda key: _none(key, error))
+
+
+def _none(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
+    )
 
 
 def _response(
-    request: FindCoordinatorRequest,
-    caller: Caller,
-    code: ErrorCode,
-    message: str | None,
-    address_of: Callable[[str], BrokerAddress],
+    request: FindCoordinatorRequest, caller: Caller, find: Callable[[str], Coordinator]
 ) -> FindCoordinatorResponse:
-    if caller.version < BATCH_VERSION_FIRST:
-        address = address_of(request.key)
-        return FindCoordinatorResponse(
-            error_code=code,
-            error_message=message,
-            node_id=address.broker_id,
-            host=address.host,
-            port=address.port,
-        )
-    coordinators = []
-    for key in request.coordinator_keys:
-        address = address_of(key)
-        coordinators.append(
-            Coordinator(
-                key=key,
-                node_id=address.broker_id,
-                host=address.host,
-                port=address.port,
-                error_code=code,
-                error_message=message,
-            )
-        )
-    return FindCoordinatorResponse(coordinators=coordinators)
+    if caller.version >= BATCH_VERSION_FIRST:
+        return FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
+    one = find(request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from korvet.config import Settings
+from korvet.config import DEFAULT_LISTENER, Settings
 from korvet.domain.append import Appender
 from korvet.domain.cluster import Cluster
 from korvet.domain.configs import Configs
@@ -35,6 +35,7 @@ from korvet.protocol.schema import Api, Message
 class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
+    `listener` is the name of the one that its connection came in by: it is told the addresses that belong to that.
     `hold` is told of the bytes that serving it takes beyond its frame, and, negative, of those no longer needed.
     `mute` is told for how many milliseconds its connection is to take no requests once those begun are answered.
     """
@@ -44,6 +45,7 @@ class Caller(msgspec.Struct, frozen=True):
     version: int
     hold: Callable[[int], None] = lambda _size: None
     mute: Callable[[int], None] = lambda _ms: None
+    listener: str = DEFAULT_LISTENER
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ def handle(
     if unknown := sorted(types - set(Kind)):
         message = f"resource types {unknown} are unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-    return ListConfigResourcesResponse(config_resources=list(_resources(types, broker)))
+    return ListConfigResourcesResponse(config_resources=list(_resources(types, caller, broker)))
 
 
 def refuse(
@@ -42,10 +42,10 @@ def refuse(
     return ListConfigResourcesResponse(error_code=error.code)
 
 
-def _resources(types: set[int], broker: Broker) -> Iterator[ConfigResource]:
+def _resources(types: set[int], caller: Caller, broker: Broker) -> Iterator[ConfigResource]:
     if Kind.TOPIC in types:
         for topic in broker.topics.all():
             yield ConfigResource(resource_name=topic.name, resource_type=Kind.TOPIC)
     if Kind.BROKER in types:
-        for each in broker.cluster.look().all:
+        for each in broker.cluster.look().on(caller.listener).all:
             yield ConfigResource(resource_name=str(each.broker_id), resource_type=Kind.BROKER)

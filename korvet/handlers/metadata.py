@@ -2,7 +2,8 @@
 
 Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
 version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked for from version 12 on; where there is
-one the name beside it does not count, which Java's describeTopics leaves empty rather than null.
+one the name beside it does not count, which Java's describeTopics leaves empty rather than null. Brokers are those
+that have the caller's listener, at its addresses; a partition led by another has an error in the place of its leader.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 
-from korvet.domain.cluster import LEADER_EPOCH, LiveBrokers
+from korvet.domain.cluster import LEADER_EPOCH, NOBODY, LiveBrokers, Reachable
 from korvet.domain.topic_names import check_name
 from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -27,6 +28,7 @@ from korvet.protocol.wire import ZERO_UUID
 
 REQUEST = MetadataRequest
 TOPIC_ID_VERSION_FIRST = 12
+LISTENER_NOT_FOUND_VERSION_FIRST = 6
 
 _AT_ONCE = -math.inf
 
@@ -34,9 +36,9 @@ _AT_ONCE = -math.inf
 def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
-    live = _look_again(broker)
+    live = _look_again(broker).on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live, request) for topic in broker.topics.cached()]
+        topics = [_described(topic, live, request, caller) for topic in broker.topics.cached()]
     else:
         topics = _asked(request, caller, broker, live)
     return MetadataResponse(
@@ -68,7 +70,7 @@ def _look_again(broker: Broker) -> LiveBrokers:
 
 
 def _asked(
-    request: MetadataRequest, caller: Caller, broker: Broker, live: LiveBrokers
+    request: MetadataRequest, caller: Caller, broker: Broker, live: Reachable
 ) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
     for topic in request.topics or ():
@@ -85,7 +87,7 @@ def _asked(
         except KafkaError as error:
             answers[key] = _failed(name, topic.topic_id, error)
         else:
-            answers[key] = _described(found, live, request)
+            answers[key] = _described(found, live, request, caller)
     return list(answers.values())
 
 
@@ -113,10 +115,16 @@ def _find(name: str | None, topic_id: bytes, broker: Broker, *, may_create: bool
                 raise
 
 
-def _described(topic: Topic, live: LiveBrokers, request: MetadataRequest) -> MetadataResponseTopic:
+def _described(
+    topic: Topic, live: Reachable, request: MetadataRequest, caller: Caller
+) -> MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    # As in Kafka; both are retried, for the leader may have the listener after its next start.
+    finds = caller.version >= LISTENER_NOT_FOUND_VERSION_FIRST
+    unreached = ErrorCode.LISTENER_NOT_FOUND if finds else ErrorCode.LEADER_NOT_AVAILABLE
     partitions = [
         MetadataResponsePartition(
+            error_code=unreached if placed.leader == NOBODY else ErrorCode.NONE,
             partition_index=index,
             leader_id=placed.leader,
             leader_epoch=LEADER_EPOCH,

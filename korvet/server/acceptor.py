@@ -1,13 +1,16 @@
-"""A worker's accept loop and the connections it holds.
+"""A worker's accept loops, one for each listener, and the connections it holds.
 
-Knows listening sockets and greenlets; nothing of requests. A worker that is replaced goes on accepting until its
-queue is empty, since the kernel resets what is still in the queue of a socket that closes.
+Knows listening sockets and greenlets; nothing of requests. The limit of connections is one for all listeners. A worker
+that is replaced goes on accepting until its queues are empty, since the kernel resets what is still in the queue of a
+socket that closes.
 """
 
 from __future__ import annotations
 
 import errno
 import socket as plain_socket
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gevent
 import gevent.socket
@@ -41,12 +44,20 @@ def listen(address: Address) -> gevent.socket.socket:
     return listener
 
 
+class Door(NamedTuple):
+    """A listener of this worker: its name, its socket, and what serves those who come in."""
+
+    name: str
+    socket: gevent.socket.socket
+    dispatcher: Dispatcher
+
+
 class Acceptor:
     """Accepts connections and serves each in a greenlet of its own."""
 
-    def __init__(self, listener: gevent.socket.socket, dispatcher: Dispatcher, settings: Settings) -> None:
-        self._listener = listener
-        self._dispatcher = dispatcher
+    def __init__(self, doors: Sequence[Door], settings: Settings) -> None:
+        self._doors = doors
+        self._accepting: list[gevent.Greenlet[..., None]] = []
         self._connections_max = settings.max_connections
         self._limits = Limits.of(settings)
         self._budgets = Budgets.of(settings.queued_max_request_bytes)
@@ -57,32 +68,16 @@ class Acceptor:
         """Take over another limit of connections; those that are there stay."""
         self._connections_max = settings.max_connections
 
-    def run(self) -> None:
-        """Accept until killed."""
-        while True:
-            try:
-                client, address = self._listener.accept()
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    _log.warning("cannot accept connections", reason=str(error))
-                    gevent.sleep(PAUSE_SECONDS)
-                continue  # any other error concerns a peer that went before it was accepted
-            self._serve(client, address)
+    def start(self) -> None:
+        """Accept from now on, until closed."""
+        self._accepting = [gevent.spawn(self._accept, door) for door in self._doors]
 
     def close(self) -> None:
         """Accept what the kernel has queued, then stop listening."""
-        self._listener.settimeout(0)
-        while True:
-            try:
-                client, address = self._listener.accept()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    break
-                continue
-            self._serve(client, address)
-        self._listener.close()
+        gevent.killall(self._accepting)
+        for door in self._doors:
+            self._accept_queued(door)
+            door.socket.close()
 
     def drain(self, seconds: float) -> int:
         """End every connection behind its present request; returns how many had to be cut off after `seconds`."""
@@ -94,11 +89,37 @@ class Acceptor:
         gevent.killall(left)
         return len(left)
 
-    def _serve(self, client: gevent.socket.socket, address: tuple[object, ...]) -> None:
+    def _accept(self, door: Door) -> None:
+        while True:
+            try:
+                client, address = door.socket.accept()
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    _log.warning("cannot accept connections", listener=door.name, reason=str(error))
+                    gevent.sleep(PAUSE_SECONDS)
+                continue  # any other error concerns a peer that went before it was accepted
+            self._serve(door, client, address)
+
+    def _accept_queued(self, door: Door) -> None:
+        door.socket.settimeout(0)
+        while True:
+            try:
+                client, address = door.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    return
+                continue
+            self._serve(door, client, address)
+
+    def _serve(self, door: Door, client: gevent.socket.socket, address: tuple[object, ...]) -> None:
         peer = f"{address[0]}:{address[1]}"
         if len(self._connections) >= self._connections_max:
             if not self._refusing:  # one line for a whole crowd
-                _log.warning("connections refused", peer=peer, limit=self._connections_max)
+                _log.warning(
+                    "connections refused", listener=door.name, peer=peer, limit=self._connections_max
+                )
             self._refusing = True
             metrics.CONNECTIONS_CLOSED.labels("refused").inc()
             client.close()
@@ -107,7 +128,7 @@ class Acceptor:
         plain = plain_socket.socket(client.family, client.type, client.proto, client.detach())
         plain.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
         plain.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
-        connection = Connection(Channel(plain), peer, self._dispatcher, self._limits, self._budgets)
+        connection = Connection(Channel(plain), peer, door.dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.inc()
         metrics.CONNECTIONS.inc()
         self._connections[connection] = gevent.spawn(self._run, connection)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 
 import korvet
 from korvet.config import Address
+from korvet.server.listeners import Bound
 from korvet.server.redis_check import ServerFacts
 
 # While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
@@ -40,18 +42,18 @@ _KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hell
 def ready(
     *,
     broker: str,
-    listen: Address,
-    advertised: Address,
+    listeners: Sequence[Bound],
     workers: int,
     data: str,
     facts: ServerFacts,
     ops: Address | None,
 ) -> str:
     """Return the announcement, ending in a newline; `broker` says which one it is, `data` where the records are."""
-    address = str(advertised)
-    where = "" if listen == advertised else f", listening on {listen}"
+    first, *others = listeners
+    counted = f"{workers} worker{'s' if workers != 1 else ''}"
     rows = [
-        ("bootstrap", f"{address} ({workers} worker{'s' if workers != 1 else ''}{where})"),
+        ("bootstrap", _reached(first, counted, named=bool(others))),
+        *(("", _reached(each, named=True)) for each in others),
         ("broker", broker),
         ("data", f"{data}, {facts.name} {facts.version}"),
         ("durability", durability(facts)),
@@ -60,7 +62,19 @@ def ready(
     ]
     lines = [f"  {name:<10}  {value}" for name, value in rows]
     # At the left edge, because the end of a here-document must stand there to be pasted.
-    return "\n".join([f"Korvet {korvet.__version__} is ready", *lines, "Try:", _example(address)]) + "\n"
+    return (
+        "\n".join([f"Korvet {korvet.__version__} is ready", *lines, "Try:", _example(str(first.advertised))])
+        + "\n"
+    )
+
+
+def _reached(listener: Bound, *more: str, named: bool) -> str:
+    """Return what the clients of a listener are told, its name where it is not the only one, and where it is bound."""
+    facts = [listener.name] if named else []
+    facts += more
+    if listener.address != listener.advertised:
+        facts.append(f"listening on {listener.address}")
+    return f"{listener.advertised} ({', '.join(facts)})" if facts else str(listener.advertised)
 
 
 def durability(facts: ServerFacts) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from korvet.config import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import api_versions
 from korvet.handlers.handler import Begun, Broker, Caller, Handler
@@ -157,11 +158,14 @@ class Refusal:
 
 
 class Dispatcher:
-    """Finds the handlers of requests, on one broker."""
+    """Finds the handlers of requests that come in by one listener of a broker."""
 
-    def __init__(self, handlers: Mapping[int, Handler], broker: Broker) -> None:
+    def __init__(
+        self, handlers: Mapping[int, Handler], broker: Broker, listener: str = DEFAULT_LISTENER
+    ) -> None:
         self._handlers = handlers
         self._broker = broker
+        self._listener = listener
         self._names = {key: _name(handler.request) for key, handler in handlers.items()}
 
     def begin(
@@ -184,7 +188,7 @@ class Dispatcher:
         if not first <= header.api_version <= last:
             return self._unsupported(header)
         request = decode(handler.request, header.api_version, frame, header.body)
-        caller = Caller(header.client_id, peer, header.api_version, hold, mute)
+        caller = Caller(header.client_id, peer, header.api_version, hold, mute, self._listener)
         exchange = Exchange(self._names[header.api_key], handler, header, request, caller)
         exchange.begin(self._broker)
         return exchange

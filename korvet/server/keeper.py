@@ -94,7 +94,7 @@ def main(settings: Settings, slot: KeeperSlot) -> None:
     stop = Event()
     gevent.signal_handler(signal.SIGTERM, stop.set)
     gevent.spawn(_stop_with_supervisor, slot.life_fd, stop)
-    registered = Registered(settings, slot.advertised, slot.incarnation)
+    registered = Registered(settings, slot.listeners, slot.incarnation)
     registering = gevent.spawn(registered.run, stop, lambda: slot.scoreboard.draining)
     keeper = Keeper(settings, slot.figures)
     keeper.context.live.follow(logs.set_level)

@@ -18,10 +18,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
-from korvet.config import Address, Settings
+from korvet.config import Settings
 from korvet.errors import ConfigError, ErrorCode
 from korvet.storage import redis_url, scripts
 from korvet.storage.keys import Keys
+from korvet.storage.registration import Registration
 
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
@@ -114,18 +115,18 @@ def prepare(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, cluster_id=cluster_id)
 
 
-def register(settings: Settings, advertised: Address, incarnation: str, *, own: bool) -> int:
+def register(settings: Settings, start: Registration, *, own: bool) -> int:
     """Register this broker and return its id, with broker.id -1 a free one.
 
     `own`: no other broker can have the id of the settings, only an earlier start of this one. Raises ConfigError where
     a live broker has it.
     """
     key = Keys(settings.namespace).brokers
-    asked = (settings.broker_id, advertised.host, advertised.port, incarnation, settings.broker_lease_ms)
+    asked = start.arguments(settings.broker_lease_ms, own=own)
     with _connected(settings) as client:
         untyped: Any = client
         try:
-            return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked, "own" if own else "ask"))
+            return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked))
         except redis.ResponseError as error:
             name, _, problem = one_line(error).partition(" ")
             if name != ErrorCode.DUPLICATE_BROKER_REGISTRATION.name:

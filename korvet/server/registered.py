@@ -6,16 +6,18 @@ registered the broker before this begins. It has a connection of its own: no tas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gevent.event import Event
 
 from korvet import logs
-from korvet.config import Address, Settings
+from korvet.config import Settings
 from korvet.errors import KafkaError
-from korvet.server import metrics
-from korvet.storage.broker_store import BrokerStore, Registration
+from korvet.server import listeners, metrics
+from korvet.server.listeners import Bound
+from korvet.storage.broker_store import BrokerStore
 from korvet.storage.keys import Keys
+from korvet.storage.registration import Registration
 from korvet.storage.resp import Redis
 
 _log = logs.Log(__name__)
@@ -28,12 +30,11 @@ _RETRIES_PER_LEASE = 12
 class Registered:
     """The registration of this start of the broker."""
 
-    def __init__(self, settings: Settings, advertised: Address, incarnation: str) -> None:
-        """`advertised` is the address that clients are told; `incarnation` tells this start from every other."""
+    def __init__(self, settings: Settings, bound: Sequence[Bound], incarnation: str) -> None:
+        """`bound` are the broker's listeners; `incarnation` tells this start from every other."""
         self._registration = Registration(
             broker_id=settings.broker_id,
-            host=advertised.host,
-            port=advertised.port,
+            listeners=listeners.endpoints(bound),
             incarnation=incarnation,
         )
         self._lease_ms = settings.broker_lease_ms

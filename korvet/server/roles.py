@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from korvet.config import Settings
-from korvet.server import lake_process, ports, startup
+from korvet.server import lake_process, startup
 from korvet.server.children import Role, Seat
 from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW
 from korvet.server.slot import ChildSlot, KeeperSlot, WorkerSlot
@@ -38,12 +38,11 @@ class Roles:
         return seats
 
     def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
-        listen = self._foundation.listen
-        advertised = ports.advertised(settings.advertised, listen)
+        listeners = self._foundation.listeners(settings)
         embedded = self._foundation.embedded
         data = embedded.data_dir.path if embedded else None
         lake = self._foundation.metrics_directory / lake_process.SOCKET if settings.lake_path else None
-        self._worker_main(settings, WorkerSlot.of(slot, listen, advertised, data, lake))
+        self._worker_main(settings, WorkerSlot.of(slot, listeners, data, lake))
 
     def _run_keeper(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
@@ -51,8 +50,8 @@ class Roles:
         # Without ops nobody asks for figures.
         told = self._foundation.ops_listener is not None
         figures = self._foundation.metrics_directory if told else None
-        advertised = ports.advertised(settings.advertised, self._foundation.listen)
-        keeper.main(settings, KeeperSlot.of(slot, advertised, self._foundation.incarnation, figures))
+        listeners = self._foundation.listeners(settings)
+        keeper.main(settings, KeeperSlot.of(slot, listeners, self._foundation.incarnation, figures))
 
     def _run_ops(self, settings: Settings, slot: ChildSlot) -> None:
         from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child

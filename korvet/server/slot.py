@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from korvet.config import Address
+from korvet.server.listeners import Bound
 from korvet.server.scoreboard import Scoreboard, State
 
 READY_NOTE = struct.Struct("=q")
@@ -46,12 +46,11 @@ class ChildSlot:
 class WorkerSlot(ChildSlot):
     """A worker's place.
 
-    `listen` is where it binds a socket of its own, `advertised` what clients are told, `data` the directory of the
+    `listeners` are where it binds sockets of its own and what clients are told, `data` is the directory of the
     embedded server and `lake` the socket of the process that reads the lake, each None where there is none.
     """
 
-    listen: Address
-    advertised: Address
+    listeners: tuple[Bound, ...]
     data: Path | None
     lake: Path | None = None
 
@@ -59,31 +58,30 @@ class WorkerSlot(ChildSlot):
     def of(
         cls,
         slot: ChildSlot,
-        listen: Address,
-        advertised: Address,
+        listeners: tuple[Bound, ...],
         data: Path | None,
         lake: Path | None = None,
     ) -> Self:
         """Return the worker's form of `slot`."""
-        return cls(
-            slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listen, advertised, data, lake
-        )
+        return cls(slot.index, slot.name, slot.scoreboard, slot.life_fd, slot.note_fd, listeners, data, lake)
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperSlot(ChildSlot):
     """The keeper's place.
 
-    `advertised` is what clients are told, `incarnation` tells this start of the broker from every other, and `figures`
+    `listeners` tell what clients are told, `incarnation` tells this start of the broker from every other, and `figures`
     is the directory where ops looks for figures of the logs, None where nobody asks for them.
     """
 
-    advertised: Address
+    listeners: tuple[Bound, ...]
     incarnation: str
     figures: Path | None
 
     @classmethod
-    def of(cls, slot: ChildSlot, advertised: Address, incarnation: str, figures: Path | None) -> Self:
+    def of(
+        cls, slot: ChildSlot, listeners: tuple[Bound, ...], incarnation: str, figures: Path | None
+    ) -> Self:
         """Return the keeper's form of `slot`."""
         return cls(
             slot.index,
@@ -91,7 +89,7 @@ class KeeperSlot(ChildSlot):
             slot.scoreboard,
             slot.life_fd,
             slot.note_fd,
-            advertised,
+            listeners,
             incarnation,
             figures,
         )

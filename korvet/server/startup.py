@@ -19,13 +19,15 @@ from pathlib import Path
 import msgspec
 
 from korvet import logs
-from korvet.config import Address, Settings, parse_address
+from korvet.config import Address, Listener, Settings, parse_address
 from korvet.errors import ConfigError
-from korvet.server import binaries, data_dir, ports, redis_check, runtime_dir
+from korvet.server import binaries, data_dir, listeners, ports, redis_check, runtime_dir
 from korvet.server.embedded import EmbeddedServer, Progress
+from korvet.server.listeners import Bound
 from korvet.server.redis_check import ServerFacts
 from korvet.server.signals import Signals
 from korvet.storage import redis_url
+from korvet.storage.registration import Registration
 
 _log = logs.Log(__name__)
 
@@ -43,7 +45,7 @@ class Foundation:
     embedded: EmbeddedServer | None
     facts: ServerFacts
     data: str
-    listen: Address
+    reserved: tuple[Listener, ...]
     ops_listener: socket.socket | None
     metrics_directory: Path
     incarnation: str
@@ -51,6 +53,15 @@ class Foundation:
     def settle(self, settings: Settings) -> Settings:
         """Return `settings` as children get them: the embedded server's URL, the cluster's id, the broker's."""
         return msgspec.structs.replace(settings, **self.resolved)
+
+    @property
+    def listen(self) -> Address:
+        """Where the first listener is."""
+        return self.reserved[0].address
+
+    def listeners(self, settings: Settings) -> tuple[Bound, ...]:
+        """Return every listener with what `settings` tell its clients; raises ConfigError where that is no address."""
+        return listeners.bound(settings, self.reserved)
 
     @property
     def ops(self) -> Address | None:
@@ -67,13 +78,14 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     if settings.lake_path:
         _check_lake_extra()
-    reservation = cleanup.enter_context(ports.reserve("listen", parse_address(settings.listen)))
-    # Refused here, before anything is forked, where the address that clients would be told is none.
-    advertised = ports.advertised(settings.advertised, reservation.address)
+    reservations = listeners.reserve(settings, cleanup)
+    reserved = listeners.reserved(settings, reservations)
+    # Refused here, before anything is forked, where an address that clients would be told is none.
+    bound = listeners.bound(settings, reserved)
     ops_listener = None
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
-        ops_listener = cleanup.enter_context(ports.bound("ops.listen", ops_address, reservation))
+        ops_listener = cleanup.enter_context(ports.bound("ops.listen ", ops_address, reservations))
     given = settings
     embedded = None
     if not settings.redis_url:
@@ -84,14 +96,17 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
         _log.warning(warning)
     settings = redis_check.prepare(settings)
     _compile_codecs()
-    metrics_directory = runtime_dir.empty_for(reservation.address)
+    metrics_directory = runtime_dir.empty_for(reserved[0].address)
     cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
     if ops_listener is not None:
         # Not before: a probe is to be refused while the data loads, not to wait.
         ops_listener.listen(_OPS_BACKLOG)
     # Last, for from here on clients of other brokers may be sent here. Whoever holds the data directory is alone there.
     incarnation = uuid.uuid4().hex
-    broker_id = redis_check.register(settings, advertised, incarnation, own=embedded is not None)
+    start = Registration(
+        broker_id=settings.broker_id, listeners=listeners.endpoints(bound), incarnation=incarnation
+    )
+    broker_id = redis_check.register(settings, start, own=embedded is not None)
     settings = msgspec.structs.replace(settings, broker_id=broker_id)
     resolved = {
         name: getattr(settings, name)
@@ -101,7 +116,7 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
     return Foundation(
-        resolved, embedded, facts, data, reservation.address, ops_listener, metrics_directory, incarnation
+        resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation
     )
 
 

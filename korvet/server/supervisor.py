@@ -21,7 +21,7 @@ import msgspec
 from korvet import logs, streams
 from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
-from korvet.server import announce, ports, startup
+from korvet.server import announce, startup
 from korvet.server.children import Child, Children, Seat
 from korvet.server.embedded import STOP_SECONDS_MAX
 from korvet.server.embedded_watch import EmbeddedWatch
@@ -223,8 +223,7 @@ class Supervisor:
         foundation = self._foundation
         text = announce.ready(
             broker=f"{self._settings.broker_id} of cluster {self._settings.cluster_id}",
-            listen=foundation.listen,
-            advertised=ports.advertised(self._settings.advertised, foundation.listen),
+            listeners=foundation.listeners(self._settings),
             workers=startup.worker_count(self._configured),
             data=foundation.data,
             facts=foundation.facts,
@@ -258,7 +257,7 @@ class Supervisor:
     def _roll_out(self, previous: Settings | None) -> None:
         """Replace every child by one with the settings of now; `previous` are those to go back to."""
         try:
-            ports.advertised(self._configured.advertised, self._foundation.listen)
+            self._foundation.listeners(self._configured)
         except ConfigError as error:
             _log.error("the configuration is kept as it was", reason=error)
             self._configured = previous or self._configured

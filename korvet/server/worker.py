@@ -22,7 +22,7 @@ from gevent.event import Event
 
 from korvet.config import Settings
 from korvet.domain.append import Appender
-from korvet.domain.cluster import BrokerAddress, Cluster
+from korvet.domain.cluster import Cluster, Member
 from korvet.domain.cold import ColdTier
 from korvet.domain.configs import Configs
 from korvet.domain.delete_records import RecordDeletion
@@ -45,8 +45,8 @@ from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
 from korvet.logs import Log, set_level
-from korvet.server import metrics
-from korvet.server.acceptor import Acceptor, listen
+from korvet.server import listeners, metrics
+from korvet.server.acceptor import Acceptor, Door, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.follow import Follower
 from korvet.server.slot import WorkerSlot
@@ -147,15 +147,18 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker = build_broker(settings, storage, slot)
     broker.live.refresh()
     broker.topics.refresh()
-    acceptor = Acceptor(listen(slot.listen), Dispatcher(HANDLERS, broker), settings)
+    doors = [
+        Door(each.name, listen(each.address), Dispatcher(HANDLERS, broker, each.name))
+        for each in slot.listeners
+    ]
+    acceptor = Acceptor(doors, settings)
     broker.live.follow(acceptor.use)
     broker.live.follow(set_level)
-    accepting = gevent.spawn(acceptor.run)
+    acceptor.start()
     following = gevent.spawn(follower(settings, storage, broker).run)
     slot.ready()
     stopping.wait()
     slot.draining()
-    accepting.kill()
     acceptor.close()
     broker.fetcher.drain()
     broker.groups.drain()
@@ -194,7 +197,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         size_max=settings.group_max_size,
         initial_delay_ms=settings.group_initial_rebalance_delay_ms,
     )
-    this = BrokerAddress(settings.broker_id, slot.advertised.host, slot.advertised.port)
+    this = Member(settings.broker_id, listeners.endpoints(slot.listeners))
     return Broker(
         live=live,
         configs=Configs(topics, live, broker_configs),

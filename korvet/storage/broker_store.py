@@ -7,6 +7,7 @@ read is no broker: one log line for each such text, and the others are told.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Annotated, NamedTuple, cast
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import scripts
 from korvet.storage.keys import Keys
+from korvet.storage.registration import Endpoint, Registration
 from korvet.storage.replies import Reply, RespError, value_of
 from korvet.storage.resp import Redis, Running
 
@@ -23,21 +25,16 @@ _UNREGISTER = scripts.get("broker/unregister")
 _LOOK = scripts.get("broker/look")
 
 
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a broker: its id, the address that clients are told, and what no other start has."""
-
-    broker_id: int
-    host: str
-    port: int
-    incarnation: str
-
-
 class LiveBroker(NamedTuple):
-    """A broker whose registration has not run out, and when it began, in ms of Redis' clock."""
+    """A broker whose registration has not run out, and when it began, in ms of Redis' clock.
+
+    `address` is what brokers are told apart by. `listeners` is empty where the broker registered none: then it is of a
+    version that had one, without a name, at that address.
+    """
 
     broker_id: int
-    host: str
-    port: int
+    address: Endpoint
+    listeners: Mapping[str, Endpoint]
     started_ms: int
 
 
@@ -55,6 +52,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     until: int
     started: int
+    listeners: dict[str, Endpoint] = {}
 
 
 class Looking:
@@ -83,16 +81,8 @@ class BrokerStore:
 
         Raises KafkaError DUPLICATE_BROKER_REGISTRATION where a live broker at another address has the id.
         """
-        args = (
-            registration.broker_id,
-            registration.host,
-            registration.port,
-            registration.incarnation,
-            lease_ms,
-            "ask",
-        )
         try:
-            self._redis.script(_REGISTER, (self._keys.brokers,), args)
+            self._redis.script(_REGISTER, (self._keys.brokers,), registration.arguments(lease_ms, own=False))
         except RespError as error:
             raise self._malformed(str(error)) from error
 
@@ -125,9 +115,10 @@ class BrokerStore:
                 self._tell(name, text, error)
                 continue
             if row.until > now_ms:
-                live.append(LiveBroker(broker_id, row.host, row.port, row.started))
+                live.append(LiveBroker(broker_id, Endpoint(row.host, row.port), row.listeners, row.started))
         keeper, _, _ = holder.partition(b":")
-        return Seen(tuple(sorted(live)), int(keeper) if keeper.isdigit() else None)
+        live.sort(key=lambda broker: broker.broker_id)
+        return Seen(tuple(live), int(keeper) if keeper.isdigit() else None)
 
     def _tell(self, name: bytes, text: bytes, error: Exception) -> None:
         if (name, text) not in self._unreadable:

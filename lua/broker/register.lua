@@ -2,17 +2,20 @@
 -- Registers a broker, or renews its registration: while that runs no other broker gets its id.
 -- KEYS     brokers
 -- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
---          "own" (who has the id can only be an earlier self) or "ask"
+--          "own" (who has the id can only be an earlier self) or "ask", what clients of each listener are told (JSON:
+--          name -> [host, port])
 -- Returns  the broker's id
 -- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id)
 --
+-- Host and port are those of one listener, the same one at every start: brokers are told apart by them, and those
+-- before there were listeners tell their clients of them.
 -- A row of the same address is that of an earlier start, and is taken over at once. An id that is free is the one that
 -- this address had before, else the lowest that nobody has had of late. allow-oom: a broker must start where memory
 -- is full, for topics are deleted through it.
 
 local brokers = KEYS[1]
 local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local lease_ms, own = tonumber(ARGV[5]), ARGV[6] == 'own'
+local lease_ms, own, listeners = tonumber(ARGV[5]), ARGV[6] == 'own', cjson.decode(ARGV[7])
 local forgotten_after_ms = 86400000
 
 local time = redis.call('TIME')
@@ -66,6 +69,7 @@ elseif row and row['until'] > now_ms and not own and not is_here(row) then
     .. ' whose registration runs for another %d ms', field, tostring(row.host), tostring(row.port), row['until'] - now_ms))
 end
 redis.call('HSET', brokers, field, cjson.encode({
-  host = host, port = port, incarnation = incarnation, started = started_ms, ['until'] = now_ms + lease_ms,
+  host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,
+  ['until'] = now_ms + lease_ms,
 }))
 return id

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.domain.cluster import BrokerAddress, LiveBrokers, Placed
+from korvet.domain.cluster import LiveBrokers, Member, Placed
 from korvet.domain.placement import Placement, Target, election, moved, replication_factor
 from korvet.domain.topics import NewTopic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.topic_rows import TopicRow
 from tests.domain.support import Domain
 
-LIVE = LiveBrokers([BrokerAddress(each, f"broker-{each}.example", 9092) for each in (0, 1, 2)], None)
+LIVE = LiveBrokers([Member(each, {}) for each in (0, 1, 2)], None)
 
 
 def row(*assignment: list[int], partitions: int = 3) -> TopicRow:

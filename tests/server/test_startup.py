@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.config import Address, load
+from korvet.config import Address, Listener, Settings, load
 from korvet.errors import ConfigError
-from korvet.server import data_dir, ports, redis_check
+from korvet.server import data_dir, listeners, ports, redis_check
+from korvet.server.listeners import Bound
 from tests.support import processes
 from tests.support.broker import echo_broker
 from tests.support.redis_servers import embedded_server
@@ -74,18 +75,18 @@ def test_a_refused_port_leaves_no_data_directory_behind(tmp_path: Path, taken: s
     [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "::")],  # noqa: S104
 )
 def test_one_port_for_clients_and_for_ops_is_called_so(listen: str, ops: str) -> None:
-    with ports.reserve("listen", Address(listen, 0)) as reservation:
+    with ports.reserve("listen ", Address(listen, 0)) as reservation:
         address = Address(ops, reservation.address.port)
         with pytest.raises(ConfigError) as caught:
-            ports.bound("ops.listen", address, reservation)
+            ports.bound("ops.listen ", address, [reservation])
         held = reservation.address
     assert str(caught.value) == f"ops.listen {address}: listen {held} has that port: give each its own"
 
 
 def test_one_port_on_two_addresses_is_taken_for_clients_and_ops() -> None:
-    with ports.reserve("listen", Address("127.0.0.1", 0)) as reservation:
+    with ports.reserve("listen ", Address("127.0.0.1", 0)) as reservation:
         address = Address("127.0.0.2", reservation.address.port)
-        with ports.bound("ops.listen", address, reservation) as other:
+        with ports.bound("ops.listen ", address, [reservation]) as other:
             assert other.getsockname() == address
 
 
@@ -273,7 +274,7 @@ def test_the_redis_of_another_cluster_is_refused(redis_url: str, raw_redis: redi
 
 
 def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger() -> None:
-    reservation = ports.reserve("listen", Address("127.0.0.1", 0))
+    reservation = ports.reserve("listen ", Address("127.0.0.1", 0))
     listener = socket.socket()
     ports.prepare_shared(listener)
     listener.bind(reservation.address)
@@ -284,33 +285,37 @@ def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger()
         assert client.recv(1) == b""
     listener.close()
     reservation.close()
-    ports.reserve("listen", reservation.address).close()
+    ports.reserve("listen ", reservation.address).close()
 
 
 def test_a_reserved_port_takes_no_connection() -> None:
     with (
-        ports.reserve("listen", Address("127.0.0.1", 0)) as reservation,
+        ports.reserve("listen ", Address("127.0.0.1", 0)) as reservation,
         pytest.raises(ConnectionRefusedError),
     ):
         socket.create_connection(reservation.address)
 
 
 def test_ipv6_and_localhost_are_resolved() -> None:
-    with ports.reserve("listen", Address("::1", 0)) as reservation:
+    with ports.reserve("listen ", Address("::1", 0)) as reservation:
         assert reservation.address.host == "::1"
-    with ports.reserve("listen", Address("localhost", 0)) as reservation:
+    with ports.reserve("listen ", Address("localhost", 0)) as reservation:
         assert reservation.address.host == "127.0.0.1"
 
 
+WILDCARD = Listener("PLAINTEXT", Address("0.0.0.0", 9092))  # noqa: S104 - the case under test
+
+
 def test_a_wildcard_is_not_told_to_clients() -> None:
-    with pytest.raises(ConfigError, match="set advertised"):
-        ports.advertised("", Address("0.0.0.0", 9092))  # noqa: S104 - the case under test
-    assert ports.advertised("broker:9", Address("0.0.0.0", 9092)) == ("broker", 9)  # noqa: S104 - as above
+    with pytest.raises(ConfigError, match=r"listen 0\.0\.0\.0:9092 .* set advertised "):
+        listeners.bound(Settings(), [WILDCARD])
+    [found] = listeners.bound(Settings(advertised="broker:9"), [WILDCARD])
+    assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"listen no-such-host\.invalid:1"):
-        ports.reserve("listen", Address("no-such-host.invalid", 1))
+        ports.reserve("listen ", Address("no-such-host.invalid", 1))
 
 
 def test_a_deep_data_directory_gets_a_short_socket_that_stays_the_same(tmp_path: Path) -> None:

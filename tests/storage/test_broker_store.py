@@ -10,15 +10,20 @@ import msgspec
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.storage.broker_store import BrokerStore, Registration, Seen
+from korvet.storage.broker_store import BrokerStore, LiveBroker, Seen
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
+from korvet.storage.registration import Endpoint, Registration
 from korvet.storage.resp import Redis
 
 BROKERS = "korvet:brokers"
 LEASE_MS = 60_000
-ONE = Registration(broker_id=1, host="one.example", port=9092, incarnation="a")
-TWO = Registration(broker_id=2, host="two.example", port=9092, incarnation="b")
+ONE = Registration(broker_id=1, listeners={"PLAINTEXT": Endpoint("one.example", 9092)}, incarnation="a")
+TWO = Registration(
+    broker_id=2,
+    listeners={"OUT": Endpoint("two.example", 9092), "IN": Endpoint("::1", 9094)},
+    incarnation="b",
+)
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def look(store: BrokerStore) -> Seen:
 
 
 def live(store: BrokerStore) -> list[tuple[int, str, int]]:
-    return [each[:3] for each in look(store).brokers]
+    return [(each.broker_id, *each.address) for each in look(store).brokers]
 
 
 def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: BrokerStore) -> None:
@@ -41,6 +46,20 @@ def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: Bro
     assert live(store) == [(1, "one.example", 9092), (2, "two.example", 9092)]
     store.unregister(TWO)
     assert live(store) == [(1, "one.example", 9092)]
+
+
+def test_the_first_listener_is_what_a_broker_is_known_by_and_all_are_told(store: BrokerStore) -> None:
+    store.register(TWO, LEASE_MS)
+    [found] = look(store).brokers
+    assert found.address == ("two.example", 9092)
+    assert found.listeners == TWO.listeners
+
+
+def test_a_broker_that_registered_no_listeners_is_seen_at_its_address(
+    store: BrokerStore, raw_redis: Any
+) -> None:
+    raw_redis.hset(BROKERS, "3", '{"host":"h","port":1,"until":9999999999999,"started":7}')
+    assert look(store).brokers == (LiveBroker(3, Endpoint("h", 1), {}, 7),)
 
 
 def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> None:
@@ -73,6 +92,10 @@ def test_the_id_of_a_live_broker_elsewhere_is_refused(store: BrokerStore) -> Non
         ("3", '{"host":"h","port":0,"until":9999999999999,"started":1}'),
         ("3", '{"host":"","port":1,"until":9999999999999,"started":1}'),
         ("3", '{"host":"h","port":1,"started":1}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":"IN"}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["h"]}}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["",1]}}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["h",65536]}}'),
     ],
 )
 def test_a_row_that_cannot_be_read_is_told_once_and_the_others_are_seen(

@@ -1,7 +1,7 @@
 """A `korvet serve` whose workers speak no Kafka but echo lines: for tests of the processes alone.
 
 Run as `python -m tests.support.echo_broker [--config FILE] name=value ...`. A line gets the answer `<pid> <line>`;
-the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the address that clients are
+the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the addresses that clients are
 told, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings have
 `num.partitions` 13 dies at its start.
 """
@@ -37,7 +37,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
     def answer(line: str) -> str:
         gevent.sleep(_DELAYS_S.get(line, 0.0))
         if line == "advertised":
-            return str(slot.advertised)
+            return " ".join(str(each.advertised) for each in slot.listeners)
         if line == "environ":
             return " ".join(os.environ)
         if line == "fds":
@@ -52,16 +52,19 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
 
     stop = Event()
     gevent.signal_handler(signal.SIGTERM, stop.set)
-    listener = socket.socket(ports.family(slot.listen))
-    ports.prepare_shared(listener)
-    listener.bind(slot.listen)
-    listener.listen(64)
-    server = StreamServer(listener, serve, spawn=Pool())
-    server.start()
+    pool, servers = Pool(), []
+    for each in slot.listeners:
+        listener = socket.socket(ports.family(each.address))
+        ports.prepare_shared(listener)
+        listener.bind(each.address)
+        listener.listen(64)
+        servers.append(StreamServer(listener, serve, spawn=pool))
+        servers[-1].start()
     slot.ready()
     stop.wait()
     slot.draining()
-    server.stop(timeout=settings.drain_timeout_ms / 1000)
+    for server in servers:
+        server.stop(timeout=settings.drain_timeout_ms / 1000)
 
 
 def main(arguments: list[str]) -> int:

@@ -25,7 +25,8 @@ def register(
     lease_ms: int = LEASE_MS,
     own: str = "ask",
 ) -> int:
-    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own)
+    listeners = json.dumps({"INSIDE": ["kafka.example", port], "OUT": ["out.example", 9094]})
+    args = (broker_id, "kafka.example", port, incarnation, lease_ms, own, listeners)
     return int(run(client, "broker/register", (BROKERS,), args))
 
 
@@ -54,6 +55,7 @@ def test_a_broker_is_live_for_its_lease_by_the_clock_of_redis(raw_redis: Any) ->
     after = now_ms(raw_redis)
     found = row(raw_redis)
     assert (found["host"], found["port"], found["incarnation"]) == ("kafka.example", 9092, "a")
+    assert found["listeners"] == {"INSIDE": ["kafka.example", 9092], "OUT": ["out.example", 9094]}
     assert before <= found["started"] <= after
     assert found["until"] == found["started"] + LEASE_MS
 
