@@ -55,11 +55,11 @@ def _query(
     wanted: Lake, master: str | None, sql: str, directory: str | None, *, as_csv: bool, as_json: bool
 ) -> None:
     from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
-    from korvet.spark.query import CONFIGS, frame_of, result, write_parquet  # noqa: PLC0415 - the same
+    from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - the same
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     tables = Tables(wanted.uri, wanted.storage_options)
-    with session("korvet lake query", master=master, configs=CONFIGS) as spark:
+    with session("korvet lake query", master=master) as spark:
         frame = frame_of(spark, wanted.source, tables, sql, wanted.topics)
         if directory is not None:
             write_parquet(frame, directory)

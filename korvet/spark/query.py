@@ -22,9 +22,6 @@ from korvet.lake.tables import Lake
 from korvet.spark.session import SparkError, reason_of
 from korvet.spark.source import register
 
-CONFIGS = {"spark.python.daemon.module": "korvet.spark.daemon"}
-"""What sessions for queries are started with: nobody is to read of workers whose rows were not needed."""
-
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
 

@@ -37,6 +37,8 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Nobody is to read of Python workers whose rows were not needed.
+    "spark.python.daemon.module": "korvet.spark.daemon",
     # Times in queries are as those in tables.
     "spark.sql.session.timeZone": "UTC",
 }

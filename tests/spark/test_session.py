@@ -57,6 +57,7 @@ def test_spark_listens_on_this_machine_only_and_shows_no_pages(spark: SparkSessi
     context = spark.sparkContext
     assert context.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
     assert context.uiWebUrl is None
+    assert context.getConf().get("spark.python.daemon.module") == "korvet.spark.daemon"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
