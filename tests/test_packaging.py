@@ -15,7 +15,10 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-lake.lock", "requirements-bench.lock")
+LOCKS = (
+    *("requirements.lock", "requirements-dev.lock", "requirements-lake.lock"),
+    *("requirements-bench.lock", "requirements-loadtest.lock"),
+)
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 
 
@@ -89,11 +92,18 @@ def test_the_locks_agree_and_satisfy_what_the_project_declares() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = project["dependency-groups"]
     needed = [*project["project"]["dependencies"], *groups["build"]]
-    run, dev, lake = (pins(f"requirements{each}.lock") for each in ("", "-dev", "-lake"))
+    run, dev, lake, load = (pins(f"requirements{each}.lock") for each in ("", "-dev", "-lake", "-loadtest"))
     assert run.items() <= dev.items()
     assert run.items() <= lake.items()
+    assert run.items() <= load.items() <= dev.items()
     extra = project["project"]["optional-dependencies"]["lake"]
-    for lock, declared in ((run, needed), (dev, [*needed, *groups["dev"]]), (lake, [*needed, *extra])):
+    for_tests = [*groups["loadtest"], *(each for each in groups["dev"] if isinstance(each, str))]
+    for lock, declared in (
+        (run, needed),
+        (dev, [*needed, *for_tests]),
+        (lake, [*needed, *extra]),
+        (load, [*needed, *groups["loadtest"]]),
+    ):
         for requirement in map(Requirement, declared):
             assert requirement.specifier.contains(lock[requirement.name]), requirement
 
