@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark test-kafka-tools test-connect bench lint format lock clean FORCE
+.PHONY: help run test test-spark test-kafka-tools test-connect bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -50,6 +50,12 @@ test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed;
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
 
+loadtest: $(VENV)/.loadtest ## load Korvet by locust and real clients, for a minute; ARGS as in loadtest/README.md
+	@exec $(BIN)/python -m loadtest.locust $(ARGS)
+
+soak: $(VENV)/.loadtest ## the same for 30 minutes, memory watched; ARGS="--minutes 10" for less
+	@exec $(BIN)/python -m loadtest.locust --shape soak --minutes 30 $(ARGS)
+
 lint: $(VENV)/.lake ## run ruff and mypy
 	@echo "==> ruff check"
 	@$(BIN)/ruff check --quiet .
@@ -76,6 +82,8 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --extra lake --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
 	@echo "==> requirements-bench.lock"
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
+	@echo "==> requirements-loadtest.lock"
+	@$(COMPILE) --group loadtest --constraint requirements-dev.lock --output-file requirements-loadtest.lock
 
 clean: ## remove what the other targets made, but no data
 	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/jvm/spark/.cache
@@ -111,6 +119,11 @@ $(VENV)/.lake: $(VENV)/.dev requirements-lake.lock
 $(VENV)/.bench: $(VENV)/.run requirements-bench.lock
 	@echo "==> installing what the benchmark needs (requirements-bench.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-bench.lock
+	@touch $@
+
+$(VENV)/.loadtest: $(VENV)/.run requirements-loadtest.lock
+	@echo "==> installing what the load tests need (requirements-loadtest.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-loadtest.lock
 	@touch $@
 
 FORCE:

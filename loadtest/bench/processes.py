@@ -77,11 +77,12 @@ def spawn(
             text=True,
             start_new_session=True,
             # This process has one thread, so there is no lock that this could find taken.
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends; for the child, between fork and exec."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
