@@ -73,4 +73,13 @@ class Row(msgspec.Struct, frozen=True):
         """Write a value of it as text, as it would be given again, without its secret part."""
         if isinstance(value, bool):
             return "true" if value else "false"
-        return values.without_secrets(str(value)) if self.about.secret else str(value)
+        return self.masked(str(value)) if self.about.secret else str(value)
+
+    def masked(self, text: str) -> str:
+        """Return a text that is meant to be its value, and holds a secret, without that."""
+        mask = (
+            values.without_option_secrets
+            if self.about.form is values.storage_options
+            else values.without_secrets
+        )
+        return mask(text)

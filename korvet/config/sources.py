@@ -195,7 +195,7 @@ def _checked(row: Row, value: Value, origin: str) -> Value:
 def _refused(row: Row, value: object, origin: str, allowed: str) -> ConfigError:
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     if row.about.secret:
-        shown = without_secrets(shown)
+        shown = row.masked(shown)
     return ConfigError(f"{row.name} = {_quoted(shown)} ({origin}) is not allowed: it has to be {allowed}")
 
 

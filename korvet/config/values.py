@@ -22,6 +22,10 @@ WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 _REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 _LAKE_SCHEMES = ("s3", "gs", "abfss")
 _USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
+_PLAIN_OPTION = re.compile(
+    r"(^|_)(region|endpoint|endpoint_url|allow_http|conditional_put|account_name|use_emulator|request|timeout|retries)$",
+    re.IGNORECASE,
+)
 _SECRET_PARAMETER = re.compile(r"([?&](?:password|ssl_password)=)[^&\s]*", re.IGNORECASE)
 
 
@@ -149,6 +153,19 @@ def storage_options(text: str) -> str:
     except ValueError:
         return "NAME=VALUE, comma-separated, each name once, or nothing"
     return ""
+
+
+def without_option_secrets(text: str) -> str:
+    """Mask the values in `NAME=VALUE,...` except those of names that hold no secret; all of another text."""
+    try:
+        options = key_values(text)
+    except ValueError:
+        return "***"
+    shown = (
+        f"{name}={without_secrets(value) if _PLAIN_OPTION.search(name) else '***'}"
+        for name, value in options.items()
+    )
+    return ",".join(shown)
 
 
 def lake_or_none(text: str) -> str:

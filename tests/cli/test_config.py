@@ -39,6 +39,32 @@ def test_passwords_are_masked_in_every_form() -> None:
     }
 
 
+def test_of_an_object_store_only_what_is_no_secret_is_shown() -> None:
+    options = {
+        **{
+            "AWS_ACCESS_KEY_ID": "hunter2",
+            "AWS_SECRET_ACCESS_KEY": "hunter2==",
+            "aws_session_token": "hunter2",
+        },
+        **{
+            "azure_storage_account_key": "hunter2",
+            "sas_token": "hunter2",
+            "google_service_account_key": "hunter2",
+        },
+        **{"AWS_REGION": "eu-west-1", "AWS_ALLOW_HTTP": "true", "endpoint": "http://me:hunter2@store:9000"},
+    }
+    text = ",".join(f"{name}={value}" for name, value in options.items())
+    environ = {"KORVET_LAKE_STORAGE_OPTIONS": text}
+    for form in ([], ["--json"], ["--markdown"]):
+        result = korvet("config", *form, environ=environ)
+        assert result.returncode == 0, result.stderr
+        assert "hunter2" not in result.stdout + result.stderr
+    shown = json.loads(korvet("config", "--json", environ=environ).stdout)["lake.storage.options"]["value"]
+    assert shown.endswith("AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:***@store:9000")
+    refused = korvet("config", environ={"KORVET_LAKE_STORAGE_OPTIONS": "AWS_SECRET_ACCESS_KEY=hun,hunter2"})
+    assert "lake.storage.options = '***' (environment) is not allowed" in refused.stderr
+
+
 def test_markdown_has_one_row_for_each_setting() -> None:
     result = korvet("config", "--markdown")
     assert result.stdout == markdown_table(rows())
