@@ -41,17 +41,15 @@ def test_passwords_are_masked_in_every_form() -> None:
 
 def test_of_an_object_store_only_what_is_no_secret_is_shown() -> None:
     options = {
-        **{
-            "AWS_ACCESS_KEY_ID": "hunter2",
-            "AWS_SECRET_ACCESS_KEY": "hunter2==",
-            "aws_session_token": "hunter2",
-        },
-        **{
-            "azure_storage_account_key": "hunter2",
-            "sas_token": "hunter2",
-            "google_service_account_key": "hunter2",
-        },
-        **{"AWS_REGION": "eu-west-1", "AWS_ALLOW_HTTP": "true", "endpoint": "http://me:hunter2@store:9000"},
+        "AWS_ACCESS_KEY_ID": "hunter2",
+        "AWS_SECRET_ACCESS_KEY": "hunter2==",
+        "aws_session_token": "hunter2",
+        "azure_storage_account_key": "hunter2",
+        "sas_token": "hunter2",
+        "google_service_account_key": "hunter2",
+        "AWS_REGION": "eu-west-1",
+        "AWS_ALLOW_HTTP": "true",
+        "endpoint": "http://me:hunter2@store:9000",
     }
     text = ",".join(f"{name}={value}" for name, value in options.items())
     environ = {"KORVET_LAKE_STORAGE_OPTIONS": text}
