@@ -40,8 +40,13 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 NO_PRODUCER_ID = -1
+SEQUENCES = 2**31
+"""Sequences wrap from the largest int32 to 0 (KIP-98)."""
+
 RECORD_BYTES_MIN = 7
 """A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each."""
+
+Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
@@ -84,6 +89,15 @@ def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader
     covered = HEADER.pack(*changed)[CRC_FROM:]
     crc = google_crc32c.extend(google_crc32c.value(covered), payload)
     return changed._replace(crc=crc)
+
+
+def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: int) -> bytes:
+    """Return a batch as an idempotent producer sends it: the sequence is that of its first record (KIP-98)."""
+    header = BatchHeader._make(HEADER.unpack_from(batch))._replace(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+    )
+    payload = bytes(batch[HEADER_BYTES:])
+    return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
 
 
 class ProducedBatch(NamedTuple):

@@ -1,0 +1,106 @@
+"""korvet/admin/producer.py: batches appended once each by a real broker, also where an answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from korvet.admin import AdminClient, BrokerError, TopicPartition, settled
+from korvet.admin.connection import Connection
+from korvet.admin.errors import ConnectionFailedError
+from korvet.admin.producer import IdempotentProducer, Identity, new_identity
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.produce import ProduceRequest
+from tests.support.batches import batch, values
+from tests.support.topic_client import Client
+
+
+def log(client: Client, topic: str, partition: int = 0) -> list[bytes | None]:
+    return values(client.fetch(topic, partition=partition).records)
+
+
+def test_batches_go_to_their_partitions_one_behind_the_other(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    first, second = TopicPartition(name, 0), TopicPartition(name, 1)
+    producer = IdempotentProducer(admin, new_identity(admin))
+    assert producer.send({first: batch(b"1", b"2"), second: batch(b"3")}) == {first: 0, second: 0}
+    assert producer.send({first: batch(b"4")}) == {first: 2}
+    assert producer.send({}) == {}
+    assert (log(client, name), log(client, name, 1)) == ([b"1", b"2", b"4"], [b"3"])
+    assert producer.sequences == {first: 3, second: 1}
+    [known] = settled(admin.partitions.producers([first]))[first]
+    assert (known.producer_id, known.epoch, known.last_sequence) == (*producer.identity, 2)
+
+
+def test_identities_are_never_the_same(admin: AdminClient) -> None:
+    assert len({new_identity(admin) for _ in range(3)}) == 3
+
+
+def test_a_batch_whose_answer_was_lost_is_appended_once(
+    admin: AdminClient, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(name)
+    place = TopicPartition(name, 0)
+    producer = IdempotentProducer(admin, new_identity(admin))
+    lost: list[Any] = []
+    usual: Callable[..., Any] = Connection.call
+
+    @wraps(usual)
+    def losing(connection: Connection, request: Any, *rest: Any) -> Any:
+        answer = usual(connection, request, *rest)
+        if isinstance(request, ProduceRequest) and len(lost) < 2:
+            lost.append(answer)
+            raise ConnectionFailedError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(Connection, "call", losing)
+    assert producer.send({place: batch(b"1", b"2")}) == {place: 0}
+    assert producer.send({place: batch(b"3")}) == {place: 2}
+    assert len(lost) == 2
+    assert log(client, name) == [b"1", b"2", b"3"]
+
+
+def test_a_producer_goes_on_with_the_sequence_it_is_given(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    place = TopicPartition(name, 0)
+    identity = new_identity(admin)
+    settled(IdempotentProducer(admin, identity).send({place: batch(b"1", b"2")}))
+    again = IdempotentProducer(admin, identity)
+    # The same sequences are the same records, whatever they say.
+    assert again.send({place: batch(b"x", b"y")}) == {place: 0}
+    gap = IdempotentProducer(admin, identity, {place: 3})
+    refused = gap.send({place: batch(b"4")})[place]
+    assert isinstance(refused, BrokerError)
+    assert refused.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert gap.sequences == {place: 3}
+    wrapping = IdempotentProducer(admin, Identity(identity.producer_id + 1_000_000, 0), {place: 2**31 - 1})
+    settled(wrapping.send({place: batch(b"5", b"6")}))
+    assert wrapping.sequences == {place: 1}
+    assert log(client, name) == [b"1", b"2", b"5", b"6"]
+
+
+def test_each_partition_tells_why_it_was_refused(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, max_message_bytes="100")
+    producer = IdempotentProducer(admin, new_identity(admin))
+    good, large, missing = TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name + "x", 0)
+    outcomes = producer.send({good: batch(b"v" * 200), large: batch(b"1"), missing: batch(b"1")})
+    told = {place: str(outcome) for place, outcome in outcomes.items()}
+    assert told[good].startswith("MESSAGE_TOO_LARGE: a batch of ")
+    assert told[large] == f"UNKNOWN_TOPIC_OR_PARTITION: there is no partition {name}:1"
+    assert told[missing].startswith("UNKNOWN_TOPIC_OR_PARTITION: topic ")
+    assert producer.sequences == {}
+
+
+def test_what_is_wrong_with_a_record_is_told(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, cleanup_policy="compact")
+    place = TopicPartition(name, 0)
+    outcome = IdempotentProducer(admin, new_identity(admin)).send({place: batch(b"no key")})[place]
+    assert str(outcome).startswith("INVALID_RECORD: ")
+    assert "key" in str(outcome)
