@@ -28,8 +28,8 @@ BELOW = {
         "admin",  # the console asks its broker as any client does
     },
     "admin": {"errors", "protocol"},
-    "lake": {"errors", "config", "logs", "protocol", "storage"},
-    "spark": {"errors", "config", "logs", "protocol", "storage", "lake"},
+    "lake": {"errors", "config", "logs", "protocol", "storage", "admin"},
+    "spark": {"errors", "config", "logs", "protocol", "storage", "admin", "lake"},
     "cli": {
         *("errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"),
         *("lake", "spark", "streams"),

@@ -61,7 +61,7 @@ def arrow_to_batches(
             at_least_one=at_least_one and not served.record_count,
             log_append_time=bool(part.column(TIMESTAMP_TYPE)[0].as_py()),
         )
-        builder.add(_records(part))
+        builder.add(stored_records(part))
         pieces = builder.finish()
         if pieces and part.column(ATTRIBUTES)[0].is_valid:
             pieces = _marked(pieces, part)
@@ -91,7 +91,7 @@ def _bounds(rows: pa.RecordBatch) -> list[int]:
     return [0, *np.flatnonzero(changes).tolist(), count]
 
 
-def _records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
+def stored_records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
     """Return the rows as the builder takes them: by columns where all are of one layout."""
     timestamps: list[int] = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist()
     keys, values, headers = rows.column(KEY), rows.column(VALUE), rows.column(HEADERS)

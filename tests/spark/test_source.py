@@ -22,11 +22,9 @@ from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark import source
 from korvet.spark.source import COLUMNS, KorvetDataSource, register
-from korvet.storage.log_types import Partition
-from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Trim, TrimStore
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
 from tests.support.batches import Record
+from tests.support.trimming import archive, trim
 
 
 @pytest.fixture
@@ -42,21 +40,6 @@ def options(topics: Topics, **more: str) -> dict[str, str]:
 
 def read(spark: SparkSession, topics: Topics, **more: str) -> DataFrame:
     return spark.read.format("korvet").options(**options(topics, **more)).load()
-
-
-def archive(topics: Topics) -> None:
-    done = topics.archiver().round(topics.run)
-    assert (done.failures, done.more) == ([], False)
-
-
-def trim(topics: Topics, partition: Partition) -> None:
-    """Let Redis hold nothing of what is archived any more."""
-    start = topics.bounds(partition).archived
-    redis = Redis(topics.source.redis_url, timeout_ms=5000, connect_timeout_ms=5000)
-    while TrimStore(redis).trim([Trim(partition, start, start)])[0].more:  # type: ignore[union-attr]
-        pass
-    redis.close()
-    assert topics.bounds(partition).local_start == start
 
 
 def in_three_parts(topics: Topics, topic: SourceTopic) -> None:

@@ -1,17 +1,20 @@
 """An archiver in a process of its own that comes to a point and stays there, to be killed.
 
-Run as `python -m tests.support.archive_driver URL LAKE POINT [spark]`; writes the point's name to stdout when it is
-there. `none` is no point: it archives until it finds nothing more, and ends.
+Run as `python -m tests.support.archive_driver URL LAKE POINT [MASTER]`, with Spark where a master is named; writes the
+point's name to stdout when it is there. `none` is no point: it archives until it finds nothing more, and ends. What an
+object store needs is in the environment, as for a broker.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial, wraps
 from typing import Any
 
+from korvet.config.values import key_values
 from korvet.lake.archiver import Archiver, Run
 from korvet.lake.source import Source
 from korvet.lake.table import ArchiveTable
@@ -21,22 +24,23 @@ from korvet.storage.lake_store import LakeStore
 POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
 
 
-def main(url: str, lake: str, point: str, how: str = "here") -> None:
+def main(url: str, lake: str, point: str, master: str = "") -> None:
     """Archive up to the point."""
     source = Source(redis_url=url)
-    stops = {name: partial(_stop, name) if name == point else lambda: None for name in POINTS}
-    _surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
+    options = key_values(os.environ.get("KORVET_LAKE_STORAGE_OPTIONS", "")) or None
+    stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS}
+    surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
     if point == "before the mirror":
         # What a commit before this one has left untold is told first, and is not meant.
-        _surround(LakeStore, "mirror", stops[point], lambda: None)
-    if how == "here":
-        _archive(Archiver(source, lake), stops, partial(archive_ranges, source, None))
+        surround(LakeStore, "mirror", stops[point], lambda: None)
+    if not master:
+        _archive(Archiver(source, lake, options), stops, partial(archive_ranges, source, options))
         return
     from korvet.spark.archive import archiver, runner
     from korvet.spark.session import session
 
-    with session("driver", master="local[2,4]") as spark:
-        _archive(archiver(spark, source, lake), stops, runner(spark, source))
+    with session("driver", master=master) as spark:
+        _archive(archiver(spark, source, lake, options), stops, runner(spark, source, options))
 
 
 def _archive(archives: Archiver, stops: dict[str, Any], work: Run) -> None:
@@ -51,7 +55,8 @@ def _archive(archives: Archiver, stops: dict[str, Any], work: Run) -> None:
         done = archives.round(run)
 
 
-def _surround(of: type, name: str, before: Any, after: Any) -> None:
+def surround(of: type, name: str, before: Any, after: Any) -> None:
+    """Let a method call something before and after its work."""
     method = getattr(of, name)
 
     @wraps(method)
@@ -64,7 +69,8 @@ def _surround(of: type, name: str, before: Any, after: Any) -> None:
     setattr(of, name, surrounded)
 
 
-def _stop(point: str) -> None:
+def stop(point: str) -> None:
+    """Tell where this process is, and stay there."""
     sys.stdout.write(f"{point}\n")
     sys.stdout.flush()
     while True:

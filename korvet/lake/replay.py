@@ -1,0 +1,368 @@
+"""Replays: ranges of a topic, read from both tiers and produced through a broker into another topic, each record once.
+
+Knows how a replay goes on from where it was killed; what it has come to is kept in `replay_state`. A stretch of the
+source becomes one batch for each partition of the target at the most. Before it is sent the group says so, and a broker
+appends a batch whole or not at all, so whoever goes on asks the target how far the replay's producer has come there.
+Two who run the same replay at once send the same sequences: one of them is refused, and nothing is doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from korvet.admin import AdminClient, AdminError, BrokerError, Resource, TopicPartition, settled
+from korvet.admin.producer import IdempotentProducer, new_identity
+from korvet.errors import ErrorCode
+from korvet.lake.pace import Pace
+from korvet.lake.partitioner import NO_KEY, partitions_of
+from korvet.lake.producing import BATCH_BYTES, PRODUCED, batches_of, by_partition, encoded, joined
+from korvet.lake.replay_state import Edge, Kept, Note, ReplayError, Wish, keep, kept, landed, now_ms
+from korvet.lake.scan import Log, PartReading, logs_of, parts, shaped
+from korvet.lake.scan import Wish as ScanWish
+from korvet.lake.scan_offsets import first_from
+from korvet.lake.schema import ATTRIBUTES, KEY, OFFSET
+from korvet.lake.source import Source, Stores
+from korvet.lake.tables import Lake
+from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
+
+TARGETS_MAX = 200
+"""Partitions that records may be shared out to: the note of each commit has two numbers for each, of 4096 bytes."""
+
+_LIMIT = "max.message.bytes"
+_RUNS_ELSEWHERE = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's part of a replay: records `first` to just before `behind`, the next of them at `next_offset`.
+
+    `records` are replayed, as far as that is known: what was being sent when a replay was killed is not counted yet.
+    """
+
+    partition: int
+    first: int
+    behind: int
+    next_offset: int
+    records: int = 0
+
+
+class Reading(NamedTuple):
+    """Where records are read: what is open, and what it takes to open the lake."""
+
+    stores: Stores
+    lake: Lake | None
+    source: Source
+
+
+class Replay:
+    """One replay, planned when it is made: `ranges` are what there is to do; `name` is the group's."""
+
+    def __init__(self, admin: AdminClient, reading: Reading, wish: Wish, name: str | None = None) -> None:
+        """Look what there is, and change nothing.
+
+        Raises ReplayError for what cannot be; ValueError for a topic that is not there, LakeError, KafkaError,
+        StorageUnavailableError, AdminError.
+        """
+        self.name = name or wish.name
+        self._admin = admin
+        self._reading = reading
+        self._wish = wish
+        topic = reading.source.topic(reading.stores, wish.source)
+        self._logs = {each.partition.index: each for each in logs_of(reading.stores, reading.lake, topic)}
+        self._target_id, self._target_count = self._described(topic.id)
+        self.batch_bytes = self._batch_bytes()
+        self._states = kept(admin, self.name, wish, self._target_id)
+        self.resumed = bool(self._states)
+        if self.resumed:
+            planned = {
+                index: Range(
+                    partition=index,
+                    first=each.note.first,
+                    behind=each.note.behind,
+                    next_offset=each.next_offset,
+                    records=each.note.records,
+                )
+                for index, each in self._states.items()
+            }
+        else:
+            planned = self._planned()
+        self._ranges = dict(sorted(planned.items()))
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What there is to do, partition by partition, and how far it was done."""
+        return list(self._ranges.values())
+
+    def run(self, pace: Pace, codec: int, seen: Callable[[int, int], None]) -> None:
+        """Replay what is left; tells `seen` of records and bytes, uncompressed, as they are appended.
+
+        Raises what making it does. Then, as after being killed, the same replay goes on where this one was.
+        """
+        if not self._states:
+            self._begin()
+        with ThreadPoolExecutor(1) as sender:
+            for index, state in self._states.items():
+                if state.next_offset < state.note.behind:
+                    _Partition(self, index, pace, codec, seen).run(sender)
+
+    def _described(self, source_id: str) -> tuple[str, int]:
+        """Return the target's id and number of partitions; raises ReplayError where source and target do not fit."""
+        wish = self._wish
+        described = self._admin.topics.describe([wish.source, wish.target])
+        target = described[wish.target]
+        if isinstance(target, BrokerError) and target.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ReplayError(f"there is no topic {wish.target}: make it first")
+        settled(described)
+        source = settled(described)[wish.source]
+        if str(source.topic_id) != source_id:
+            raise ReplayError(
+                f"the brokers' {wish.source} has id {source.topic_id}, that in Redis {source_id}: "
+                "--bootstrap-server and --redis-url name different clusters"
+            )
+        count = len(settled(described)[wish.target].partitions)
+        if wish.sharing == "hash" and count > TARGETS_MAX:
+            raise ReplayError(
+                f"{wish.target} has {count} partitions: records are shared out to {TARGETS_MAX} at the most"
+            )
+        if wish.source == wish.target and wish.end == Edge():
+            raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
+        return str(settled(described)[wish.target].topic_id), count
+
+    def _batch_bytes(self) -> int:
+        """Return what a batch may have for the target."""
+        target = Resource.topic(self._wish.target)
+        told = settled(self._admin.configs.describe([target], names=[_LIMIT]))[target].get(_LIMIT)
+        return min(BATCH_BYTES, int(told.value)) if told and told.value else BATCH_BYTES
+
+    def _planned(self) -> dict[int, Range]:
+        """Return what is to be done of each partition; raises ReplayError where the target has none for it."""
+        wish, count = self._wish, self._target_count
+        wished = self._wished()
+        missing = [index for index in wished if index >= count]
+        if wish.sharing == "keep" and missing:
+            raise ReplayError(
+                f"{wish.target} has {count} partitions, and none {missing[0]}, which {wish.source} has: give it more,"
+                " or let keys choose, --partitions hash"
+            )
+        return {index: self._range(log) for index, log in wished.items()}
+
+    def _wished(self) -> dict[int, Log]:
+        """Return the logs that are asked for; raises ReplayError for one that there is not."""
+        wanted = self._wish.partitions or tuple(self._logs)
+        for index in wanted:
+            if index not in self._logs:
+                raise ReplayError(f"{self._wish.source} has no partition {index}")
+        return {index: self._logs[index] for index in wanted}
+
+    def _range(self, log: Log) -> Range:
+        """Return what is to be replayed of a log as it is now."""
+        wish = self._wish
+        if wish.source == wish.target and (wish.end.offset or 0) > log.end:
+            raise ReplayError(
+                f"{wish.source}-{log.partition.index} ends at offset {log.end}: a topic is replayed into itself up to"
+                " an end that it has"
+            )
+        first = self._offset(log, wish.begin, log.start)
+        behind = max(first, self._offset(log, wish.end, log.end))
+        return Range(partition=log.partition.index, first=first, behind=behind, next_offset=first)
+
+    def _offset(self, log: Log, edge: Edge, otherwise: int) -> int:
+        if edge.timestamp is not None:
+            found = first_from(*self._reading, log, edge.timestamp)
+            return log.end if found is None else found
+        wanted = otherwise if edge.offset is None else edge.offset
+        return min(max(wanted, log.start), log.end)
+
+    def _begin(self) -> None:
+        """Let the group say what is to be done, before anything is."""
+        for index, each in self._ranges.items():
+            identity = new_identity(self._admin)
+            note = Note(
+                wish=self._wish.digest,
+                target_id=self._target_id,
+                partitions=len(self._ranges),
+                producer_id=identity.producer_id,
+                epoch=identity.epoch,
+                first=each.first,
+                behind=each.behind,
+                through=each.first,
+                records=0,
+                at_ms=now_ms(),
+                sequences=(0,) * len(self.targets(index)),
+            )
+            self._states[index] = Kept(each.first, note)
+        keep(self._admin, self.name, self._wish.source, self._states)
+
+    def targets(self, index: int) -> list[TopicPartition]:
+        """Return where records of a partition may go."""
+        indexes = [index] if self._wish.sharing == "keep" else range(self._target_count)
+        return [TopicPartition(self._wish.target, each) for each in indexes]
+
+    def state(self, index: int) -> Kept:
+        """Return what a partition has come to."""
+        return self._states[index]
+
+    def commit(self, index: int, state: Kept) -> None:
+        """Keep what a partition has come to; raises AdminError."""
+        keep(self._admin, self.name, self._wish.source, {index: state})
+        self._states[index] = state
+        self._ranges[index] = msgspec.structs.replace(
+            self._ranges[index], next_offset=state.next_offset, records=state.note.records
+        )
+
+    def landed(self, index: int) -> list[bool]:
+        """Return which targets have what was being sent of a partition when it was left."""
+        return landed(self._admin, self.name, self._states[index], self.targets(index))
+
+    def producer(self, index: int) -> IdempotentProducer:
+        """Return the producer of a partition's records, without sequences."""
+        return IdempotentProducer(self._admin, self._states[index].note.identity)
+
+    def rows(self, index: int, first: int, behind: int) -> Iterator[pa.RecordBatch]:
+        """Yield records of a partition, in the columns of PRODUCED, without those that only brokers write."""
+        log = self._logs[index]
+        reading = PartReading(*self._reading)
+        for part in parts(self._reading.stores, log, ScanWish(first, behind)):
+            for rows in reading.rows(part):
+                # Not before: Arrow filters no views.
+                yield _of_producers(shaped(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+
+    def check_there(self, index: int, first: int) -> None:
+        """Raise ReplayError where records from an offset on are not there any more."""
+        log = self._logs[index]
+        if first < log.start:
+            raise ReplayError(
+                f"{self.name}: records of {log.topic.name}-{index} from offset {first} on were deleted before they were"
+                f" replayed: what there is, from offset {log.start} on, takes another --name"
+            )
+
+    def refused(self, place: TopicPartition, error: AdminError, state: Kept) -> ReplayError:
+        """Return what to say where a batch was not appended."""
+        note = state.note
+        if isinstance(error, BrokerError) and error.code in _RUNS_ELSEWHERE:
+            return ReplayError(f"{self.name} runs elsewhere too, or did just now: {place} says {error}")
+        return ReplayError(
+            f"{place} did not take offsets {state.next_offset} to {note.through - 1} of {self._wish.source}: {error}"
+        )
+
+
+class _Stretch(NamedTuple):
+    """Records up to just before `through`, as one batch for each of some targets, by their places."""
+
+    through: int
+    batches: dict[int, bytes]
+    counts: tuple[int, ...]
+    size_bytes: int
+
+
+class _Partition:
+    """The replay of one partition: the next stretch is made while one is on its way."""
+
+    def __init__(
+        self, replay: Replay, index: int, pace: Pace, codec: int, seen: Callable[[int, int], None]
+    ) -> None:
+        self._replay = replay
+        self._index = index
+        self._pace = pace
+        self._codec = codec
+        self._seen = seen
+        self._targets = replay.targets(index)
+        self._producer = replay.producer(index)
+        self._state = replay.state(index)
+        self._sequences = list(self._state.note.sequences)
+
+    def run(self, sender: ThreadPoolExecutor) -> None:
+        """Replay what is left of the partition."""
+        self._finish_stretch()
+        first, behind = self._state.next_offset, self._state.note.behind
+        self._replay.check_there(self._index, first)
+        nothing = [False] * len(self._targets)
+        on_its_way: Future[None] | None = None
+        rows_of = self._replay.rows(self._index, first, behind)
+        bytes_max = self._replay.batch_bytes
+        for rows in batches_of(rows_of, bytes_max=bytes_max, records_max=self._pace.at_once):
+            stretch = self._stretch(rows, rows.column(OFFSET)[-1].as_py() + 1, nothing)
+            if on_its_way is not None:
+                on_its_way.result()
+            self._pace.take(rows.num_rows)
+            on_its_way = sender.submit(self._send, stretch)
+        if on_its_way is not None:
+            on_its_way.result()
+        self._state = Kept(behind, self._noted(through=behind))
+        self._replay.commit(self._index, self._state)
+
+    def _finish_stretch(self) -> None:
+        """Send what was being sent when the replay was left, where it has not come yet."""
+        next_offset, note = self._state.next_offset, self._state.note
+        if note.through <= next_offset:
+            return
+        there = self._replay.landed(self._index)
+        came = [count if each else 0 for count, each in zip(note.counts, there, strict=True)]
+        self._sequences = [
+            (each + count) % SEQUENCES for each, count in zip(note.sequences, came, strict=True)
+        ]
+        self._state = Kept(next_offset, msgspec.structs.replace(note, records=note.records + sum(came)))
+        if all(there):
+            self._state = Kept(note.through, self._state.note)
+            return
+        self._replay.check_there(self._index, next_offset)
+        rows = joined(list(self._replay.rows(self._index, next_offset, note.through)))
+        self._send(self._stretch(rows, note.through, there))
+
+    def _stretch(self, rows: pa.RecordBatch, through: int, without: Sequence[bool]) -> _Stretch:
+        """Return records as batches for the targets, but for those `without`."""
+        if len(self._targets) == 1:
+            shared = {0: rows} if rows.num_rows else {}
+        else:
+            places = partitions_of(rows.column(KEY), len(self._targets))
+            places = np.where(places == NO_KEY, self._index % len(self._targets), places)
+            shared = by_partition(rows, places)
+        wanted = {place: part for place, part in shared.items() if not without[place]}
+        batches = {place: encoded(part, self._codec) for place, part in wanted.items()}
+        counts = tuple(
+            wanted[place].num_rows if place in wanted else 0 for place in range(len(self._targets))
+        )
+        return _Stretch(through, batches, counts, rows.nbytes)
+
+    def _send(self, stretch: _Stretch) -> None:
+        """Let the group know of a stretch, and send it; the next commit says that it has come."""
+        note = self._noted(through=stretch.through, counts=stretch.counts)
+        self._state = Kept(self._state.next_offset, note)
+        self._replay.commit(self._index, self._state)
+        self._producer.sequences = dict(zip(self._targets, self._sequences, strict=True))
+        outcomes = self._producer.send(
+            {self._targets[place]: each for place, each in stretch.batches.items()}
+        )
+        for place, outcome in outcomes.items():
+            if isinstance(outcome, AdminError):
+                raise self._replay.refused(place, outcome, self._state) from outcome
+        self._sequences = [self._producer.sequences[each] for each in self._targets]
+        note = msgspec.structs.replace(note, records=note.records + sum(stretch.counts))
+        self._state = Kept(stretch.through, note)
+        self._seen(sum(stretch.counts), stretch.size_bytes)
+
+    def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> Note:
+        return msgspec.structs.replace(
+            self._state.note,
+            through=through,
+            at_ms=now_ms(),
+            sequences=tuple(self._sequences),
+            counts=counts,
+        )
+
+
+def _of_producers(rows: pa.RecordBatch, attributes: pa.Array) -> pa.RecordBatch:
+    """Return rows without the marks that end transactions."""
+    if attributes.null_count == len(attributes):
+        return rows
+    bits = attributes.fill_null(0).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array((bits & CONTROL_BIT) == 0))

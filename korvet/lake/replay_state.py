@@ -1,0 +1,194 @@
+"""What a replay has come to, kept where it outlives whoever runs it: as offsets that a consumer group has committed.
+
+Knows the group and the note beside each offset; nothing of records. The committed offset is that of the next record of
+the source to be read, as for any group. The note says what was asked for, and what is being sent: it is written before
+anything is sent, so that after a crash the target's brokers can be asked how much of it they have (see `landed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from korvet.admin import AdminClient, CommittedOffset, Resource, TopicPartition, settled
+from korvet.admin.producer import Identity
+from korvet.errors import LakeError
+from korvet.protocol.records.batch import SEQUENCES
+
+Sharing = Literal["keep", "hash"]
+
+_EXPIRATION = "producer.id.expiration.ms"
+_EXPIRATION_DEFAULT_MS = 86_400_000
+_CLOCKS_MS_MAX = 60_000
+"""How far the clocks of two machines that resume a replay may differ."""
+
+
+class ReplayError(LakeError):
+    """A replay cannot begin, or not go on; the message says why."""
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a range begins or ends in every partition: an offset, a timestamp (ms), or the log's own edge."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be replayed: records of `source` from `begin` to just before `end`, into `target`.
+
+    No `partitions` are all. `sharing` says where records go: to the partition of the same number, or to that of their
+    keys, and those without one to that of the same number modulo the target's.
+    """
+
+    source: str
+    target: str
+    partitions: tuple[int, ...] = ()
+    begin: Edge = Edge()
+    end: Edge = Edge()
+    sharing: Sharing = "keep"
+
+    @property
+    def digest(self) -> str:
+        """A text of 16 characters for this wish and no other."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """The name of a replay that was given none."""
+        return f"korvet-replay.{self.source}.{self.target}.{self.digest}"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside the committed offset of a partition of the source.
+
+    Records `first` to just before `behind` are replayed, into a target with this id, as part of `partitions` of the
+    source in all; `records` are there already, without those of offsets below `through`, which are being sent since
+    `at_ms` (this machine's clock). For each partition of the target that they go to, in order: the sequence that the
+    producer went on with, and how many records.
+    """
+
+    wish: str
+    target_id: str
+    partitions: int
+    producer_id: int
+    epoch: int
+    first: int
+    behind: int
+    through: int
+    records: int
+    at_ms: int
+    sequences: tuple[int, ...]
+    counts: tuple[int, ...] = ()
+
+    @property
+    def identity(self) -> Identity:
+        """Whom the target's brokers know the records from."""
+        return Identity(self.producer_id, self.epoch)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A partition's committed offset, and the note beside it."""
+
+    next_offset: int
+    note: Note
+
+
+def kept(admin: AdminClient, name: str, wish: Wish, target_id: str) -> dict[int, Kept]:
+    """Return what a replay has come to, by partitions of the source; nothing where it has not begun.
+
+    Raises ReplayError where that name is another one's; AdminError.
+    """
+    found = {}
+    for place, committed in admin.offsets.committed(name).items():
+        try:
+            note = msgspec.json.decode(committed.metadata, type=Note)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ReplayError(
+                f"{name} is a consumer group that has committed offsets of {place}: choose another --name"
+            ) from error
+        if place.topic != wish.source or note.wish != wish.digest:
+            raise ReplayError(
+                f"{name} is a replay of something else, of {place.topic} from offset {note.first} to {note.behind - 1}"
+                f" of partition {place.partition}: give it the flags that it was begun with, or choose another --name"
+            )
+        if note.target_id != target_id:
+            raise ReplayError(
+                f"{name}: {wish.target} was deleted and made anew since it began: choose another --name"
+            )
+        found[place.partition] = Kept(committed.offset, note)
+    if any(len(found) != each.note.partitions for each in found.values()):
+        raise ReplayError(
+            f"{name}: group {name} has lost offsets that the replay had committed: choose another --name"
+        )
+    return found
+
+
+def keep(admin: AdminClient, name: str, source: str, states: Mapping[int, Kept]) -> None:
+    """Commit what a replay has come to; raises AdminError."""
+    outcomes = admin.offsets.alter(
+        name,
+        {
+            TopicPartition(source, index): CommittedOffset(
+                each.next_offset, metadata=msgspec.json.encode(each.note).decode()
+            )
+            for index, each in states.items()
+        },
+    )
+    settled({place: error for place, error in outcomes.items() if error is not None})
+
+
+def landed(admin: AdminClient, name: str, state: Kept, targets: Sequence[TopicPartition]) -> list[bool]:
+    """Return for each target partition whether all has come there that was being sent when the note was written.
+
+    Raises ReplayError where nobody can tell any more; AdminError.
+    """
+    note = state.note
+    if not any(note.counts):
+        return [True] * len(targets)
+    producers = settled(admin.partitions.producers(targets))
+    found = []
+    for target, sequence, count in zip(targets, note.sequences, note.counts, strict=True):
+        last = [
+            each.last_sequence
+            for each in producers[target]
+            if (each.producer_id, each.epoch) == note.identity
+        ]
+        ahead = (last[0] + 1 - sequence) % SEQUENCES if last else 0
+        if count and not last:
+            _check_remembered(admin, name, state, target)
+        elif last and ahead not in (0, count):
+            raise ReplayError(
+                f"{name}: {target} has the replay's records up to number {last[0]}, where {sequence - 1} or"
+                f" {sequence + count - 1} is expected: it runs elsewhere now, or {target.topic} has lost records"
+            )
+        found.append(not count or ahead == count)
+    return found
+
+
+def _check_remembered(admin: AdminClient, name: str, state: Kept, target: TopicPartition) -> None:
+    """Raise ReplayError where a producer that is not known there may have been forgotten."""
+    note = state.note
+    # What was appended since the note was written would be remembered for so long.
+    if now_ms() - note.at_ms < _expiration_ms(admin) - _CLOCKS_MS_MAX:
+        return
+    raise ReplayError(
+        f"{name} stood still for longer than producers are remembered ({_EXPIRATION}): nobody knows whether offsets"
+        f" {state.next_offset} to {note.through - 1} have come to {target}. Look there, then go on from the right one"
+        f" under another name: --name NAME --from-offset {state.next_offset} or {note.through}"
+    )
+
+
+def now_ms() -> int:
+    """Return the time of this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def _expiration_ms(admin: AdminClient) -> int:
+    broker = Resource.broker(min(admin.topology().brokers, default=0))
+    told = settled(admin.configs.describe([broker], names=[_EXPIRATION]))[broker].get(_EXPIRATION)
+    return _EXPIRATION_DEFAULT_MS if told is None or told.value is None else int(told.value)

@@ -1,0 +1,84 @@
+"""A replay in a process of its own that comes to a point and stays there, to be killed.
+
+Run as `python -m tests.support.replay_driver BOOTSTRAP URL LAKE WISH POINT TIMES`; writes the point's name to stdout
+when it is there for the TIMES-th time. `none` is no point: it replays what there is, and ends.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from korvet.admin import AdminClient
+from korvet.admin.producer import IdempotentProducer
+from korvet.lake.pace import Pace
+from korvet.lake.replay import Reading, Replay
+from korvet.lake.replay_state import Wish
+from korvet.lake.source import Source
+from korvet.lake.tables import Lake
+from tests.support.archive_driver import stop, surround
+from tests.support.archives import Topics
+from tests.support.processes import die_with_tests
+
+POINTS = (
+    ("before the beginning", 1),
+    ("after the beginning", 1),
+    ("before a note", 2),
+    ("before a batch", 3),
+    ("after a batch", 1),
+    ("after a batch", 4),
+)
+"""Points, and how often a replay is to have come there before it is killed."""
+
+
+def main(bootstrap: str, url: str, lake: str, wish: str, point: str, times: str) -> None:
+    """Replay up to the point."""
+    surround(
+        Replay, "_begin", _at("before the beginning", point, times), _at("after the beginning", point, times)
+    )
+    surround(Replay, "commit", _at("before a note", point, times), lambda: None)
+    surround(
+        IdempotentProducer, "send", _at("before a batch", point, times), _at("after a batch", point, times)
+    )
+    source = Source(redis_url=url)
+    with AdminClient(bootstrap) as admin, source.opened() as stores:
+        replay = Replay(admin, Reading(stores, Lake(lake), source), msgspec.json.decode(wish, type=Wish))
+        replay.run(Pace(None), 0, lambda _records, _bytes: None)
+
+
+def _at(name: str, point: str, times: str) -> Callable[[], None]:
+    numbers = count(1)
+
+    def here() -> None:
+        if name == point and next(numbers) == int(times):
+            stop(name)
+
+    return here
+
+
+@contextmanager
+def driver(
+    topics: Topics, bootstrap: str, wish: Wish, point: str = "none", times: int = 1
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a replay that comes to a point; kill it behind the block."""
+    program = [sys.executable, "-m", "tests.support.replay_driver"]
+    told = msgspec.json.encode(wish).decode()
+    command = [*program, bootstrap, topics.source.redis_url, topics.lake, told, point, str(times)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=root
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

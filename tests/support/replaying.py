@@ -1,0 +1,101 @@
+"""A real broker with topics to be replayed, and what has come of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from korvet.admin import AdminClient, NewTopic, settled
+from korvet.lake.pace import Pace
+from korvet.lake.replay import Reading, Replay
+from korvet.lake.replay_state import Wish
+from korvet.lake.scan import PartReading, logs_of, parts
+from korvet.lake.scan import Wish as ScanWish
+from korvet.lake.source import SourceTopic
+from korvet.lake.tables import Lake
+from korvet.protocol.records.record import StoredRecord
+from korvet.server.data_dir import socket_of
+from tests.lake.rows import records_of
+from tests.support.archives import Format, Topics, all_kinds, topics_in
+from tests.support.broker import Broker, korvet_broker
+from tests.support.trimming import archive, trim
+
+Bare = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+"""Timestamp, key, value and headers."""
+
+_NUMBERS = itertools.count(1)
+
+
+class Stage:
+    """A broker and its topics; `admin` is a client of it."""
+
+    def __init__(self, broker: Broker, topics: Topics, admin: AdminClient) -> None:
+        self.broker = broker
+        self.topics = topics
+        self.admin = admin
+
+    def make(self, storage_format: Format = "batch", partitions: int = 1, **configs: str) -> SourceTopic:
+        """Make a topic of a name that no other test uses."""
+        name = f"topic-{next(_NUMBERS)}"
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        wanted = {"remote.storage.enable": "true", "storage.format": storage_format} | given
+        settled(self.admin.topics.create([NewTopic(name, partitions, configs=wanted)]))
+        return self.topics.source.topic(self.topics.stores, name)
+
+    def source(self, storage_format: Format, partitions: int = 2) -> SourceTopic:
+        """Make a topic with records in the lake only, in both tiers, and in Redis only."""
+        topic = self.make(storage_format, partitions)
+        for tiers in ("lake", "both", "redis"):
+            all_kinds(self.topics, topic)
+            if tiers != "redis":
+                archive(self.topics)
+            if tiers == "lake":
+                for partition in topic.partitions:
+                    trim(self.topics, partition)
+        return topic
+
+    def replay(self, wish: Wish, name: str | None = None) -> Replay:
+        """Plan a replay."""
+        reading = Reading(self.topics.stores, Lake(self.topics.lake), self.topics.source)
+        return Replay(self.admin, reading, wish, name)
+
+    def run(self, wish: Wish, name: str | None = None, codec: int = 0) -> list[int]:
+        """Replay; returns how many records each batch had."""
+        seen: list[int] = []
+        self.replay(wish, name).run(Pace(None), codec, lambda records, _: seen.append(records))
+        return seen
+
+    def produced(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:
+        """Return what was produced into a topic directly."""
+        return bare(self.topics.produced[topic.id, partition])
+
+    def contents(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:
+        """Return what a topic holds, in order."""
+        topics = self.topics
+        log = logs_of(topics.stores, Lake(topics.lake), topic)[partition]
+        reading = PartReading(topics.stores, Lake(topics.lake), topics.source)
+        return bare(
+            [
+                record
+                for part in parts(topics.stores, log, ScanWish(log.start, log.end))
+                for rows in reading.rows(part)
+                for record in records_of(rows)
+            ]
+        )
+
+
+def bare(records: Sequence[StoredRecord]) -> list[Bare]:
+    """Return records without their offsets."""
+    return [(timestamp, key, value, list(headers)) for _, timestamp, key, value, headers in records]
+
+
+@contextmanager
+def stage_in(directory: Path, *flags: str) -> Iterator[Stage]:
+    """Run a broker on its embedded server; topics have their lake beside it."""
+    with korvet_broker(directory, "--set", f"lake.path={directory / 'lake'}", *flags, workers=1) as broker:
+        url = f"unix://{quote(str(socket_of(broker.data_dir)))}"
+        with topics_in(url, directory / "lake") as topics, AdminClient(broker.bootstrap) as admin:
+            yield Stage(broker, topics, admin)
