@@ -251,6 +251,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("listeners", "A://127.0.0.1:65536", "NAME://HOST:PORT"),
         ("listeners", "A://127.0.0.1:-1", "NAME://HOST:PORT"),
         ("listeners", "A://::1:9092", "NAME://HOST:PORT"),
+        ("listeners", "A://127.0.0.1:1,ssl://127.0.0.1:2", "not SASL_PLAINTEXT, SASL_SSL, SSL"),
         ("listeners", "A://127.0.0.1:1,a://127.0.0.1:2", "each name and each port once"),
         ("listeners", "A://127.0.0.1:1,B://127.0.0.2:1", "each name and each port once"),
         ("listeners", "A://localhost:1,B://[::1]:1", "each name and each port once"),

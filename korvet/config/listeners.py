@@ -21,6 +21,8 @@ DEFAULT_LISTENER = "PLAINTEXT"
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]{1,64})://(?P<host>.*):(?P<port>[0-9]+)")
 _FORM = "NAME://HOST:PORT, comma-separated"
+_NOT_SPOKEN = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+"""Names that in Kafka say how a listener is secured, and are not to seem so here."""
 
 
 class Listener(NamedTuple):
@@ -42,15 +44,16 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 def listeners_or_none(text: str) -> str:
     """Allow listeners to bind, each name and each port once, or nothing; port 0 lets the kernel choose."""
     allowed = (
-        f"{_FORM}, with names of letters, digits, '_' and '-', and each name and each port once"
-        " (0 takes a free one), or nothing"
+        f"{_FORM}, with names of letters, digits, '_' and '-' (not {', '.join(sorted(_NOT_SPOKEN))}: all are"
+        " plaintext), and each name and each port once (0 takes a free one), or nothing"
     )
     try:
         found = parse_listeners(text)
     except ValueError:
         return allowed
     clash = any(_share_a_port(one.address, other.address) for one, other in combinations(found, 2))
-    return allowed if clash or not _has_each_name_once(found) else ""
+    secured = not _NOT_SPOKEN.isdisjoint(each.name for each in found)
+    return allowed if clash or secured or not _has_each_name_once(found) else ""
 
 
 def advertised_listeners_or_none(text: str) -> str:
