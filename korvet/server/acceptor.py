@@ -129,13 +129,13 @@ class Acceptor:
         plain.setsockopt(plain_socket.IPPROTO_TCP, plain_socket.TCP_NODELAY, 1)
         plain.setsockopt(plain_socket.SOL_SOCKET, plain_socket.SO_KEEPALIVE, 1)
         connection = Connection(Channel(plain), peer, door.dispatcher, self._limits, self._budgets)
-        metrics.CONNECTIONS_OPENED.inc()
-        metrics.CONNECTIONS.inc()
-        self._connections[connection] = gevent.spawn(self._run, connection)
+        metrics.CONNECTIONS_OPENED.labels(door.name).inc()
+        metrics.CONNECTIONS.labels(door.name).inc()
+        self._connections[connection] = gevent.spawn(self._run, door, connection)
 
-    def _run(self, connection: Connection) -> None:
+    def _run(self, door: Door, connection: Connection) -> None:
         try:
             connection.serve()
         finally:
-            metrics.CONNECTIONS.dec()
+            metrics.CONNECTIONS.labels(door.name).dec()
             del self._connections[connection]

@@ -72,8 +72,15 @@ REQUESTS_PARKED = Gauge(
     ("api",),
     multiprocess_mode="livesum",
 )
-CONNECTIONS = Gauge("korvet_connections", "Client connections open now.", multiprocess_mode="livesum")
-CONNECTIONS_OPENED = Counter("korvet_connections_opened", "Client connections accepted.")
+CONNECTIONS = Gauge(
+    "korvet_connections",
+    "Client connections open now, by listener.",
+    ("listener",),
+    multiprocess_mode="livesum",
+)
+CONNECTIONS_OPENED = Counter(
+    "korvet_connections_opened", "Client connections accepted, by listener.", ("listener",)
+)
 CONNECTIONS_CLOSED = Counter(
     "korvet_connections_closed", "Client connections closed, by reason.", ("reason",)
 )

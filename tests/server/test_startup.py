@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from korvet.config import Address, Listener, Settings, load
+from korvet.config import Address, Listener, Settings, load, parse_address
 from korvet.errors import ConfigError
 from korvet.server import data_dir, listeners, ports, redis_check
 from korvet.server.listeners import Bound
@@ -311,6 +312,35 @@ def test_a_wildcard_is_not_told_to_clients() -> None:
         listeners.bound(Settings(), [WILDCARD])
     [found] = listeners.bound(Settings(advertised="broker:9"), [WILDCARD])
     assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
+
+
+def test_a_named_wildcard_is_not_told_to_clients_either() -> None:
+    two = [WILDCARD._replace(name="INSIDE"), WILDCARD._replace(name="OUTSIDE")]
+    settings = Settings(
+        listeners="INSIDE://0.0.0.0:1,OUTSIDE://0.0.0.0:2", advertised_listeners="INSIDE://inside:9"
+    )
+    with pytest.raises(
+        ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"
+    ):
+        listeners.bound(settings, two)
+
+
+def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given_back(taken: str) -> None:
+    settings = Settings(listeners=f"INSIDE://127.0.0.1:{processes.free_port()},OUTSIDE://{taken}")
+    with pytest.raises(ConfigError) as caught, ExitStack() as cleanup:
+        listeners.reserve(settings, cleanup)
+    assert str(caught.value) == f"listeners OUTSIDE://{taken}: the port is in use by another process"
+    ports.reserve(
+        "listen ", parse_address(settings.listeners.split(",")[0].removeprefix("INSIDE://"))
+    ).close()
+
+
+def test_the_port_of_any_listener_is_refused_to_ops() -> None:
+    with ExitStack() as cleanup:
+        held = listeners.reserve(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
+        for name, each in zip("AB", held, strict=True):
+            with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
+                ports.bound("ops.listen ", each.address, held)
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:

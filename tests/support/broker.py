@@ -20,7 +20,12 @@ from tests.support import processes
 
 _STOP_SECONDS_MAX = 30.0
 _BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
-_LISTENING = re.compile(r", listening on (\S+)\)")
+_LISTENING = re.compile(r"^  bootstrap .*, listening on (\S+)\)", re.MULTILINE)
+_NAMED = re.compile(
+    r"^  (?:bootstrap| {9}) +(?P<told>\S+) "
+    r"\((?P<name>[A-Z0-9_-]+)(?:, \d+ workers?)?(?:, listening on (?P<bound>\S+))?\)$",
+    re.MULTILINE,
+)
 _OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 
@@ -62,6 +67,12 @@ class Broker:
         """Where it listens, as sockets take it."""
         listening = _LISTENING.search(self.output())
         host, _, port = (listening[1] if listening else self.bootstrap).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def at(self, listener: str) -> tuple[str, int]:
+        """Where it listens by a name, as sockets take it; one of several listeners."""
+        found = {each["name"]: each["bound"] or each["told"] for each in _NAMED.finditer(self.output())}
+        host, _, port = found[listener].rpartition(":")
         return host.strip("[]"), int(port)
 
     def output(self) -> str:
@@ -138,15 +149,20 @@ def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator
 
 @contextlib.contextmanager
 def korvet_broker(
-    tmp_path: Path, *flags: str, workers: int = 2, data_dir: Path | None = None
+    tmp_path: Path,
+    *flags: str,
+    workers: int = 2,
+    data_dir: Path | None = None,
+    listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
 ) -> Iterator[Broker]:
     """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports.
 
-    Records are kept for ever unless `flags` say otherwise: those of tests carry whatever timestamps.
+    `listen` are the flags that say where it listens. Records are kept for ever unless `flags` say otherwise: those of
+    tests carry whatever timestamps.
     """
     data_dir = data_dir or tmp_path / "data"
-    common = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--workers", str(workers))
-    command = [*KORVET, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1", *flags]
+    common = ("--ops-listen", "127.0.0.1:0", "--workers", str(workers))
+    command = [*KORVET, *listen, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1", *flags]
     with started(command, tmp_path, data_dir) as broker:
         broker.wait_until_ready()
         yield broker
