@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark test-kafka-tools test-connect bench loadtest soak lint format lock clean FORCE
+.PHONY: help run test test-spark test-lake-stores test-kafka-tools test-connect check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -43,9 +43,15 @@ test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta L
 	@$(BIN)/python -m tests.jvm.spark.jars
 	@$(BIN)/python -m pytest tests/jvm/spark $(ARGS)
 
+test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object store (S3, as moto has it); needs Java 17
+	@$(BIN)/python -m pytest tests/stores $(ARGS)
+
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
+
+check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
+	@$(BIN)/python -m pytest tests/deploy_tools $(ARGS)
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
@@ -68,8 +74,9 @@ format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(ARGS) pyproject.toml --group build
+COMPILING = --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command "make lock" $(ARGS)
+COMPILE = $(BIN)/uv pip compile $(COMPILING) pyproject.toml --group build
 
 lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--upgrade" takes newer versions
 	@echo "==> installing uv, which only this target needs"
@@ -80,6 +87,10 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@echo "==> requirements-lake.lock"
 	@$(COMPILE) --extra lake --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
+	@echo "==> requirements-deploy.lock"
+	@$(COMPILE) --group deploy --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-deploy.lock
+	@echo "==> requirements-stores.lock"
+	@$(BIN)/uv pip compile $(COMPILING) --group stores --output-file requirements-stores.lock
 	@echo "==> requirements-bench.lock"
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 	@echo "==> requirements-loadtest.lock"
@@ -116,9 +127,22 @@ $(VENV)/.lake: $(VENV)/.dev requirements-lake.lock
 		--requirement requirements-lake.lock
 	@touch $@
 
+# An environment of its own: the store is a program, and what it needs is not what Spark and Delta Lake need.
+$(VENV)/.stores: $(VENV)/.made requirements-stores.lock
+	@echo "==> installing an object store for tests (requirements-stores.lock)"
+	@$(BIN)/python -m venv --clear $(VENV)/stores
+	@$(VENV)/stores/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
+		--only-binary :all: --requirement requirements-stores.lock
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.run requirements-bench.lock
 	@echo "==> installing what the benchmark needs (requirements-bench.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-bench.lock
+	@touch $@
+
+$(VENV)/.deploy: $(VENV)/.dev requirements-deploy.lock
+	@echo "==> installing what the checks of deploy/ need (requirements-deploy.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-deploy.lock
 	@touch $@
 
 $(VENV)/.loadtest: $(VENV)/.run requirements-loadtest.lock

@@ -1,0 +1,49 @@
+"""deploy/redis, and the Redis of deploy/kubernetes: a real server takes these settings, and Korvet warns of nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from korvet.config import load
+from korvet.server import redis_check
+from tests.deploy.files import DEPLOY, documents
+from tests.support.redis_servers import embedded_server
+
+CONFIG = DEPLOY / "redis/redis.conf"
+
+
+def _options() -> list[str]:
+    """Return what redis.conf sets as flags of the server, which come behind the tests' own."""
+    lines = [line.split() for line in CONFIG.read_text().splitlines() if line and not line.startswith("#")]
+    return [word.strip('"') for name, *values in lines for word in (f"--{name}", *values)]
+
+
+def _arguments() -> list[str]:
+    """Return the flags of the container in redis.yaml, without its password and its directory."""
+    (container,) = documents(DEPLOY / "kubernetes/redis.yaml")[1]["spec"]["template"]["spec"]["containers"]
+    pairs = list(zip(container["args"][::2], container["args"][1::2], strict=True))
+    assert ("--requirepass", "$(REDIS_PASSWORD)") in pairs
+    return [word for pair in pairs if pair[0] not in {"--requirepass", "--dir"} for word in pair]
+
+
+@pytest.mark.parametrize("options", [_options(), _arguments()], ids=["redis.conf", "redis.yaml"])
+def test_korvet_is_content_with_such_a_redis(options: list[str], tmp_path: Path) -> None:
+    with embedded_server(*options) as url:
+        settings = load(None, {}, {"redis.url": url, "data.dir": str(tmp_path)}).settings
+        facts = redis_check.check(settings, lambda _: None, lambda _: None)
+    assert facts.appendonly
+    assert facts.appendfsync == "everysec"
+    assert facts.warnings == ()
+
+
+def test_what_is_set_by_a_comment_is_a_setting_too(tmp_path: Path) -> None:
+    lines = CONFIG.read_text().splitlines()
+    offered = [line[2:] for line in lines if re.fullmatch(r"# (?!bind|aclfile)[a-z-]+ \S+", line)]
+    assert len(offered) >= 3
+    # Where a build cannot do without a library it says so when this is switched on.
+    flags = [word for line in offered if "defrag" not in line for word in f"--{line}".split()]
+    with embedded_server(*flags) as url:
+        assert url
