@@ -10,35 +10,21 @@ from collections.abc import Sequence
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage import scripts
 from korvet.storage.keys import Keys
+from korvet.storage.lease_store import LeaseStore
 from korvet.storage.log_types import Partition
 from korvet.storage.replies import Reply
 from korvet.storage.resp import Redis
 
-_LEASE = scripts.get("keeper/lease")
 _EXPIRE = scripts.get("producer/expire")
 _ROWS_PER_STEP = 500
 
 
-class KeeperStore:
+class KeeperStore(LeaseStore):
     """Every method raises StorageUnavailableError where Redis is away."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
+        super().__init__(redis, keys.keeper_lease, keys.keeper_fence)
         self._redis = redis
-        self._lease_keys = (keys.keeper_lease, keys.keeper_fence)
-
-    def hold(self, holder: str, ttl_ms: int) -> int | None:
-        """Take or renew the lease for `ttl_ms`; returns the fencing token, None while another keeper holds it."""
-        reply = self._redis.script(_LEASE, self._lease_keys, (holder, ttl_ms))
-        match reply:
-            case [1, bytes() as token] if token.isdigit():
-                return int(token)
-            case [0, _]:
-                return None
-        raise _malformed("keeper/lease", reply)
-
-    def give_up(self, holder: str) -> None:
-        """End the lease if it is `holder`'s, so that another keeper need not wait for its time to run out."""
-        self._redis.script(_LEASE, self._lease_keys, (holder, 0))
 
     def expire_producers(
         self, cursors: Sequence[tuple[Partition, str]], silence_ms: int

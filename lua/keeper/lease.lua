@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Takes, renews or gives up the lease of the acting keeper, and hands out its fencing token.
+-- Takes, renews or gives up the lease of the acting keeper, or archiver, and hands out its fencing token.
 -- KEYS     lease, fence
--- ARGV     holder (unique per keeper process), time to live in ms (0 gives the lease up)
+-- ARGV     holder (unique per process), time to live in ms (0 gives the lease up)
 -- Returns  {1 if the caller holds the lease from now on else 0, the holder's fencing token or "0"}
 -- Errors   none
 --
