@@ -24,12 +24,13 @@ BELOW = {
     "domain": {"errors", "logs", "protocol", "config", "storage"},
     "handlers": {"errors", "logs", "protocol", "config", "storage", "domain"},
     "server": {
-        *("errors", "logs", "streams", "protocol", "config", "storage", "domain", "handlers"),
+        *("errors", "java", "logs", "streams", "protocol", "config", "storage", "domain", "handlers"),
         "admin",  # the console asks its broker as any client does
     },
     "admin": {"errors", "protocol"},
+    "java": set[str](),
     "lake": {"errors", "config", "logs", "protocol", "storage", "admin"},
-    "spark": {"errors", "config", "logs", "protocol", "storage", "admin", "lake"},
+    "spark": {"errors", "config", "java", "logs", "protocol", "storage", "admin", "lake"},
     "cli": {
         *("errors", "logs", "protocol", "config", "storage", "domain", "handlers", "server", "admin"),
         *("lake", "spark", "streams"),
@@ -57,7 +58,8 @@ IMPURE = {"asyncio", "gevent", "os", "random", "select", "socket", "subprocess",
 # Each with the reason why the environment is touched there.
 READS_THE_ENVIRONMENT = {
     "cli/options.py",  # the one reader: settings
-    "spark/session.py",  # Spark takes from there where Java and Python are
+    "java.py",  # where Java is
+    "spark/session.py",  # Spark takes from there where Python is
     "server/metrics_files.py",  # prometheus_client takes its directory from there only, at import
 }
 

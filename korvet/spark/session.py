@@ -9,29 +9,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import shutil
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from korvet import java
 from korvet.errors import LakeError
 
 MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
-JAVA_MIN = 17
-"""What Spark 4 asks for ("Spark Overview")."""
-
-_JAVA_TIMEOUT_S = 60
-_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
@@ -54,12 +48,16 @@ class SparkError(LakeError):
 
 @contextlib.contextmanager
 def session(
-    name: str, *, master: str | None = None, configs: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str | None = None,
+    configs: Mapping[str, str] | None = None,
+    launch: Callable[[SparkConf], None] | None = None,
 ) -> Iterator[SparkSession]:
     """Give a session of the application `name`, and stop it behind the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
-    was told. `configs` are more of Spark's settings, and win.
+    was told. `configs` are more of Spark's settings, and win. `launch` starts Java where PySpark is not to do it.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master is None and not submitted:
@@ -79,9 +77,12 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in (wanted | dict(configs or {})).items():
+    wanted |= dict(configs or {})
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
+        if launch is not None:
+            launch(SparkConf(loadDefaults=False).setAll(list(wanted.items())))
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkError(f"Spark does not start: {reason_of(error)}") from error
@@ -99,22 +100,8 @@ def session(
 
 def check_java() -> None:
     """Raise SparkError where there is no Java that Spark runs on."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    where = f"JAVA_HOME={home}" if home else "PATH"
-    needed = f"Spark needs Java {JAVA_MIN} or later, on PATH or where JAVA_HOME says"
-    if java is None:
-        raise SparkError(f"{needed}; there is none in {where}")
-    try:
-        told = subprocess.run(  # noqa: S603 - a program that the operator has put there
-            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SparkError(f"{needed}; {java} does not run: {error}") from error
-    found = _JAVA_VERSION.search(told.stderr + told.stdout)
-    if found is None or int(found[1]) < JAVA_MIN:
-        version = f"Java {found[1]}" if found else "no Java that tells its version"
-        raise SparkError(f"{needed}; {java} is {version}")
+    if problem := java.problem():
+        raise SparkError(problem)
 
 
 def reason_of(error: Exception) -> str:

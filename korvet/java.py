@@ -1,0 +1,38 @@
+"""Java as Spark needs it: where it is looked for, and what to say where there is none.
+
+Knows PATH, JAVA_HOME and what `java -version` prints; nothing of Spark, so that a broker can look before it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+VERSION_MIN = 17
+"""What Spark 4 asks for ("Spark Overview")."""
+
+_TIMEOUT_S = 60
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def problem() -> str | None:
+    """Return in one line why Spark would not run here, None where it would."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    needed = f"Spark needs Java {VERSION_MIN} or later, on PATH or where JAVA_HOME says"
+    if java is None:
+        return f"{needed}; there is none in {where}"
+    try:
+        told = subprocess.run(  # noqa: S603 - a program that the operator has put there
+            [java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{needed}; {java} does not run: {error}"
+    found = _VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < VERSION_MIN:
+        version = f"Java {found[1]}" if found else "no Java that tells its version"
+        return f"{needed}; {java} is {version}"
+    return None
