@@ -22,7 +22,10 @@ SHARED = {"__init__", "deadlines", "group_errors", "handler", "operations"}
 ONLY_WHERE_INSTALLED = "tests/clients/test_kcat.py:"
 
 # Where an error of any kind is caught and logged, once: a request's boundary and a process's.
-BOUNDARIES = {"korvet/server/children.py", "korvet/server/dispatch.py", "korvet/lake/service.py"}
+BOUNDARIES = {
+    *("korvet/server/children.py", "korvet/server/dispatch.py"),
+    *("korvet/lake/service.py", "korvet/spark/service.py"),
+}
 
 # Spelled in pieces, so that this file does not hold what it looks for.
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")

@@ -142,6 +142,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             secret=True,
         ),
     ] = ""
+    lake_interval_ms: Annotated[
+        int, About("Pause between rounds of archiving; 0: brokers leave it to `korvet lake archive`.")
+    ] = 10_000
+    lake_upkeep_interval_ms: Annotated[
+        int, About("Pause between rounds of compaction and expiry in the archive; 0: brokers do neither.")
+    ] = 300_000
+    lake_master: Annotated[
+        str, About("Spark that archives: local[CORES,TRIES], or a cluster's URL.", form=values.spark_master)
+    ] = "local[2,4]"
     remote_fetch_max_wait_ms: Annotated[
         int, About("How long a fetch waits for the archive; what it reads by then comes with a later fetch.")
     ] = 500

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 _FIRST_SECONDS = 0.1
 _SECONDS_MAX = 10.0
-# A child that worked for so long is no crash loop, whatever ended it.
 _LIVED_SECONDS = 0.5
 
 
 class Backoff:
     """Waits that double from failure to failure; none after a life that was long enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, lived_s: float = _LIVED_SECONDS) -> None:
+        """Take a life of `lived_s` seconds of work for no crash loop, whatever ended it."""
         self.failures = 0
+        self._lived_s = lived_s
 
     def delay_s(self, worked_s: float) -> float:
         """Return the seconds to wait after a life of which `worked_s` seconds were work (0.0: it never began)."""
-        if worked_s >= _LIVED_SECONDS:
+        if worked_s >= self._lived_s:
             self.failures = 0
             return 0.0
         self.failures += 1

@@ -23,12 +23,12 @@ from korvet.errors import ConfigError, KafkaError
 from korvet.server import metrics_files, signals
 from korvet.server.backoff import Backoff
 from korvet.server.parent_death import die_with_parent
-from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard, State
+from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard, State
 from korvet.server.slot import READY_NOTE, ChildSlot
 
 _log = logs.Log(__name__)
 
-_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake"}
+_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 
 
 @dataclass(frozen=True, slots=True)

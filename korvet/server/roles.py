@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from korvet.config import Settings
-from korvet.server import lake_process, startup
+from korvet.server import archive_process, lake_process, startup
+from korvet.server.backoff import Backoff
 from korvet.server.children import Role, Seat
-from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW
+from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW
 from korvet.server.slot import ChildSlot, KeeperSlot, WorkerSlot
 from korvet.server.startup import Foundation
+
+_ARCHIVED_SECONDS_MIN = 60.0
 
 WorkerMain = Callable[[Settings, WorkerSlot], None]
 
@@ -35,6 +38,9 @@ class Roles:
             seats.append(Seat(Role(self._run_ops, (listener.fileno(),)), index=OPS_ROW))
         if settings.lake_path:
             seats.append(Seat(Role(self._run_lake), index=LAKE_ROW))
+            # Spark takes seconds to start: one that never does counts as ready for as long.
+            backoff = Backoff(lived_s=_ARCHIVED_SECONDS_MIN)
+            seats.append(Seat(Role(self._run_archiver), index=ARCHIVER_ROW, backoff=backoff))
         return seats
 
     def _run_worker(self, settings: Settings, slot: ChildSlot) -> None:
@@ -62,6 +68,9 @@ class Roles:
 
     def _run_lake(self, settings: Settings, slot: ChildSlot) -> None:
         lake_process.become(settings, slot, self._foundation.metrics_directory)
+
+    def _run_archiver(self, settings: Settings, slot: ChildSlot) -> None:
+        archive_process.become(settings, slot, self._foundation.metrics_directory)
 
 
 def _worker_main(settings: Settings, slot: WorkerSlot) -> None:

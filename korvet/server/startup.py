@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from korvet import logs
+from korvet import java, logs
 from korvet.config import Address, Listener, Settings, parse_address
 from korvet.errors import ConfigError
 from korvet.server import binaries, data_dir, listeners, ports, redis_check, runtime_dir
@@ -77,7 +77,7 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     if settings.replicas and not settings.redis_url:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     if settings.lake_path:
-        _check_lake_extra()
+        _check_lake_extra(settings)
     reservations = listeners.reserve(settings, cleanup)
     reserved = listeners.reserved(settings, reservations)
     # Refused here, before anything is forked, where an address that clients would be told is none.
@@ -115,9 +115,7 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     }
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    return Foundation(
-        resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation
-    )
+    return Foundation(resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation)
 
 
 def worker_count(settings: Settings) -> int:
@@ -127,11 +125,17 @@ def worker_count(settings: Settings) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_lake_extra() -> None:
-    # Found, not imported: they are for the process that reads the lake.
-    missing = [name for name in ("deltalake", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+def _check_lake_extra(settings: Settings) -> None:
+    # Found, not imported: they are for the processes that read and write the lake.
+    archives = settings.lake_interval_ms > 0
+    needed = ("deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ()))
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]'")
+    if archives and (problem := java.problem()):
+        raise ConfigError(
+            f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
+        )
 
 
 def _start_embedded(

@@ -18,6 +18,8 @@ class Keys:
     """The names in one namespace; two brokers with the same Redis and namespace are one cluster."""
 
     __slots__ = (
+        "archiver_fence",
+        "archiver_lease",
         "broker_configs",
         "brokers",
         "cluster_id",
@@ -52,6 +54,8 @@ class Keys:
         self.groups = f"{namespace}:groups"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
+        self.archiver_lease = f"{namespace}:archiver"
+        self.archiver_fence = f"{{{namespace}:archiver}}:fence"
         # Named as a log and its side keys are: what a user may do with these he may do with those.
         self.probe = f"{namespace}:probe"
         self.probe_side = f"{{{namespace}:probe}}:side"

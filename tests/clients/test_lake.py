@@ -107,7 +107,8 @@ def test_a_consumer_gets_every_record_once_while_the_lake_works(
 ) -> None:
     lake = Lake(str(tmp_path / "lake"))
     settings = (f"lake.path={lake.path}", "log.retention.check.interval.ms=200")
-    flags = [word for each in settings for word in ("--set", each)]
+    alone = ("lake.interval.ms=0", "lake.upkeep.interval.ms=0")
+    flags = [word for each in (*settings, *alone) for word in ("--set", each)]
     with (
         korvet_broker(tmp_path, "--redis-url", redis_url, *flags) as broker,
         contextlib.ExitStack() as running,

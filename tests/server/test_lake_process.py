@@ -30,7 +30,7 @@ def test_there_is_none_without_a_lake(tmp_path: Path) -> None:
 
 
 def test_one_that_dies_is_replaced_and_all_end_with_the_supervisor(tmp_path: Path) -> None:
-    with echo_broker(tmp_path, f"lake.path={tmp_path / 'lake'}") as broker:
+    with echo_broker(tmp_path, f"lake.path={tmp_path / 'lake'}", "lake.interval.ms=0") as broker:
         [first] = lake_pids(broker)
         processes.kill(first, signal.SIGKILL)
         processes.wait_until(lambda: lake_pids(broker) not in ([], [first]), "another one")
@@ -41,7 +41,7 @@ def test_one_that_dies_is_replaced_and_all_end_with_the_supervisor(tmp_path: Pat
 
 def test_it_is_told_its_secrets_where_nobody_else_reads_them(tmp_path: Path) -> None:
     options = "lake.storage.options=AWS_SECRET_ACCESS_KEY=hush"
-    flags = ("--set", f"lake.path={tmp_path / 'lake'}", "--set", options)
+    flags = ("--set", f"lake.path={tmp_path / 'lake'}", "--set", options, "--set", "lake.interval.ms=0")
     with korvet_broker(tmp_path, *flags, workers=1) as broker:
         [pid] = lake_pids(broker)
         for name in ("cmdline", "environ"):

@@ -1,0 +1,93 @@
+"""The Java process beside one that uses Spark: what it prints, that it ended, and its end.
+
+Knows how PySpark starts it, and that it ends when its standard input does; not what it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorTCPServer
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from korvet import logs
+
+_END_SECONDS_MAX = 3.0
+"""How long it may take to clear its files away."""
+
+_NO_NEWS = "WARNING: Using incubator modules"
+"""Java prints it whenever Spark starts, for Spark asks for one."""
+
+_log = logs.Log(__name__)
+
+
+class JavaProcess:
+    """The one that a session of Spark gets; what it and Spark's Python workers print becomes log lines."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._launched = threading.Event()
+        self._ending = False
+
+    def launch(self, conf: SparkConf) -> None:
+        """Start it for the next session of this process. Raises PySparkException where it does not come up."""
+        read_fd, write_fd = os.pipe()
+        threading.Thread(target=_tell, args=(read_fd,), daemon=True).start()
+        try:
+            gateway = launch_gateway(conf, {"stdout": write_fd, "stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
+        finally:
+            os.close(write_fd)
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
+        # A Java that is gone is told of once: not also with a stack, where its connection for accumulators breaks.
+        AccumulatorTCPServer.handle_error = _forget_it  # type: ignore[assignment,method-assign]
+        self._process = gateway.proc
+        self._launched.set()
+
+    def watch(self) -> None:
+        """Wait for its end; returns when it ended before it was to."""
+        self._launched.wait()
+        assert self._process is not None  # noqa: S101 - it was launched
+        status = self._process.wait()
+        if self._ending:
+            threading.Event().wait()
+        _log.error("Java ended", status=status)
+
+    def end(self) -> None:
+        """End it; it gets seconds to clear its files away. One that is only starting ends once it has."""
+        self._ending = True
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None  # noqa: S101 - PySpark gives it one, for this
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Return whether nothing can run on a session any more: Java is gone, or its cluster."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - PySpark does not tell
+    except (Py4JError, AttributeError, OSError):
+        return True
+
+
+def _forget_it(*_of: object) -> None:
+    pass
+
+
+def _tell(read_fd: int) -> None:
+    with os.fdopen(read_fd, errors="backslashreplace") as lines:
+        for line in lines:
+            text = line.strip()
+            if text and not text.startswith(_NO_NEWS):
+                _log.warning("Spark says", line=text)
