@@ -23,6 +23,9 @@ from korvet.storage.log_types import Cold, Partition
 HELD_SECONDS_MAX = 30.0
 """How long a question, or its answer, is held for a consumer that does not come for it again."""
 
+ANSWER_SECONDS_MAX = 20.0
+"""How long a consumer may come for the same answer in vain, before it is told that the lake does not give it."""
+
 HELD_MAX = 128
 """Questions of one worker that may be under way or held."""
 
@@ -191,7 +194,13 @@ class ColdTier:
 
     def _answer(self, held: _Held, wait_s: float) -> ColdAnswer | KafkaError | None:
         if not held.question.wait(wait_s):
-            return None
+            if self._clock() - held.asked_at < ANSWER_SECONDS_MAX:
+                return None
+            if self._held.get(_place(held.wish)) is held:
+                self._drop(held)
+            self._count_error()
+            message = f"the lake did not answer within {ANSWER_SECONDS_MAX:g} s"
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         if self._held.get(_place(held.wish)) is held:
             del self._held[_place(held.wish)]
         try:

@@ -30,6 +30,10 @@ from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRe
 THREADS = 4
 """Questions that are answered at once, each thread with tables and row groups of its own."""
 
+STORE_BOUNDS = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "3", "retry_timeout": "15s"}
+"""How long an object store may take, where lake.storage.options do not say: by default it would be minutes, in which
+a store that hangs has all threads wait for it, and every consumer for a thread."""
+
 SEND_SECONDS_MAX = 5
 """How long an answer may wait for a worker to take it in; threads must be there for others."""
 
@@ -90,8 +94,11 @@ def main() -> None:
     told = Settings(log_format=configuration.log_format, log_level=configuration.log_level)
     logs.configure(told, "lake")
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    options = configuration.storage_options
+    if "://" in configuration.lake:
+        options = STORE_BOUNDS | (options or {})
     for _ in range(THREADS):
-        reader = Reader(configuration.lake, configuration.storage_options)
+        reader = Reader(configuration.lake, options)
         threading.Thread(target=_answer, args=(reader, work), daemon=True).start()
     threading.Thread(target=_end_with_parent, args=(configuration.life_fd,), daemon=True).start()
     path = Path(configuration.socket)

@@ -94,6 +94,26 @@ def test_a_question_is_asked_once_however_often_its_consumer_comes(
     assert store.asked == 1
 
 
+def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_anew(store: _Counting) -> None:
+    now, errors = [0.0], []
+    tier = ColdTier(
+        store,
+        wait_ms=0,
+        timeout_ms=20_000,
+        count_error=lambda: errors.append(now[0]),
+        clock=lambda: now[0],
+    )
+    for _ in range(4):
+        assert tier.read([wish()], wait=True) == [None]
+        now[0] += cold.ANSWER_SECONDS_MAX / 4
+    [answer] = tier.read([wish()], wait=True)
+    assert isinstance(answer, KafkaError)
+    assert answer.message == "the lake did not answer within 20 s"
+    assert errors == [cold.ANSWER_SECONDS_MAX]
+    assert tier.read([wish()], wait=True) == [None]
+    assert store.asked == 2
+
+
 def test_readers_of_different_codecs_do_not_drop_the_questions_of_one_another(
     tier: ColdTier, store: _Counting
 ) -> None:
