@@ -13,6 +13,7 @@ from korvet.cli.lake_archive import archive
 from korvet.cli.lake_compact import compact
 from korvet.cli.lake_expire import expire
 from korvet.cli.lake_query import query
+from korvet.cli.lake_replay import replay
 from korvet.cli.lake_status import status
 from korvet.cli.lake_verify import verify
 
@@ -22,5 +23,5 @@ def lake() -> None:
     """Archive topics with remote.storage.enable to Delta tables, and look after them; needs korvet[lake]."""
 
 
-for each in (archive, compact, expire, query, status, verify):
+for each in (archive, compact, expire, query, replay, status, verify):
     lake.add_command(each)

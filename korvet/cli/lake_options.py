@@ -39,6 +39,15 @@ class Lake(NamedTuple):
 
 def lake_options(command: _Command) -> _Command:
     """Give a command the flags that `lake_of` takes, and --json."""
+    return place_options(
+        click.option(
+            "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be repeated."
+        )(command)
+    )
+
+
+def place_options(command: _Command) -> _Command:
+    """Give a command the same flags but --topic."""
     options = (
         click.option(
             "--config",
@@ -52,9 +61,6 @@ def lake_options(command: _Command) -> _Command:
         ),
         click.option(
             "--lake", metavar="URI", help="Where the tables are: a directory or an object store; lake.path."
-        ),
-        click.option(
-            "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be repeated."
         ),
         click.option(
             "--set",
@@ -74,8 +80,8 @@ def lake_of(
     config_file: Path | None,
     redis_url: str | None,
     lake: str | None,
-    topics: tuple[str, ...],
     assignments: tuple[str, ...],
+    topics: tuple[str, ...] = (),
 ) -> Lake:
     """Return what the flags of `lake_options` say, and let log lines go to stderr; raises UsageError, ConfigError."""
     from korvet.lake.source import Source  # noqa: PLC0415 - other commands start without it

@@ -1,0 +1,122 @@
+"""`korvet lake replay` as an operator runs it, on a real broker and a real lake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.lake.source import SourceTopic
+from tests.cli.asking import failed
+from tests.cli.test_options import korvet
+from tests.support.batches import Record
+from tests.support.processes import die_with_tests, wait_until
+from tests.support.replaying import Stage, stage_in
+from tests.support.trimming import archive, trim
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Give a broker with its lake."""
+    with stage_in(tmp_path_factory.mktemp("broker")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def source(stage: Stage) -> SourceTopic:
+    """Give a topic of which the first half is in the lake only."""
+    topic = stage.make("batch", 2)
+    for half in range(2):
+        for partition in topic.partitions:
+            times = range(half * 1000, half * 1000 + 1000)
+            stage.topics.produce(partition, *(Record(b"%d" % at, b"k", at * 1000) for at in times))
+        if not half:
+            archive(stage.topics)
+            for partition in topic.partitions:
+                trim(stage.topics, partition)
+    return topic
+
+
+def line(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> list[str]:
+    where = ["--redis-url", stage.topics.source.redis_url, "--lake", stage.topics.lake]
+    return ["lake", "replay", *where, "-b", stage.broker.bootstrap, source.name, "--to", target, *arguments]
+
+
+def replay(
+    stage: Stage, source: SourceTopic, target: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    return korvet(*line(stage, source, target, *arguments))
+
+
+def told(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> Any:
+    result = replay(stage, source, target, "--json", *arguments)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_topic_is_replayed_once_and_that_is_told(stage: Stage, source: SourceTopic) -> None:
+    target = stage.make("batch", 2)
+    planned = told(stage, source, target.name, "--dry-run")
+    assert (planned["executed"], planned["resumed"]) == (False, False)
+    assert planned["partitions"] == [
+        {"partition": at, "from": 0, "to": 2000, "next": 0, "records": 0} for at in (0, 1)
+    ]
+    assert stage.contents(target) == []
+    done = replay(stage, source, target.name, "-z", "lz4")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [row.split() for row in done.stdout.splitlines()]
+    assert ["1", "0", "2000", "2000", "2000"] in rows
+    for partition in (0, 1):
+        assert stage.contents(target, partition) == stage.produced(source, partition)
+    again = replay(stage, source, target.name)
+    assert (again.returncode, again.stderr) == (0, f"going on with {planned['name']}\n")
+    assert len(stage.contents(target)) == 2000
+
+
+def test_ranges_partitions_and_names_are_flags(stage: Stage, source: SourceTopic) -> None:
+    target = stage.make("batch", 3)
+    flags = ("--from-time", "1970-01-01T00:16:38", "--to-time", "1970-01-01T00:16:42Z", "-p", "1")
+    done = told(stage, source, target.name, *flags, "--name", "some", "--partitions", "hash")
+    assert done["name"] == "some"
+    assert done["partitions"] == [{"partition": 1, "from": 998, "to": 1002, "next": 1002, "records": 4}]
+    # All have the same key.
+    found = [stage.contents(target, at) for at in range(3)]
+    assert [each for each in found if each] == [stage.produced(source, 1)[998:1002]]
+    other = replay(stage, source, target.name, "--from-offset", "5", "--to-offset", "7", "--name", "some")
+    assert "Error: some is a replay of something else" in failed(other)
+
+
+def test_a_killed_command_is_gone_on_with_by_the_same_flags(stage: Stage, source: SourceTopic) -> None:
+    target = stage.make("batch", 2)
+    slow = line(stage, source, target.name, "--rate", "100")
+    with subprocess.Popen([sys.executable, "-m", "korvet", *slow], preexec_fn=die_with_tests) as process:
+        wait_until(lambda: stage.contents(target), "first records")
+        process.kill()
+    assert len(stage.contents(target)) < 2000
+    done = told(stage, source, target.name)
+    assert done["resumed"]
+    for partition in (0, 1):
+        assert stage.contents(target, partition) == stage.produced(source, partition)
+
+
+def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None:
+    def said(code: int, *arguments: str, target: str = "nowhere") -> str:
+        return failed(replay(stage, source, target, *arguments), code)
+
+    assert "Error: there is no topic nowhere: make it first" in said(1)
+    assert "--from-offset and --from-time exclude each other" in said(
+        2, "--from-offset", "1", "--from-time", "2026-01-01"
+    )
+    assert "--to-time takes 2026-01-31T12:00:00+01:00, from 1970 on, not 'soon'" in said(
+        2, "--to-time", "soon"
+    )
+    assert "Invalid value for '--rate'" in said(2, "--rate", "0")
+    assert "Invalid value for '--partitions'" in said(2, "--partitions", "some")
+    assert "a topic is replayed into itself up to an end" in said(1, target=source.name)
+    assert "Missing option '--to'" in failed(korvet("lake", "replay", source.name), 2)
+    away = [*line(stage, source, "nowhere"), "-b", "127.0.0.1:1", "--timeout", "0.1"]
+    assert "Error: no connection to 127.0.0.1:1" in failed(korvet(*away))
