@@ -1,0 +1,80 @@
+// Questions to the broker's ops port, each within a time; and the token, which is kept in this page and nowhere else.
+
+const SECONDS_MAX = 12;
+
+let token = null;
+
+/** What was asked was not answered as wished; `status` is HTTP's, 0 where there was no answer. */
+export class Failed extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Ask for data. */
+export async function ask(path, parameters = {}, signal = undefined) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null);
+  const query = new URLSearchParams(given).toString();
+  return exchange(`/api/${path}${query ? `?${query}` : ""}`, { signal });
+}
+
+/** Change something, with the token. */
+export async function change(method, path, body) {
+  return exchange(`/api/${path}`, {
+    method,
+    headers: { "Content-Type": "application/json", ...authorization(token) },
+    body: JSON.stringify(body),
+  });
+}
+
+/** Whether the broker is ready, in its own words. */
+export async function readiness() {
+  // 503 says why it is not: that is an answer too.
+  const response = await answered("/readyz", {});
+  return response.json();
+}
+
+/** Take a token for what is changed from now on, where the broker takes it too. */
+export async function unlock(given) {
+  await exchange("/api/session", { headers: authorization(given) });
+  token = given;
+}
+
+/** Forget the token. */
+export function lock() {
+  token = null;
+}
+
+/** Whether there is a token. */
+export function unlocked() {
+  return token !== null;
+}
+
+function authorization(given) {
+  return given === null ? {} : { Authorization: `Bearer ${given}` };
+}
+
+async function exchange(path, options) {
+  const response = await answered(path, options);
+  let data = null;
+  try {
+    data = await response.json();
+  } catch {
+    throw new Failed(response.status, `an answer that cannot be read (${response.status})`);
+  }
+  if (response.ok) return data;
+  if (response.status === 401) lock();
+  throw new Failed(response.status, data.error ?? `refused (${response.status})`);
+}
+
+async function answered(path, { signal, ...options }) {
+  const late = AbortSignal.timeout(SECONDS_MAX * 1000);
+  const signals = signal ? AbortSignal.any([signal, late]) : late;
+  try {
+    return await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, signal: signals });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Failed(0, late.aborted ? "the broker does not answer in time" : "the broker cannot be reached");
+  }
+}

@@ -1,0 +1,112 @@
+// Elements made and brought up to date. Whatever text comes from elsewhere becomes text nodes and attributes: there is
+// no way here to make markup of it.
+
+const HANDLERS = ["onclick", "onsubmit", "onchange", "oninput", "onkeydown"];
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Make an element: `h("a", {href: "#/", class: "x"}, "text", [more])`; false, null and undefined are left out. */
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** Make an element of SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (HANDLERS.includes(name)) element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+/** Make the content of an element what `fresh` is, changing as little as possible: focus, selection and scrolling stay. */
+export function show(element, ...fresh) {
+  const wanted = fresh.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+  const now = [...element.childNodes];
+  wanted.forEach((each, index) => {
+    const node = each instanceof Node ? each : document.createTextNode(String(each));
+    if (index >= now.length) element.append(node);
+    else update(now[index], node);
+  });
+  for (const surplus of now.slice(wanted.length)) surplus.remove();
+}
+
+function update(now, fresh) {
+  const alike =
+    now.nodeType === fresh.nodeType &&
+    now.nodeName === fresh.nodeName &&
+    now.dataset?.key === fresh.dataset?.key;
+  if (!alike) {
+    now.replaceWith(fresh);
+    return;
+  }
+  if (now.nodeType === Node.TEXT_NODE) {
+    if (now.data !== fresh.data) now.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...now.attributes]) {
+    // What the reader opened stays open.
+    if (!fresh.hasAttribute(name) && !(name === "open" && now.nodeName === "DETAILS")) now.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+  }
+  for (const name of HANDLERS) now[name] = fresh[name];
+  show(now, [...fresh.childNodes]);
+}
+
+/**
+ * Make a table. `columns` are {title, number, wide, hint}; `rows` are arrays of cells, or {key, cells, class}, or
+ * {key, detail} for one that goes over all columns. A cell is whatever an element may hold.
+ */
+export function table(caption, columns, rows, empty = "Nothing here.") {
+  const heads = columns.map((each) =>
+    h("th", { scope: "col", class: classes(each), title: each.hint }, each.title),
+  );
+  const body = rows.map((row) => {
+    const { cells, key, detail, class: name } = Array.isArray(row) ? { cells: row } : row;
+    if (detail) {
+      return h("tr", { "data-key": key, class: "detail" }, h("td", { colspan: columns.length }, detail));
+    }
+    return h(
+      "tr",
+      { "data-key": key, class: name },
+      cells.map((cell, index) => h("td", { class: classes(columns[index]) }, cell)),
+    );
+  });
+  if (!rows.length) body.push(h("tr", { class: "empty" }, h("td", { colspan: columns.length }, empty)));
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {}, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, body)),
+  );
+}
+
+function classes(column) {
+  return [column.number && "number", column.wide && "wide", column.class].filter(Boolean).join(" ") || null;
+}
+
+/** Make a badge: a word whose colour says how good it is (good, bad, busy or none). */
+export function badge(text, mood = "") {
+  return h("span", { class: `badge ${mood}` }, text);
+}
+
+/** Make the heading of a page; it takes the focus when the page is entered. */
+export function heading(...content) {
+  return h("h1", { tabindex: "-1" }, content);
+}
+
+/** Return the address of a page in the console. */
+export function to(page, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const query = new URLSearchParams(given).toString();
+  return `#/${page}${query ? `?${query}` : ""}`;
+}

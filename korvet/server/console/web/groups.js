@@ -1,0 +1,110 @@
+// Consumer groups: a list of them, and one with its members and how far it is behind in each partition.
+
+import { ask, unlocked } from "./api.js";
+import { deleteGroup, resetGroup } from "./changes.js";
+import { badge, h, heading, table, to } from "./dom.js";
+import { count, plural } from "./format.js";
+import { filter, steps } from "./listing.js";
+
+const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Dead: "bad" };
+const UNKNOWN = "Not told by offsets of format record; counted by the acting keeper, whose broker shows it";
+
+function lag(row) {
+  if (row.lag === null) return h("span", { class: "nothing", title: UNKNOWN }, "unknown");
+  const more = row.lag_unknown ? h("span", { title: UNKNOWN }, " or more") : null;
+  return [count(row.lag), more];
+}
+
+export const groups = {
+  title: () => "Groups",
+
+  load: (parameters, signal) => ask("groups", { q: parameters.get("q"), from: parameters.get("from") }, signal),
+
+  render(data, parameters) {
+    const columns = [
+      { title: "Group", wide: true },
+      { title: "State" },
+      { title: "Members", number: true },
+      { title: "Partitions", number: true },
+      { title: "Lag", number: true, hint: "Records behind the committed offsets" },
+      { title: "Topics", class: "prose" },
+    ];
+    const rows = data.groups.map((each) => ({
+      key: each.name,
+      cells: [
+        h("a", { href: to("group", { name: each.name }), "data-row": true }, each.name || "(empty name)"),
+        badge(each.state || "unknown", MOODS[each.state] ?? ""),
+        count(each.count),
+        count(each.partition_count),
+        lag(each),
+        each.topics.slice(0, 5).join(", ") + (each.topics.length > 5 ? ` and ${each.topics.length - 5} more` : "") || "–",
+      ],
+    }));
+    return [
+      h("div", { class: "head" }, heading("Groups"), h("span", { class: "total" }, count(data.total)), filter("groups", parameters, "Filter groups")),
+      table("Groups", columns, rows, parameters.get("q") ? "No group has that in its name." : "There are no groups yet."),
+      steps("groups", parameters, data.groups.length, data.total),
+    ];
+  },
+};
+
+export const group = {
+  title: (parameters) => parameters.get("name") ?? "Group",
+
+  load: (parameters, signal) => ask("group", { name: parameters.get("name") ?? "" }, signal),
+
+  render(data, _, page) {
+    return [
+      h("nav", { class: "path", "aria-label": "Path" }, h("a", { href: "#/groups" }, "Groups"), " / "),
+      h(
+        "div",
+        { class: "head" },
+        heading(data.name),
+        badge(data.state, MOODS[data.state] ?? ""),
+        unlocked()
+          ? [
+              h("button", { type: "button", onclick: () => resetGroup(page, data) }, "Reset offsets"),
+              h("button", { type: "button", class: "danger", onclick: () => deleteGroup(page, data.name) }, "Delete"),
+            ]
+          : null,
+      ),
+      h("p", { class: "facts" }, plural(data.members.length, "member"), data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
+      h("h2", {}, "Partitions"),
+      offsets(data),
+      h("h2", {}, "Members"),
+      members(data),
+    ];
+  },
+};
+
+function offsets(data) {
+  const columns = [
+    { title: "Topic", wide: true },
+    { title: "Partition", number: true },
+    { title: "Committed", number: true },
+    { title: "End", number: true },
+    { title: "Lag", number: true },
+    { title: "Read by" },
+  ];
+  const rows = data.offsets.map((each) => ({
+    key: `${each.topic} ${each.partition}`,
+    cells: [
+      h("a", { href: to("topic", { name: each.topic }), "data-row": true }, each.topic),
+      each.partition,
+      h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from there on" }, h("code", {}, each.committed ?? "–")),
+      h("code", {}, each.end ?? "gone"),
+      lag({ lag: each.lag, lag_unknown: 0 }),
+      each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "nobody"),
+    ],
+  }));
+  return table("Partitions", columns, rows, "The group has committed nothing and reads nothing.");
+}
+
+function members(data) {
+  const columns = [{ title: "Client" }, { title: "Host" }, { title: "Member" }, { title: "Instance" }, { title: "Partitions", wide: true, class: "prose" }];
+  const rows = data.members.map((each) => ({
+    key: each.id,
+    cells: [each.client, h("code", {}, each.host), h("code", {}, each.id), each.instance ?? "–", each.partitions === null ? "not told" : each.partitions.join(", ") || "none"],
+  }));
+  return table("Members", columns, rows, "The group has no members now.");
+}

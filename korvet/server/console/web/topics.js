@@ -1,0 +1,161 @@
+// Topics: a list of them with sizes and traffic, and one with its partitions and configs.
+
+import { ask, unlocked } from "./api.js";
+import { addPartitions, alterConfig, createTopic, deleteTopic } from "./changes.js";
+import { badge, h, heading, table, to } from "./dom.js";
+import { bytes, bytesPerSecond, count, duration, perSecond, plural, retention } from "./format.js";
+import { filter, steps } from "./listing.js";
+import { course, rate, sample } from "./rates.js";
+
+const TRAFFIC = ["received_records", "received_bytes", "sent_records", "sent_bytes"];
+
+const UNLIMITED = "9223372036854775807";
+
+let showAll = false;
+
+function noted(name, now, topic) {
+  for (const each of TRAFFIC) sample(`topic ${each} ${name}`, now, topic.traffic?.[each]);
+}
+
+export const topics = {
+  title: () => "Topics",
+
+  async load(parameters, signal) {
+    const data = await ask("topics", { q: parameters.get("q"), from: parameters.get("from") }, signal);
+    for (const each of data.topics) noted(each.name, data.now, each);
+    return data;
+  },
+
+  render(data, parameters, page) {
+    const columns = [
+      { title: "Topic", wide: true },
+      { title: "Partitions", number: true },
+      { title: "Size", number: true, hint: "As its entries lie in Redis" },
+      { title: "Records in", number: true, hint: "Through this broker" },
+      { title: "In", number: true, hint: "Through this broker" },
+      { title: "Out", number: true, hint: "Through this broker" },
+      { title: "Cleanup" },
+      { title: "Kept", number: true },
+      { title: "Format" },
+    ];
+    const rows = data.topics.map((each) => ({
+      key: each.name,
+      cells: [
+        h("a", { href: to("topic", { name: each.name }), "data-row": true }, each.name),
+        count(each.partitions),
+        bytes(each.size),
+        perSecond(rate(`topic received_records ${each.name}`)),
+        bytesPerSecond(rate(`topic received_bytes ${each.name}`)),
+        bytesPerSecond(rate(`topic sent_bytes ${each.name}`)),
+        each.configs["cleanup.policy"] || "none",
+        retention(each.configs["retention.ms"]),
+        [each.configs["storage.format"] ?? "–", each.configs["remote.storage.enable"] === "true" ? [" ", badge("lake")] : null],
+      ],
+    }));
+    return [
+      h("div", { class: "head" }, heading("Topics"), h("span", { class: "total" }, count(data.total)), filter("topics", parameters, "Filter topics"), unlocked() ? h("button", { type: "button", onclick: () => createTopic(page) }, "Create topic") : null),
+      table("Topics", columns, rows, parameters.get("q") ? "No topic has that in its name." : "There are no topics yet."),
+      steps("topics", parameters, data.topics.length, data.total),
+    ];
+  },
+};
+
+export const topic = {
+  title: (parameters) => parameters.get("name") ?? "Topic",
+
+  async load(parameters, signal) {
+    const data = await ask("topic", { name: parameters.get("name") ?? "" }, signal);
+    noted(data.name, data.now, data);
+    for (const each of data.partitions) sample(`size ${data.name} ${each.partition}`, data.now, each.size);
+    return data;
+  },
+
+  render(data, _, page) {
+    const size = data.partitions.some((each) => each.size === null) ? null : data.partitions.reduce((sum, each) => sum + each.size, 0);
+    return [
+      h("nav", { class: "path", "aria-label": "Path" }, h("a", { href: "#/topics" }, "Topics"), " / "),
+      h(
+        "div",
+        { class: "head" },
+        heading(data.name),
+        data.internal ? badge("internal") : null,
+        h("a", { class: "button", href: to("records", { topic: data.name }) }, "Records"),
+        unlocked()
+          ? [
+              h("button", { type: "button", onclick: () => addPartitions(page, data) }, "Add partitions"),
+              h("button", { type: "button", class: "danger", onclick: () => deleteTopic(page, data.name) }, "Delete"),
+            ]
+          : null,
+      ),
+      h("p", { class: "facts" }, plural(data.partitions.length, "partition"), " · ", bytes(size), " · id ", h("code", {}, data.id)),
+      h("section", { class: "cards", "aria-label": "Traffic through this broker" }, [
+        card(data.name, "received_records", "Records in", perSecond),
+        card(data.name, "received_bytes", "In", bytesPerSecond),
+        card(data.name, "sent_records", "Records out", perSecond),
+        card(data.name, "sent_bytes", "Out", bytesPerSecond),
+      ]),
+      h("h2", {}, "Partitions"),
+      partitions(data),
+      configs(data, page),
+    ];
+  },
+};
+
+function card(name, counter, title, form) {
+  const key = `topic ${counter} ${name}`;
+  return h("div", { class: "card" }, h("span", { class: "label" }, title), h("strong", {}, form(rate(key))), course(key, `${title}, recent course`));
+}
+
+function partitions(data) {
+  const columns = [
+    { title: "Partition", number: true },
+    { title: "Leader", number: true },
+    { title: "Start", number: true },
+    { title: "End", number: true, hint: "Offset of the next record" },
+    { title: "Size", number: true },
+    { title: "Grows by", number: true, hint: "Bytes in Redis per second, less what retention removes" },
+    { title: "", wide: true },
+  ];
+  const rows = data.partitions.map((each) => ({
+    key: each.partition,
+    cells: [
+      each.partition,
+      each.leader ?? "–",
+      h("code", {}, each.start ?? "–"),
+      h("code", {}, each.end ?? "–"),
+      bytes(each.size),
+      bytesPerSecond(rate(`size ${data.name} ${each.partition}`)),
+      h("a", { href: to("records", { topic: data.name, partition: each.partition }), "data-row": true }, "records"),
+    ],
+  }));
+  return table("Partitions", columns, rows);
+}
+
+function configs(data, page) {
+  const shown = data.configs.filter((each) => showAll || each.own || !/Without a meaning here/.test(each.documentation ?? ""));
+  const columns = [{ title: "Config" }, { title: "Value" }, { title: "From" }, { title: "What it is", wide: true, class: "prose" }];
+  if (unlocked()) columns.push({ title: "" });
+  const rows = shown.map((each) => ({
+    key: each.name,
+    class: each.own ? "own" : null,
+    cells: [
+      h("code", {}, each.name),
+      [h("code", {}, each.value === "" ? "(nothing)" : (each.value ?? "(secret)")), meaning(each)],
+      each.own ? badge("topic") : each.source,
+      each.documentation ?? "",
+      unlocked() ? h("button", { type: "button", class: "small", "aria-label": `Change ${each.name}`, onclick: () => alterConfig(page, data.name, each) }, "Change") : null,
+    ].slice(0, columns.length),
+  }));
+  const toggle = h("button", { type: "button", class: "small", onclick: () => ((showAll = !showAll), page.draw()) }, showAll ? "Fewer" : "All");
+  return [h("div", { class: "head" }, h("h2", {}, "Configs"), toggle), table("Configs", columns, rows)];
+}
+
+/** Say what a value in ms or bytes comes to. */
+function meaning({ name, value }) {
+  if (value === UNLIMITED) return h("span", { class: "meaning" }, "no limit");
+  const number = Number(value);
+  if (value === "" || value === null || !Number.isSafeInteger(number) || number < 1000) return null;
+  if (name.endsWith(".ms")) return h("span", { class: "meaning" }, duration(number));
+  if (name.endsWith(".bytes")) return h("span", { class: "meaning" }, bytes(number));
+  return null;
+}
