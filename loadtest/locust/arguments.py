@@ -1,16 +1,20 @@
-"""The flags that this load adds to locust's own; they stand in the form of its page too.
+"""The flags that this load adds to locust's own, and which of them the form of its page has too.
 
 Knows locust's parser. Each value ends up in `environment.parsed_options`, in a worker of locust as well.
 """
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from loadtest.locust.operations import FORMATS
 from loadtest.locust.shapes import SHAPES
+
+if TYPE_CHECKING:
+    # At run time it is there already, in the process that locust has patched; tests read flags in another one.
+    from locust.argument_parser import LocustArgumentParser
 
 MIX = "producer=4,consumer=3,reader=1,group=3,admin=1"
 """Shares of the users by default."""
@@ -20,12 +24,13 @@ RUN_SECONDS = 60
 
 
 class Flag(NamedTuple):
-    """One flag: its default says what type it has."""
+    """One flag: its default says what type it has, `on_page` whether it can be another one in the next run."""
 
     name: str
     default: str | int | float | bool
     help: str
     choices: Sequence[str] | None = None
+    on_page: bool = True
 
 
 FLAGS = (
@@ -41,27 +46,44 @@ FLAGS = (
     Flag("--partitions", 4, "partitions of each topic"),
     Flag("--formats", ",".join(FORMATS), 'storage.format of topics, in turns; "" leaves it to the broker'),
     Flag("--groups", 2, "how many groups the users of groups are in"),
-    Flag("--prefix", "loadtest", "what names of topics and groups begin with"),
-    Flag("--ledger", "", "directory for what producers know of their records, for the check of sequences"),
-    Flag("--thresholds", "", "TOML file that says what is too slow"),
-    Flag("--keep-topics", default=False, help="leave topics and groups where they are"),
+    Flag("--prefix", "loadtest", "what names of topics and groups begin with", on_page=False),
+    Flag(
+        "--ledger",
+        "",
+        "directory for what producers know of their records, for the check of sequences",
+        on_page=False,
+    ),
+    Flag("--thresholds", "", "TOML file that says what is too slow", on_page=False),
+    Flag("--keep-topics", default=False, help="leave topics and groups where they are", on_page=False),
 )
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the flags to a parser."""
-    group = parser.add_argument_group("Korvet's load")
+def add(parser: LocustArgumentParser) -> None:
+    """Add the flags to a parser. They are no group of their own, for the page shows none of a group."""
     for flag in FLAGS:
         if isinstance(flag.default, bool):
-            group.add_argument(flag.name, action="store_true", help=flag.help)
+            parser.add_argument(
+                flag.name, action="store_true", help=flag.help, include_in_web_ui=flag.on_page
+            )
         else:
-            group.add_argument(
+            parser.add_argument(
                 flag.name,
                 type=type(flag.default),
                 default=flag.default,
                 choices=flag.choices,
                 help=f"{flag.help} (default: {flag.default or 'none'})",
+                include_in_web_ui=flag.on_page,
             )
+
+
+def check(options: Namespace) -> None:
+    """Raise ValueError where a number is too small for a load."""
+    for name in ("topics", "partitions", "groups"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} is {getattr(options, name)}, at least one is needed")
+    for name in ("rate", "delivery_timeout"):
+        if getattr(options, name) <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}, more than 0 is needed")
 
 
 def mix(text: str, known: Sequence[str]) -> dict[str, int]:

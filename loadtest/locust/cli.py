@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -144,7 +145,10 @@ class Run:
         if not written:
             return ["no producer has put down what it wrote"]
         began = time.monotonic()
-        found = readback.check(address, written)
+        try:
+            found = readback.check(address, written)
+        except NotAvailableError as why:
+            return [str(why)]
         unsure = sum(len(each.unsure) for each in written.values())
         print(
             f"Sequences: {found.records:,} records of {len(written):,} keys read back in"
@@ -164,6 +168,18 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _above_zero(kind: type[int | float]) -> Callable[[str], float]:
+    """Return a parser of numbers above zero."""
+
+    def parse(text: str) -> float:
+        number = kind(text)
+        if not 0 < number < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+        return number
+
+    return parse
+
+
 def _flags() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         prog="make loadtest",
@@ -173,8 +189,10 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--host", help="a running broker, HOST:PORT; by default one is started, and watched")
     parser.add_argument("--shape", choices=list(SHAPES), default="steady", help="steady by default")
-    parser.add_argument("--users", type=int, default=24, help="users at most, 24 by default")
-    parser.add_argument("--minutes", type=float, default=1.0, help="length of the run, 1 by default")
+    parser.add_argument("--users", type=_above_zero(int), default=24, help="users at most, 24 by default")
+    parser.add_argument(
+        "--minutes", type=_above_zero(float), default=1.0, help="length of the run, 1 by default"
+    )
     parser.add_argument("--web", action="store_true", help="locust's page on 127.0.0.1:8089, until Ctrl-C")
     parser.add_argument("--thresholds", type=Path, default=_HERE / "thresholds.toml", help="a TOML file")
     parser.add_argument(

@@ -9,17 +9,19 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import gevent
 from confluent_kafka import KafkaException
+from gevent import GreenletExit
 from locust import LoadTestShape, User, events
 from locust.env import Environment
-from locust.exception import StopTest
 from locust.runners import WorkerRunner
-from locust.stats import StatsEntry
+from locust.stats import PERCENTILES_TO_CHART, StatsEntry
 
 from loadtest.locust import arguments, shapes, thresholds, topics
 from loadtest.locust.admins import AdminUser
 from loadtest.locust.consumers import ConsumerUser, ReaderUser
 from loadtest.locust.groups import GroupUser
+from loadtest.locust.operations import Operation
 from loadtest.locust.producers import ProducerUser
 from loadtest.locust.thresholds import Limits, Measured, Verdict
 
@@ -31,6 +33,8 @@ USERS: dict[str, type[User]] = {
     "group": GroupUser,
     "admin": AdminUser,
 }
+
+PERCENTILES_TO_CHART.append(0.99)
 
 
 class Shape(LoadTestShape):
@@ -60,7 +64,9 @@ class Judge:
     def judge(self, **_: object) -> None:
         """Decide on the exit code: 1 where a limit is broken."""
         stats = self._environment.stats
-        found = {f"{entry.method}: {entry.name}": _measured(entry) for entry in stats.entries.values()}
+        found = {
+            str(Operation(entry.name, entry.method)): _measured(entry) for entry in stats.entries.values()
+        }
         self._verdicts = thresholds.judge(self._limits, _measured(stats.total), found)
         self._environment.process_exit_code = 0 if all(each.kept for each in self._verdicts) else 1
 
@@ -76,14 +82,11 @@ def _measured(entry: StatsEntry) -> Measured:
 
 
 def _prepare(environment: Environment, **_: object) -> None:
-    """Take the mix and the thresholds from the flags; ends locust with one line where they are wrong."""
+    """Look at the mix and the thresholds; ends locust with one line where they are wrong."""
     options = environment.parsed_options
     assert options is not None
     try:
-        for name, share in arguments.mix(options.mix, list(USERS)).items():
-            USERS[name].weight = share
-            if share == 0 and USERS[name] in environment.user_classes:
-                environment.user_classes.remove(USERS[name])
+        arguments.mix(options.mix, list(USERS))
         judge = _judge(options, environment)
     except ValueError as error:
         sys.exit(f"loadtest: {error}")
@@ -98,28 +101,52 @@ def _judge(options: Namespace, environment: Environment) -> Judge | None:
     return Judge(thresholds.load(Path(options.thresholds), options.shape), environment)
 
 
-def _make_topics(environment: Environment, **_: object) -> None:
+def _begin(environment: Environment, **_: object) -> None:
+    options = environment.parsed_options
+    if isinstance(environment.runner, WorkerRunner) or options is None:
+        return
+    assert environment.runner is not None
+    try:
+        _make_ready(environment, options)
+    except (ValueError, KafkaException) as error:
+        print(f"loadtest: the run cannot begin: {error}", file=sys.stderr)
+        environment.process_exit_code = 1
+        runner = environment.runner
+        gevent.spawn(runner.quit if options.headless else runner.stop)
+        # Ends the greenlet that is about to make users, without a stack.
+        raise GreenletExit from None
+
+
+def _make_ready(environment: Environment, options: Namespace) -> None:
+    """Take the shares of users, which the form of the page may have changed, and make the topics.
+
+    Raises ValueError or KafkaException.
+    """
+    if not environment.host:
+        raise ValueError("no broker to load: --host HOST:PORT")
+    arguments.check(options)
+    shares = arguments.mix(options.mix, list(USERS))
+    # Locust takes no share of 0.
+    environment.user_classes[:] = [USERS[name] for name, share in shares.items() if share]
+    for name, share in shares.items():
+        USERS[name].weight = share or 1
+    topics.create(environment.host, topics.planned(options), options.partitions)
+
+
+def _end(environment: Environment, **_: object) -> None:
     options = environment.parsed_options
     if isinstance(environment.runner, WorkerRunner) or options is None or environment.host is None:
+        return
+    if options.keep_topics:
         return
     try:
-        topics.create(environment.host, topics.planned(options), options.partitions)
-    except KafkaException as error:
-        # Thresholds that nothing was measured for are broken ones; without any, the exit code says it.
-        print(f"loadtest: no topics at {environment.host}: {error.args[0]}", file=sys.stderr)
-        environment.process_exit_code = 1
-        raise StopTest from error
-
-
-def _delete_topics(environment: Environment, **_: object) -> None:
-    options = environment.parsed_options
-    if isinstance(environment.runner, WorkerRunner) or options is None or environment.host is None:
-        return
-    if not options.keep_topics:
         topics.delete_everything(environment.host, options.prefix)
+    except KafkaException as error:
+        print(f"loadtest: topics and groups cannot be deleted: {error}", file=sys.stderr)
+        environment.process_exit_code = 1
 
 
 events.init_command_line_parser.add_listener(arguments.add)
 events.init.add_listener(_prepare)
-events.test_start.add_listener(_make_topics)
-events.test_stop.add_listener(_delete_topics)
+events.test_start.add_listener(_begin)
+events.test_stop.add_listener(_end)

@@ -1,4 +1,4 @@
-"""The operations that are measured, as locust's statistics and page name them: who does it, and what.
+"""The operations that are measured, as locust's statistics and page name them.
 
 Knows names only; what each of them measures stands in loadtest/README.md.
 """
@@ -12,34 +12,37 @@ FORMATS = ("record", "batch")
 
 
 class Operation(NamedTuple):
-    """One row of the statistics: locust's Type and Name."""
+    """One row of the statistics, which locust sorts by name: first who does what, as "producer: deliver".
 
-    user: str
+    Locust's Type is the format of the topic, "" where it does not matter.
+    """
+
     name: str
+    type: str = ""
 
     def __str__(self) -> str:
-        return f"{self.user}: {self.name}"
+        return f"{self.name} ({self.type})" if self.type else self.name
 
     def to(self, topic_format: str) -> Operation:
-        """Return this operation on topics of a format; itself where the format is the broker's business ("")."""
-        return Operation(self.user, f"{self.name} ({topic_format})") if topic_format else self
+        """Return this operation on topics of a format, "" for the broker's own."""
+        return Operation(self.name, topic_format)
 
 
-DELIVER = Operation("producer", "deliver")
-FIRST = Operation("producer", "first record")
-TAIL = Operation("consumer", "end to end")
-LIST_OFFSETS = Operation("reader", "list offsets")
-FETCH = Operation("reader", "fetch from an offset")
-GROUP_TAIL = Operation("group", "end to end")
-JOIN = Operation("group", "join")
-COMMIT = Operation("group", "commit")
-COMMIT_REFUSED = Operation("group", "commit, too late")
-LEAVE = Operation("group", "leave")
-METADATA = Operation("admin", "metadata")
-CREATE_TOPIC = Operation("admin", "create topic")
-DESCRIBE_CONFIGS = Operation("admin", "describe configs")
-DESCRIBE_GROUP = Operation("admin", "describe group")
-DELETE_TOPIC = Operation("admin", "delete topic")
+DELIVER = Operation("producer: deliver")
+FIRST = Operation("producer: first record")
+TAIL = Operation("consumer: end to end")
+LIST_OFFSETS = Operation("reader: list offsets")
+FETCH = Operation("reader: fetch from an offset")
+GROUP_TAIL = Operation("group: end to end")
+JOIN = Operation("group: join")
+COMMIT = Operation("group: commit")
+COMMIT_REFUSED = Operation("group: commit, too late")
+LEAVE = Operation("group: leave")
+METADATA = Operation("admin: metadata")
+CREATE_TOPIC = Operation("admin: create topic")
+DESCRIBE_CONFIGS = Operation("admin: describe configs")
+DESCRIBE_GROUP = Operation("admin: describe group")
+DELETE_TOPIC = Operation("admin: delete topic")
 
 _BY_FORMAT = (DELIVER, TAIL, FETCH, GROUP_TAIL)
 _OTHERS = (

@@ -16,7 +16,7 @@ from loadtest.locust.ledger import Key, Written
 from loadtest.locust.sequences import UNKNOWN, Sequences
 
 _BATCH = 10_000
-_REQUEST_SECONDS_MAX = 30.0
+_REQUEST_SECONDS_MAX = 5.0
 _SILENT_SECONDS_MAX = 60.0
 
 
@@ -48,7 +48,7 @@ def _read(consumer: Consumer, topics: Iterable[str], sequences: Sequences) -> No
     consumer.assign([TopicPartition(*each, OFFSET_BEGINNING) for each in left])
     heard = time.monotonic()
     while left:
-        for message in consumer.consume(_BATCH, 1.0):
+        for message in consumer.consume(_BATCH, 0.2):
             heard = time.monotonic()
             topic, partition, error = str(message.topic()), message.partition(), message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's spelling

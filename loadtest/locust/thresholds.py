@@ -67,6 +67,8 @@ def load(path: Path, shape: str) -> Limits:
     merged: dict[str, object] = {_P99: {}, _RATE: {}}
     for name in (EVERY, shape):
         table = tables.get(name, {})
+        if not isinstance(table, dict):
+            raise BadThresholdsError(f"{path}: [{name}] is no table")
         if unknown := table.keys() - {_RATIO, _P99, _RATE, _GROWTH, _LEFT}:
             raise BadThresholdsError(f"{path}: [{name}] has an unknown key {min(unknown)}")
         for key, value in table.items():

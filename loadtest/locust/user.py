@@ -68,7 +68,7 @@ class KafkaUser(User):
         """Add an operation to the statistics; `error` says why it failed."""
         exception = None if error is None else error if isinstance(error, Exception) else RuntimeError(error)
         self.environment.events.request.fire(
-            request_type=operation.user,
+            request_type=operation.type,
             name=operation.name,
             response_time=seconds * 1000,
             response_length=size,

@@ -1,0 +1,140 @@
+"""Whole runs of `python -m loadtest.locust`: a good one passes, and what goes wrong under it makes it fail."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from redis import Redis
+
+from tests.support import processes
+from tests.support.broker import Broker, korvet_broker
+
+_REPOSITORY = Path(__file__).parents[2]
+_END_SECONDS_MAX = 100.0
+# None of it is about time: operations have to happen, and to succeed.
+_LIMITS = """
+[every]
+failure_ratio_max = 0.0
+redis_left_mib_max = 16
+[every.p99_ms_max]
+"producer: deliver (record)" = 1e6
+"producer: deliver (batch)" = 1e6
+"consumer: end to end (record)" = 1e6
+"""
+_EVERY_USER = """
+"consumer: end to end (batch)" = 1e6
+"group: end to end (record)" = 1e6
+"group: join" = 1e6
+"group: commit" = 1e6
+"reader: list offsets" = 1e6
+"reader: fetch from an offset (record)" = 1e6
+"admin: metadata" = 1e6
+"""
+_FEW = ("--users", "3", "--mix", "producer=1,consumer=2", "--topics", "2", "--partitions", "1")
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> Path:
+    """Return a file of thresholds."""
+    file = tmp_path / "limits.toml"
+    file.write_text(_LIMITS)
+    return file
+
+
+@contextlib.contextmanager
+def running(limits: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a run of five seconds; ends it with all that belongs to it."""
+    command = [sys.executable, "-m", "loadtest.locust", "--minutes", "0.09", "--thresholds", str(limits)]
+    run = subprocess.Popen(
+        [*command, *flags],
+        cwd=_REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=processes.die_with_tests,
+    )
+    with run:
+        try:
+            yield run
+        finally:
+            left = processes.descendants(run.pid)
+            run.kill()
+            for pid in left:
+                processes.kill(pid)
+
+
+def await_records(broker: Broker) -> TopicPartition:
+    """Wait until a partition of format record holds some, and return it with the offset behind them."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test"})
+    found: list[TopicPartition] = []
+
+    def there() -> bool:
+        for name in consumer.list_topics(timeout=10).topics:
+            if re.fullmatch(r"loadtest-\d+-\d+-0", name):
+                partition = TopicPartition(name, 0)
+                with contextlib.suppress(KafkaException):
+                    _, partition.offset = consumer.get_watermark_offsets(partition, timeout=10, cached=False)
+                if partition.offset > 0:
+                    found.append(partition)
+        return bool(found)
+
+    try:
+        processes.wait_until(there, "records")
+    finally:
+        consumer.close()
+    return found[0]
+
+
+def test_a_run_with_every_user_passes_and_leaves_nothing(limits: Path, tmp_path: Path) -> None:
+    limits.write_text(_LIMITS + _EVERY_USER)
+    flags = ("--users", "12", "--set", "group.initial.rebalance.delay.ms=0", "--directory", str(tmp_path))
+    with running(limits, *flags) as run:
+        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    assert run.returncode == 0, output
+    counted = re.search(
+        r"Sequences: ([\d,]+) records of .* 0 of those sent never acknowledged: no fault", output
+    )
+    assert counted, output
+    assert int(counted[1].replace(",", "")) > 0
+    assert "BROKEN" not in output
+    assert output.splitlines()[-1] == "PASSED"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["limits.toml"]
+
+
+def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_path: Path) -> None:
+    with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *_FEW) as run:
+        topic = await_records(broker).topic
+        with Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as redis:
+            [(first, _)] = redis.xrange(f"korvet:{topic}:0", count=1)
+            assert redis.xdel(f"korvet:{topic}:0", first) == 1
+        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    assert run.returncode == 1, output
+    assert "loadtest: 1 records lost" in output
+    assert re.search(rf"^  lost: record \d+ of key \w+-\d in {topic}$", output, re.MULTILINE), output
+    assert output.splitlines()[-1] == "FAILED"
+
+
+def test_a_broker_that_is_killed_under_a_run_makes_it_fail(limits: Path, tmp_path: Path) -> None:
+    flags = ("--delivery-timeout", "2", *_FEW)
+    with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *flags) as run:
+        await_records(broker)
+        broker.kill()
+        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    assert run.returncode == 1, output
+    assert "loadtest: locust ended with exit code 1" in output
+    assert re.search(r"failures +<= 0\.00% .* BROKEN$", output, re.MULTILINE), output
+    assert "the records cannot be read back" in output
+
+
+def test_flags_that_cannot_be_end_a_run_at_once(limits: Path) -> None:
+    limits.write_text("[every]\nfailures = 1\n")
+    with running(limits) as run:
+        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    assert (run.returncode, output) == (2, f"loadtest: {limits}: [every] has an unknown key failures\n")

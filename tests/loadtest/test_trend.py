@@ -1,0 +1,51 @@
+"""loadtest/locust/trend.py: memory that grows without end is told from memory that a process warms up with."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from loadtest.locust import trend
+from loadtest.locust.trend import Sample, Trend
+
+MIB = 1 << 20
+
+
+def of(mib: list[float], cpu_share: float = 0.5) -> Trend:
+    """Return the trend of a process with this memory, a sample each ten seconds."""
+    samples = [
+        Sample(number * 10.0, int(each * MIB), number * 10.0 * cpu_share) for number, each in enumerate(mib)
+    ]
+    found = trend.of(samples)
+    assert found is not None
+    return found
+
+
+def test_a_process_that_warms_up_and_stays_does_not_grow() -> None:
+    assert of([40, 60, 75, 80, 80, 80, 80, 80, 80, 80, 80, 80]).growth_mib == pytest.approx(0)
+
+
+def test_a_steady_leak_grows_by_what_is_lost_in_the_last_two_thirds() -> None:
+    assert of([50.0 + number for number in range(30)]).growth_mib == pytest.approx(19)
+
+
+def test_ups_and_downs_are_no_growth() -> None:
+    noise = random.Random(7)
+    assert abs(of([80 + noise.uniform(-5, 5) for _ in range(300)]).growth_mib) < 2
+
+
+def test_a_leak_is_seen_through_ups_and_downs() -> None:
+    noise = random.Random(7)
+    found = of([80 + number / 10 + noise.uniform(-5, 5) for number in range(300)])
+    assert found.growth_mib == pytest.approx(20, abs=2)
+
+
+def test_memory_and_cpu_are_told_as_they_were() -> None:
+    found = of([40, 90, 60, 60, 60, 50], cpu_share=0.25)
+    assert (found.first_mib, found.last_mib, found.most_mib) == (40, 50, 90)
+    assert [found.cpu_first, found.cpu_last] == pytest.approx([0.25, 0.25])
+
+
+def test_few_samples_have_no_trend() -> None:
+    assert trend.of([Sample(number, MIB, 0.0) for number in range(5)]) is None
