@@ -61,6 +61,8 @@ READS_THE_ENVIRONMENT = {
     "java.py",  # where Java is
     "spark/session.py",  # Spark takes from there where Python is
     "server/metrics_files.py",  # prometheus_client takes its directory from there only, at import
+    "server/runtime_dir.py",  # where a service manager has made a directory for this service
+    "server/supervisor.py",  # what a service manager and a former version say, and children must not hear
 }
 
 

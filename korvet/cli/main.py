@@ -16,6 +16,7 @@ from korvet.cli.group import Group
 from korvet.cli.groups import groups
 from korvet.cli.lake import lake
 from korvet.cli.produce import produce
+from korvet.cli.reload import reload
 from korvet.cli.run import run
 from korvet.cli.serve import serve
 from korvet.cli.shell import shell
@@ -29,7 +30,7 @@ def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 
 
-for each in (serve, config, apis, produce, consume, topics, configs, groups, cluster, lake, shell):
+for each in (serve, reload, config, apis, produce, consume, topics, configs, groups, cluster, lake, shell):
     korvet.add_command(each)
 
 

@@ -72,13 +72,19 @@ class Seat:
 class Children:
     """All children of this supervisor, by process id."""
 
-    def __init__(self, scoreboard: Scoreboard, metrics_directory: Path) -> None:
+    def __init__(
+        self,
+        scoreboard: Scoreboard,
+        metrics_directory: Path,
+        pipes: tuple[int, int, int, int] | None = None,
+    ) -> None:
+        """`pipes` are those of children that live already: what `pipes` of their former supervisor was."""
         self.scoreboard = scoreboard
         self.living: dict[int, Child] = {}
         self._metrics_directory = metrics_directory
         # Never written: that its last writer is gone is what it tells. Only the supervisor keeps the writing end.
-        self._life_fd, self._alive_fd = os.pipe()
-        self.notes_fd, self._note_fd = os.pipe()
+        self.pipes = pipes or (*os.pipe(), *os.pipe())
+        self._life_fd, self._alive_fd, self.notes_fd, self._note_fd = self.pipes
         os.set_blocking(self.notes_fd, False)
 
     def fork(self, seat: Seat, settings: Settings) -> Child:
@@ -143,9 +149,10 @@ class Children:
             os.kill(child.pid, number)
 
     def close(self) -> None:
-        """Close the pipes."""
-        for fd in (self._life_fd, self._alive_fd, self.notes_fd, self._note_fd):
+        """Close the pipes and the scoreboard's file."""
+        for fd in self.pipes:
             os.close(fd)
+        self.scoreboard.close()
 
     def _free_row(self) -> int:
         taken = {child.index for child in self.living.values()}

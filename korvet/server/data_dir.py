@@ -35,7 +35,7 @@ class DataDir:
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
         self.socket = _socket_path(path)
-        self._lock_fd = lock_fd
+        self.lock_fd = lock_fd
 
     def lock_server(self) -> int:
         """Return a descriptor of the server's lock, for the server to inherit; raises LockedError."""
@@ -53,7 +53,7 @@ class DataDir:
 
     def close(self) -> None:
         """Release the supervisor's lock."""
-        os.close(self._lock_fd)
+        os.close(self.lock_fd)
 
 
 def socket_of(path: Path) -> Path:

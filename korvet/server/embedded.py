@@ -21,6 +21,7 @@ from urllib.parse import quote
 import redis
 
 from korvet.errors import ConfigError
+from korvet.server.adopted import AdoptedProcess
 from korvet.server.data_dir import DataDir, LockedError
 from korvet.server.parent_death import die_with_parent
 
@@ -57,7 +58,7 @@ class EmbeddedServer:
         self._command = _command(data_dir, binary, maxmemory_bytes)
         self._log_path = data_dir.path / "server.log"
         self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | AdoptedProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -78,6 +79,14 @@ class EmbeddedServer:
         except BaseException:
             self.stop()
             raise
+
+    def handed(self) -> tuple[int, str, int]:
+        """Return process id, directory and lock, for a supervisor that goes on with them."""
+        return self.pid, str(self.data_dir.path), self.data_dir.lock_fd
+
+    def adopt(self, pid: int) -> None:
+        """Go on with the server that this process started when it was another program; 0 is none."""
+        self._process = AdoptedProcess(pid) if pid else None
 
     def launch(self) -> None:
         """Start the process and return at once; raises LockedError while another server has the directory."""

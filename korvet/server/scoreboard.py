@@ -1,17 +1,20 @@
 """The scoreboard: one row per child slot in memory that supervisor, workers and ops share.
 
-Knows the layout of an anonymous shared mapping; nothing of processes, signals or sockets. A row is written by the
+Knows the layout of a shared mapping; nothing of processes, signals or sockets. A row is written by the
 child that holds the slot; only when that child is gone does the supervisor write it. Every field is written in one
 aligned store, so a reader may see a row between two writes, but never half a number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import os
 import struct
 import time
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 # Twice the most workers that the settings allow: a replacement runs beside the worker it replaces.
 WORKER_ROWS = 2 * 1024
@@ -23,6 +26,7 @@ _ROWS = WORKER_ROWS + 4
 
 _FIELD = struct.Struct("=q")
 _ROW_BYTES = 4 * _FIELD.size
+_BYTES = (_ROWS + 1) * _ROW_BYTES
 _STATE, _PID, _STARTED_AT_MS = range(3)
 # The first row is the supervisor's own.
 _DRAINING, _RESTARTS = range(2)
@@ -49,10 +53,32 @@ class Row:
 
 
 class Scoreboard:
-    """A shared table made before the first fork; children inherit it and no file descriptor."""
+    """A shared table made before the first fork; children inherit it and no file descriptor.
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, (_ROWS + 1) * _ROW_BYTES)
+    A file without a name holds it, so that it outlives the program that made it.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        """Make a table, or use that of the file `fd`, which must have the size of one."""
+        if fd is None:
+            fd = os.memfd_create("korvet-scoreboard")
+            os.ftruncate(fd, _BYTES)
+        self._fd = fd
+        self._memory = mmap.mmap(fd, _BYTES)
+
+    @classmethod
+    def shared(cls, fd: int) -> Self | None:
+        """Return the table in the file `fd`, None where a version with other rows has made it."""
+        return cls(fd) if os.fstat(fd).st_size == _BYTES else None
+
+    def fileno(self) -> int:
+        """Return the file's descriptor."""
+        return self._fd
+
+    def close(self) -> None:
+        """Close the file; the table stays."""
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
 
     def start(self, index: int) -> None:
         """Take the slot `index` for a child that is about to be forked."""

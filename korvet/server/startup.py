@@ -24,6 +24,7 @@ from korvet.errors import ConfigError
 from korvet.server import binaries, data_dir, listeners, ports, redis_check, runtime_dir
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.listeners import Bound
+from korvet.server.ports import Reservation
 from korvet.server.redis_check import ServerFacts
 from korvet.server.signals import Signals
 from korvet.storage import redis_url
@@ -45,6 +46,7 @@ class Foundation:
     embedded: EmbeddedServer | None
     facts: ServerFacts
     data: str
+    reservations: tuple[Reservation, ...]
     reserved: tuple[Listener, ...]
     ops_listener: socket.socket | None
     metrics_directory: Path
@@ -76,8 +78,7 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     """
     if settings.replicas and not settings.redis_url:
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
-    if settings.lake_path:
-        _check_lake_extra(settings)
+    check_lake(settings)
     reservations = listeners.reserve(settings, cleanup)
     reserved = listeners.reserved(settings, reservations)
     # Refused here, before anything is forked, where an address that clients would be told is none.
@@ -95,7 +96,7 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     for warning in facts.warnings:
         _log.warning(warning)
     settings = redis_check.prepare(settings)
-    _compile_codecs()
+    compile_codecs()
     metrics_directory = runtime_dir.empty_for(reserved[0].address)
     cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
     if ops_listener is not None:
@@ -115,7 +116,17 @@ def lay(settings: Settings, signals: Signals, progress: Progress, cleanup: ExitS
     }
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    return Foundation(resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation)
+    return Foundation(
+        resolved,
+        embedded,
+        facts,
+        data,
+        reservations,
+        reserved,
+        ops_listener,
+        metrics_directory,
+        incarnation,
+    )
 
 
 def worker_count(settings: Settings) -> int:
@@ -125,7 +136,10 @@ def worker_count(settings: Settings) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_lake_extra(settings: Settings) -> None:
+def check_lake(settings: Settings) -> None:
+    """Raise ConfigError where there is to be a lake, and what its processes need is not there."""
+    if not settings.lake_path:
+        return
     # Found, not imported: they are for the processes that read and write the lake.
     archives = settings.lake_interval_ms > 0
     needed = ("deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ()))
@@ -150,7 +164,8 @@ def _start_embedded(
     return embedded
 
 
-def _compile_codecs() -> None:
+def compile_codecs() -> None:
+    """Compile what reads and writes Kafka's messages."""
     # Here for the time that compiling takes and for the errors it may raise; the records so that workers share them.
     from korvet.protocol import messages  # noqa: PLC0415
     from korvet.protocol.records import builder  # noqa: F401, PLC0415

@@ -1,9 +1,9 @@
 """The supervisor: `korvet serve` starts here, and this process keeps the others running until it is told to stop.
 
-Knows signals, deadlines and which children there are to be. It is one thread around one select loop: it never imports
-gevent, holds no connection to Redis while it runs, and acts on a signal only in its loop. What stands before the
-first fork is startup.py, what the children are for is roles.py, how one is forked is children.py, and how workers are
-replaced on SIGHUP is rollout.py.
+Knows signals, and what is to be done on each. It is one thread around one select loop: it never imports gevent, holds
+no connection to Redis while it runs, and acts on a signal only in its loop. What stands before the first fork is
+startup.py, who fills which seat is crew.py, how workers are replaced on SIGHUP is rollout.py, and how this process
+becomes another version on SIGUSR2 is handover.py.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from contextlib import ExitStack
 
 import msgspec
 
-from korvet import logs, streams
+from korvet import __version__, logs, streams
 from korvet.config import Configuration, Settings, rows
 from korvet.errors import ConfigError
-from korvet.server import announce, startup
-from korvet.server.children import Child, Children, Seat
+from korvet.server import announce, handover, run_file, startup, takeover
+from korvet.server.children import Child, Children
+from korvet.server.crew import DRAIN_GRACE_SECONDS, Crew
 from korvet.server.embedded import STOP_SECONDS_MAX
 from korvet.server.embedded_watch import EmbeddedWatch
+from korvet.server.ending import end
+from korvet.server.handover import Handover
+from korvet.server.rehearsal import Rehearsal
 from korvet.server.roles import Roles, WorkerMain
 from korvet.server.rollout import Rollout
+from korvet.server.run_file import RunState
 from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS, Scoreboard
 from korvet.server.sd_notify import ServiceManager
 from korvet.server.signals import STOPPING, Signals, StoppedError
 
 _log = logs.Log(__name__)
 
-# A worker that uses all of its drain time still ends by itself.
-_DRAIN_GRACE_SECONDS = 1.0
 _LAST = (OPS_ROW, LAKE_ROW)
 _LAST_SECONDS_MAX = 2.0
-_LOOP_FAILURES_MIN = 5
 
 
 def run(configuration: Configuration, reload: Callable[[], Configuration]) -> int:
@@ -65,34 +67,61 @@ class Supervisor:
         self._served = False
         self._announced = False
         self._rollout: Rollout | None = None
-        self._reload_again = False
+        self._rehearsal: Rehearsal | None = None
+        # What is to be done when the change under way has ended.
+        self._wanted: list[Callable[[], None]] = []
+        self._changes = 0
+        self._failure = ""
+        self._notes = ""
         self._stop_at: float | None = None
 
     def run(self) -> int:
         """See `run`."""
         logs.configure(self._configured, "supervisor")
+        rehearsed = handover.taken(os.environ, handover.REHEARSAL)
+        if rehearsed is not None:
+            takeover.rehearse(rehearsed, self._configured)
+            return 0
         self._manager = ServiceManager.out_of(os.environ)
         with ExitStack() as cleanup:
             self._signals.install()
             cleanup.callback(self._signals.uninstall)
+            before = handover.taken(os.environ, handover.HANDOVER)
             try:
-                self._foundation = startup.lay(self._configured, self._signals, self._tell_start, cleanup)
+                if before is None:
+                    self._foundation = startup.lay(self._configured, self._signals, self._tell_start, cleanup)
+                    self._children = Children(Scoreboard(), self._foundation.metrics_directory)
+                else:
+                    self._configured = takeover.merged(before, self._configured)
+                    self._foundation = takeover.foundation(before, self._configured, cleanup)
+                    self._children = takeover.children(before)
             except StoppedError as stopped:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
             self._settings = self._foundation.settle(self._configured)
             self._embedded = EmbeddedWatch(self._foundation.embedded)
-            self._children = Children(Scoreboard(), self._foundation.metrics_directory)
             cleanup.callback(self._children.close)
-            self._seats = Roles(self._foundation, self._worker_main).seats(self._configured)
+            seats = Roles(self._foundation, self._worker_main).seats(self._configured)
+            self._crew = Crew(seats, self._children, self._settings)
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
             gc.freeze()
-            for seat in self._seats:
-                self._fill(seat)
+            if before is not None:
+                self._take_over(before)
+            self._crew.fill_all()
+            if before is not None:
+                self._replace_all(None)
             while not self._step():
                 pass
             return self._stop()
+
+    def _take_over(self, before: Handover) -> None:
+        """Go on with the children of the program that this process was until now."""
+        _log.info("took over", version=__version__)
+        self._served = self._announced = True
+        self._changes = before.changes
+        for child in takeover.take_seats(self._crew.seats, self._children):
+            self._crew.retire(child)
 
     def _tell_start(self, progress: str) -> None:
         _log.info(progress)
@@ -110,11 +139,15 @@ class Supervisor:
         self._manager.alive()
         if self._stop_at is not None:
             return self._stop_at <= time.monotonic() or not STOPPING.isdisjoint(numbers)
+        if self._rehearsal is not None:
+            self._on_rehearsal(self._rehearsal)
+        if signal.SIGUSR2 in numbers:
+            self._ask_for(self._upgrade)
         if signal.SIGHUP in numbers:
             if self._terminal and not _has_terminal():
                 # The terminal that started this was closed: that is no wish for a new configuration.
                 return self._begin_to_stop("the terminal is gone")
-            self._on_hangup()
+            self._ask_for(self._read_anew)
         for number in STOPPING.intersection(numbers):
             return self._begin_to_stop(signal.Signals(number).name)
         return False
@@ -125,66 +158,50 @@ class Supervisor:
         drain_s = self._settings.drain_timeout_ms / 1000
         _log.info("stopping", why=why, after_s=delay_s)
         self._children.scoreboard.set_draining()
-        rest_s = _DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
+        rest_s = DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
         self._manager.stopping("draining", delay_s + drain_s + rest_s)
+        if self._rehearsal is not None:
+            self._rehearsal.end()
         if not delay_s:
             return True
         # The keeper takes this broker off the list that clients are told, and nobody is to take the keeper's place.
-        for seat in [seat for seat in self._seats if seat.index == KEEPER_ROW]:
-            self._seats.remove(seat)
-            self._retire(seat.child)
+        self._crew.close(KEEPER_ROW)
         self._stop_at = time.monotonic() + delay_s
         return False
 
     def _timeout_s(self) -> float | None:
-        moments = [seat.respawn_at for seat in self._seats]
-        moments += [child.kill_at for child in self._children.living.values()]
+        moments = self._crew.deadlines()
         moments += [self._embedded.restart_at, self._manager.alive_at, self._stop_at]
         if self._rollout:
             moments.append(self._rollout.deadline)
+        if self._rehearsal:
+            moments.append(self._rehearsal.deadline)
         due = [moment for moment in moments if moment is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _act_on_deadlines(self) -> None:
-        now = time.monotonic()
-        for seat in self._seats:
-            if seat.respawn_at is not None and seat.respawn_at <= now:
-                self._fill(seat)
-        for child in list(self._children.living.values()):
-            if child.kill_at is not None and child.kill_at <= now:
-                _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
-                child.kill_at = None
-                self._children.send(child, signal.SIGKILL)
+        self._crew.act_on_deadlines()
         rollout = self._rollout
-        if rollout and rollout.successor and rollout.deadline is not None and rollout.deadline <= now:
+        if (
+            rollout
+            and rollout.successor
+            and rollout.deadline is not None
+            and rollout.deadline <= time.monotonic()
+        ):
             # Its end is then the rollout's failure, as for a successor that ends by itself.
             rollout.deadline = None
             self._children.send(rollout.successor, signal.SIGKILL)
-
-    def _fill(self, seat: Seat) -> None:
-        seat.child = self._start(seat)
-        delay_s = None if seat.child else seat.backoff.delay_s(0.0)
-        seat.respawn_at = None if delay_s is None else time.monotonic() + delay_s
-
-    def _start(self, seat: Seat) -> Child | None:
-        """Fork a child; None when the system has no process or memory left for one."""
-        try:
-            child = self._children.fork(seat, self._settings)
-        except OSError as error:
-            _log.error("no process could be started", reason=error)
-            return None
-        _log.info("started", child=child.name, pid=child.pid)
-        return child
 
     def _on_ready(self, child: Child) -> None:
         _log.debug("ready", child=child.name, pid=child.pid)
         if not self._served and child.index < WORKER_ROWS:
             self._served = True
             self._manager.ready(self._serving())
+            self._publish()
         if self._rollout and child is self._rollout.successor:
-            self._retire(self._rollout.succeed())
+            self._crew.retire(self._rollout.succeed())
             self._roll_on()
-        if not self._announced and all(seat.child and seat.child.ready_at for seat in self._seats):
+        if not self._announced and all(seat.child and seat.child.ready_at for seat in self._crew.seats):
             self._announced = True
             self._announce()
 
@@ -192,28 +209,7 @@ class Supervisor:
         if self._rollout and child is self._rollout.successor:
             self._rollout_failed(how)
             return
-        seat = next((seat for seat in self._seats if seat.child is child), None)
-        if seat is None or child.retiring:
-            _log.info("ended", child=child.name, pid=child.pid, how=how)
-        if seat is None:
-            return
-        seat.child = None
-        delay_s = 0.0 if child.retiring else seat.backoff.delay_s(child.worked_s())
-        seat.respawn_at = time.monotonic() + delay_s
-        if not child.retiring:
-            self._children.mark_dead(seat, child)
-            self._children.scoreboard.count_restart()
-            failures = seat.backoff.failures
-            write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
-            write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)
-
-    def _retire(self, child: Child | None) -> None:
-        """Let a child end in its own time, and not longer than its drain may take."""
-        if child is None:
-            return
-        child.retiring = True
-        child.kill_at = time.monotonic() + self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
-        self._children.send(child, signal.SIGTERM)
+        self._crew.ended(child, how)
 
     def _serving(self) -> str:
         """Say in a few words what goes on while nothing happens."""
@@ -237,38 +233,115 @@ class Supervisor:
             streams.forget_output()
             _log.warning("nobody reads stdout", reason=error)
 
-    def _on_hangup(self) -> None:
-        if self._rollout:
-            self._reload_again = True
+    def _ask_for(self, change: Callable[[], None]) -> None:
+        """Make a change now, or when the one under way has ended; being asked for twice by then is once."""
+        if change not in self._wanted:
+            self._wanted.append(change)
+        if self._rollout is None and self._rehearsal is None:
+            self._next_change()
+
+    def _next_change(self) -> None:
+        if self._wanted:
+            change = self._wanted.pop(0)
+            self._failure = self._notes = ""
+            self._manager.reloading("a change is under way")
+            self._publish(busy=True)
+            change()
+
+    def _end_change(self) -> None:
+        """Tell how the change under way went, and go on with the next one."""
+        self._changes += 1
+        self._manager.ready(self._failure or self._serving())
+        self._publish(busy=bool(self._wanted))
+        self._next_change()
+
+    def _publish(self, *, busy: bool = False) -> None:
+        said = self._failure or self._notes
+        state = RunState(
+            os.getpid(),
+            __version__,
+            str(self._foundation.listen),
+            self._changes,
+            not self._failure,
+            said,
+            busy,
+        )
+        run_file.write(self._foundation.metrics_directory, state)
+
+    def _fail(self, event: str, **fields: object) -> None:
+        _log.error(event, **fields)
+        self._failure = ": ".join([event, *(str(value) for value in fields.values())])
+
+    def _upgrade(self) -> None:
+        """Let the version on disk show that it could take over; what follows is _on_rehearsal."""
+        _log.info("rehearsing the upgrade", command=handover.command()[0])
+        try:
+            self._rehearsal = Rehearsal(self._handed(), os.environ.items())
+        except OSError as error:
+            self._fail("the version on disk cannot be run", reason=error)
+            self._end_change()
+
+    def _on_rehearsal(self, rehearsal: Rehearsal) -> None:
+        problem = rehearsal.problem()
+        if problem is None:
             return
+        self._rehearsal = None
+        rehearsal.end()
+        if problem:
+            self._fail("the version on disk does not start, and all stays as it was", reason=problem)
+            self._end_change()
+            return
+        _log.info("becoming the version on disk")
+        sys.stdout.flush()
+        try:
+            handover.become(self._handed(), os.environ.items())
+        except OSError as error:
+            self._fail("the version on disk cannot be run", reason=error)
+            self._end_change()
+
+    def _handed(self) -> Handover:
+        return takeover.handed(
+            self._configured, self._foundation, self._children, self._manager.variables, self._changes
+        )
+
+    def _read_anew(self) -> None:
+        """Apply what the configuration says now, as far as it can be without a restart."""
         try:
             loaded = self._reload().settings
         except ConfigError as error:
-            _log.error("the configuration is kept as it was", reason=error)
+            self._fail("the configuration is kept as it was", reason=error)
+            self._end_change()
             return
         kept = {}
         for row in rows():
             if row.of(loaded) != row.of(self._configured) and not row.about.reload:
                 _log.warning("a new value needs a restart", setting=row.name)
-                kept[row.attribute] = row.of(self._configured)
-        previous, self._configured = self._configured, msgspec.structs.replace(loaded, **kept)
-        self._roll_out(previous)
+                kept[row.name] = row.of(self._configured)
+        self._notes = f"these need a restart: {', '.join(kept)}" if kept else ""
+        previous = self._configured
+        attributes = {name.replace(".", "_"): value for name, value in kept.items()}
+        self._configured = msgspec.structs.replace(loaded, **attributes)
+        self._replace_all(previous)
 
-    def _roll_out(self, previous: Settings | None) -> None:
+    def _replace_all(self, previous: Settings | None) -> None:
         """Replace every child by one with the settings of now; `previous` are those to go back to."""
         try:
             self._foundation.listeners(self._configured)
         except ConfigError as error:
-            _log.error("the configuration is kept as it was", reason=error)
+            self._fail("the configuration is kept as it was", reason=error)
             self._configured = previous or self._configured
+            self._end_change()
             return
-        self._settings = self._foundation.settle(self._configured)
-        logs.configure(self._settings, "supervisor")
+        self._settle()
         _log.info("replacing the workers")
-        self._manager.reloading("replacing the workers")
-        workers = [seat for seat in self._seats if seat.index is None]
+        workers = [seat for seat in self._crew.seats if seat.index is None]
         self._rollout = Rollout(workers, previous)
         self._roll_on()
+
+    def _settle(self) -> None:
+        """Let all that is started from now on have the settings of now."""
+        self._settings = self._crew.settings = self._foundation.settle(self._configured)
+        logs.configure(self._settings, "supervisor")
 
     def _roll_on(self) -> None:
         """Start the next successor; after the last worker, replace keeper and ops."""
@@ -276,67 +349,45 @@ class Supervisor:
         assert rollout is not None  # noqa: S101 - called during one
         seat = rollout.next_seat()
         if seat is not None:
-            successor = self._start(seat)
+            successor = self._crew.start(seat)
             if successor:
                 rollout.begin(seat, successor)
             else:
                 self._rollout_failed("no process could be started")
             return
         self._rollout = None
-        for other in self._seats:
+        for other in self._crew.seats:
             if other.index is not None:
-                self._retire(other.child)
+                self._crew.retire(other.child)
         _log.info("the workers are replaced")
-        self._manager.ready(self._serving())
-        if self._reload_again:
-            self._reload_again = False
-            self._on_hangup()
+        self._end_change()
 
     def _rollout_failed(self, how: str) -> None:
         rollout = self._rollout
         assert rollout is not None  # noqa: S101 - called during one
         self._rollout = None
-        _log.error("a worker with the new configuration does not start", how=how)
-        if rollout.previous is None:
-            return
-        self._configured = rollout.previous
-        self._settings = self._foundation.settle(self._configured)
-        logs.configure(self._settings, "supervisor")
-        if rollout.replaced:
-            _log.info("going back to the configuration before")
-            self._rollout = Rollout(rollout.replaced, None)
-            self._roll_on()
+        self._fail("a new worker does not start", how=how)
+        if rollout.previous is not None:
+            self._configured = rollout.previous
+            self._settle()
+            if rollout.replaced:
+                _log.info("going back to the configuration before")
+                self._rollout = Rollout(rollout.replaced, None)
+                self._roll_on()
+                return
+        self._end_change()
 
     def _stop(self) -> int:
         """Drain: workers and keeper, then who they ask and ops, which tells of it; the embedded server last of all."""
         living = list(self._children.living.values())
-        seconds = self._settings.drain_timeout_ms / 1000 + _DRAIN_GRACE_SECONDS
-        killed = self._end([child for child in living if child.index not in _LAST], seconds)
-        killed |= self._end([child for child in living if child.index in _LAST], _LAST_SECONDS_MAX)
+        seconds = self._settings.drain_timeout_ms / 1000 + DRAIN_GRACE_SECONDS
+        first = [child for child in living if child.index not in _LAST]
+        last = [child for child in living if child.index in _LAST]
+        how = (self._children, self._signals, self._manager)
+        killed = end(first, seconds, *how)
+        killed |= end(last, _LAST_SECONDS_MAX, *how)
         _log.info("stopped")
         return 1 if killed else 0
-
-    def _end(self, children: list[Child], seconds: float) -> bool:
-        """End children by SIGTERM, after `seconds` or a second Ctrl-C by SIGKILL; returns whether one was killed."""
-        for child in children:
-            self._children.send(child, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while self._left(children) and time.monotonic() < deadline:
-            numbers, _ = self._signals.wait(max(0.0, deadline - time.monotonic()))
-            if signal.SIGINT in numbers:
-                deadline = time.monotonic()
-        left = self._left(children)
-        for child in left:
-            _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
-            self._children.send(child, signal.SIGKILL)
-        while self._left(children):
-            self._signals.wait(None)
-        return bool(left)
-
-    def _left(self, children: list[Child]) -> list[Child]:
-        for child, how in self._children.reap():
-            _log.info("ended", child=child.name, pid=child.pid, how=how)
-        return [child for child in children if child.pid in self._children.living]
 
 
 def _has_terminal() -> bool:

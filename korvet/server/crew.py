@@ -1,0 +1,97 @@
+"""The seats of a broker and who fills them: a child that dies is replaced, ever more slowly where all die.
+
+Knows seats, children and deadlines; not why one is to be replaced, nor in which order all of them end.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from korvet import logs
+from korvet.config import Settings
+from korvet.server.children import Child, Children, Seat
+
+_log = logs.Log(__name__)
+
+# A worker that uses all of its drain time still ends by itself.
+DRAIN_GRACE_SECONDS = 1.0
+_LOOP_FAILURES_MIN = 5
+
+
+class Crew:
+    """All seats; `settings` are what a child that is started from now on gets."""
+
+    def __init__(self, seats: list[Seat], children: Children, settings: Settings) -> None:
+        self.seats = seats
+        self.children = children
+        self.settings = settings
+
+    def fill_all(self) -> None:
+        """Start a child for every seat without one."""
+        for seat in self.seats:
+            if seat.child is None:
+                self._fill(seat)
+
+    def start(self, seat: Seat) -> Child | None:
+        """Fork a child; None when the system has no process or memory left for one."""
+        try:
+            child = self.children.fork(seat, self.settings)
+        except OSError as error:
+            _log.error("no process could be started", reason=error)
+            return None
+        _log.info("started", child=child.name, pid=child.pid)
+        return child
+
+    def retire(self, child: Child | None) -> None:
+        """Let a child end in its own time, and not longer than its drain may take."""
+        if child is None:
+            return
+        child.retiring = True
+        child.kill_at = time.monotonic() + self.settings.drain_timeout_ms / 1000 + DRAIN_GRACE_SECONDS
+        self.children.send(child, signal.SIGTERM)
+
+    def close(self, index: int) -> None:
+        """Let the child of the fixed row `index` end, and fill its seat no more."""
+        for seat in [seat for seat in self.seats if seat.index == index]:
+            self.seats.remove(seat)
+            self.retire(seat.child)
+
+    def ended(self, child: Child, how: str) -> None:
+        """Make room for another in the place of a child that ended."""
+        seat = next((seat for seat in self.seats if seat.child is child), None)
+        if seat is None or child.retiring:
+            _log.info("ended", child=child.name, pid=child.pid, how=how)
+        if seat is None:
+            return
+        seat.child = None
+        delay_s = 0.0 if child.retiring else seat.backoff.delay_s(child.worked_s())
+        seat.respawn_at = time.monotonic() + delay_s
+        if not child.retiring:
+            self.children.mark_dead(seat, child)
+            self.children.scoreboard.count_restart()
+            failures = seat.backoff.failures
+            write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
+            write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)
+
+    def deadlines(self) -> list[float | None]:
+        """Return when something is due here, in monotonic seconds."""
+        moments = [seat.respawn_at for seat in self.seats]
+        return moments + [child.kill_at for child in self.children.living.values()]
+
+    def act_on_deadlines(self) -> None:
+        """Start and kill what is due."""
+        now = time.monotonic()
+        for seat in self.seats:
+            if seat.respawn_at is not None and seat.respawn_at <= now:
+                self._fill(seat)
+        for child in list(self.children.living.values()):
+            if child.kill_at is not None and child.kill_at <= now:
+                _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
+                child.kill_at = None
+                self.children.send(child, signal.SIGKILL)
+
+    def _fill(self, seat: Seat) -> None:
+        seat.child = self.start(seat)
+        delay_s = None if seat.child else seat.backoff.delay_s(0.0)
+        seat.respawn_at = None if delay_s is None else time.monotonic() + delay_s

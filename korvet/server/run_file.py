@@ -1,0 +1,70 @@
+"""What a running broker tells other commands of this machine: a small file beside its metrics, written anew as a whole.
+
+Knows the file and how to find those of all brokers that run here; not what a broker does. Who reads it must be told
+the truth also where the broker was killed: a file counts only while the process that it names lives and is its owner's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from korvet.server import runtime_dir
+
+_NAME = "supervisor.json"
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """One broker: its supervisor's process id, its version and address, and how its last change went.
+
+    `changes` counts the reloads and upgrades that have ended, of which `said` and `good` tell the last; `busy` is one
+    that is under way.
+    """
+
+    pid: int
+    version: str
+    listen: str
+    changes: int = 0
+    good: bool = True
+    said: str = ""
+    busy: bool = False
+
+
+def write(directory: Path, state: RunState) -> None:
+    """Write `state` for others to see; a full disk costs them the news and the broker nothing."""
+    new = directory / f"{_NAME}.new"
+    with contextlib.suppress(OSError):
+        new.write_bytes(msgspec.json.encode(state))
+        new.replace(directory / _NAME)
+
+
+def read(directory: Path) -> RunState | None:
+    """Return what the broker of `directory` says, None where none runs."""
+    path = directory / _NAME
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=RunState)
+        # Anybody may leave a file in a directory for temporary files: none may name a process of another user.
+        return state if path.stat().st_uid == _owner(state.pid) else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def running() -> dict[Path, RunState]:
+    """Return the brokers that run on this machine, as far as this user may see them, by directory."""
+    found = {}
+    for directory in runtime_dir.of_all():
+        state = read(directory)
+        if state is not None:
+            found[directory] = state
+    return found
+
+
+def _owner(pid: int) -> int:
+    """Return the user of a process; raises OSError where there is none."""
+    if Path("/proc/self").exists():
+        return Path(f"/proc/{pid}").stat().st_uid
+    os.kill(pid, 0)
+    return os.getuid()

@@ -1,0 +1,135 @@
+"""`korvet reload` with brokers that run: which one it means, what it waits for, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from korvet.server import run_file
+from korvet.server.run_file import RunState
+from tests.support import processes
+from tests.support.broker import Broker, echo_broker
+
+
+def reload(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "korvet", "reload", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let brokers and commands of this test see no others of this machine."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_the_only_broker_is_meant_and_its_workers_are_others_when_the_command_ends(tmp_path: Path) -> None:
+    with echo_broker(tmp_path) as broker:
+        before = set(broker.worker_pids())
+        done = reload()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"the workers of {broker.bootstrap} are replaced" in done.stdout
+        retired = before & set(broker.worker_pids())
+        processes.wait_until(lambda: not any(map(processes.alive, retired)), "the former ones have ended")
+        assert broker.log().count("the workers are replaced") == 1
+
+
+def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text("")
+    with echo_broker(tmp_path, "--config", str(config)):
+        config.write_text('"namespace" = "other"\n')
+        assert "; these need a restart: namespace" in reload().stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"no.such.setting" = 1\n', "the configuration is kept as it was: "),
+        ('"num.partitions" = 13\n', "a new worker does not start: status 1"),
+    ],
+    ids=["configuration", "worker"],
+)
+def test_a_failure_is_told_and_is_exit_code_1(tmp_path: Path, text: str, said: str) -> None:
+    config = tmp_path / "korvet.toml"
+    config.write_text("")
+    with echo_broker(tmp_path, "--config", str(config), workers=1):
+        config.write_text(text)
+        done = reload()
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr
+        config.write_text("")
+        assert reload().returncode == 0
+
+
+def test_with_several_brokers_one_must_be_named(tmp_path: Path) -> None:
+    with (
+        echo_broker(tmp_path / "one", workers=1) as one,
+        echo_broker(tmp_path / "two", workers=1) as two,
+    ):
+        done = reload()
+        assert done.returncode == 2
+        for broker in (one, two):
+            assert f"--pid {broker.pid} ({broker.bootstrap})" in done.stderr
+        assert reload("--pid", str(two.pid)).returncode == 0
+        assert "replaced" in two.log()
+        assert "replaced" not in one.log()
+
+
+def test_without_a_broker_nothing_is_signalled(tmp_path: Path) -> None:
+    assert "no broker runs" in reload().stderr
+    done = reload("--pid", str(os.getpid()))
+    assert done.returncode == 1
+    assert f"no broker with process id {os.getpid()}" in done.stderr
+
+
+def test_a_killed_brokers_file_counts_no_more(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        assert len(run_file.running()) == 1
+        broker.kill()
+        assert reload().returncode == 1
+
+
+def test_a_file_that_names_a_process_of_another_user_is_no_broker(tmp_path: Path) -> None:
+    run_file.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
+    assert run_file.read(tmp_path) is not None
+    if os.getuid():
+        # Process 1 is root's.
+        run_file.write(tmp_path, RunState(1, "1", "127.0.0.1:9092"))
+    else:
+        os.chown(tmp_path / "supervisor.json", 1000, 1000)
+    assert run_file.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", json.dumps({"pid": "x"}).encode()])
+def test_a_file_that_makes_no_sense_is_no_broker(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "supervisor.json").write_bytes(content)
+    assert run_file.read(tmp_path) is None
+
+
+def test_a_broker_that_ends_meanwhile_is_told_of(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        # A stopped process acts on no signal, until it is killed.
+        broker.signal(signal.SIGSTOP)
+        command = [sys.executable, "-m", "korvet", "reload"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+            processes.wait_until(lambda: _hangup_pending(broker), "it was signalled")
+            broker.kill()
+            _, said = waiting.communicate(timeout=60)
+        assert waiting.returncode == 1
+        assert f"process {broker.pid}, has ended" in said
+
+
+def _hangup_pending(broker: Broker) -> bool:
+    lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("ShdPnd", "SigPnd"))]
+    return any(mask >> (signal.SIGHUP - 1) & 1 for mask in pending)
