@@ -9,17 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from korvet.config import (
-    Address,
-    Configuration,
-    Settings,
-    advertised_by_name,
-    load,
-    parse_address,
-    rows,
-    wanted_listeners,
-    without_secrets,
-)
+from korvet.config import Address, Configuration, Settings, load, parse_address, rows, without_secrets
 from korvet.errors import ConfigError
 
 
@@ -244,22 +234,6 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("ops.listen", "localhost", "or nothing"),
         ("advertised", "broker.example:0", "a port from 1 to 65535"),
         ("advertised", "0.0.0.0:9092", "clients can connect to"),
-        ("listeners", "127.0.0.1:9092", "NAME://HOST:PORT"),
-        ("listeners", "://127.0.0.1:9092", "NAME://HOST:PORT"),
-        ("listeners", "IN.SIDE://127.0.0.1:9092", "letters, digits"),
-        ("listeners", "A://127.0.0.1:9092,", "comma-separated"),
-        ("listeners", "A://127.0.0.1:65536", "NAME://HOST:PORT"),
-        ("listeners", "A://127.0.0.1:-1", "NAME://HOST:PORT"),
-        ("listeners", "A://::1:9092", "NAME://HOST:PORT"),
-        ("listeners", "A://127.0.0.1:1,ssl://127.0.0.1:2", "not SASL_PLAINTEXT, SASL_SSL, SSL"),
-        ("listeners", "A://127.0.0.1:1,a://127.0.0.1:2", "each name and each port once"),
-        ("listeners", "A://127.0.0.1:1,B://127.0.0.2:1", "each name and each port once"),
-        ("listeners", "A://localhost:1,B://[::1]:1", "each name and each port once"),
-        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients can connect to"),
-        ("advertised.listeners", "PLAINTEXT://[::]:9092", "clients can connect to"),
-        ("advertised.listeners", "PLAINTEXT://:9092", "clients can connect to"),
-        ("advertised.listeners", "PLAINTEXT://one:0", "clients can connect to"),
-        ("advertised.listeners", "PLAINTEXT://one:1,Plaintext://two:2", "each name once"),
         ("redis.url", "localhost:6379", "redis://HOST:PORT/DB"),
         ("namespace", "a:b", "letters"),
         ("namespace", "", "letters"),
@@ -286,10 +260,6 @@ def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, allo
         ("listen", "localhost:9092"),
         ("ops.listen", ""),
         ("advertised", "broker-1.example:9092"),
-        ("listeners", "PLAINTEXT://:9092"),
-        ("listeners", "inside://0.0.0.0:0, OUT_SIDE-2://127.0.0.1:0"),
-        ("listeners", "A://127.0.0.1:9092,B://[::1]:9092"),
-        ("advertised.listeners", "PLAINTEXT://broker-1.example:9092"),
         ("redis.url", "rediss://:secret@cache.example:6380/2"),
         ("redis.url", "unix:///run/redis.sock?db=1"),
         ("topic.reserved.prefix", ""),
@@ -303,49 +273,6 @@ def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, allo
 def test_a_value_in_range_is_taken_as_it_is(name: str, value: str) -> None:
     [row] = [row for row in rows() if row.name == name]
     assert str(row.of(load(None, {}, {name: value}).settings)) == value
-
-
-TWO = "INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:9094"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        ({"listeners": TWO, "listen": "127.0.0.1:9092"}, "give listeners alone"),
-        ({"listeners": TWO, "advertised": "one:1"}, "give advertised.listeners alone"),
-        (
-            {"advertised.listeners": "PLAINTEXT://one:1", "advertised": "one:1"},
-            "give advertised.listeners alone",
-        ),
-    ],
-)
-def test_named_listeners_and_the_short_way_to_have_one_do_not_go_together(
-    overrides: dict[str, str], says: str
-) -> None:
-    line = refusal(overrides=overrides)
-    assert says in line
-    assert line.count("(command line)") == 2
-
-
-@pytest.mark.parametrize(
-    ("overrides", "names"),
-    [
-        ({"listeners": TWO, "advertised.listeners": "ELSEWHERE://one:1"}, "INSIDE, OUTSIDE"),
-        ({"advertised.listeners": "ELSEWHERE://one:1"}, "PLAINTEXT"),
-    ],
-)
-def test_an_address_for_a_listener_that_is_not_there_is_refused(
-    overrides: dict[str, str], names: str
-) -> None:
-    line = refusal(overrides=overrides)
-    assert line == f"advertised.listeners: there is no listener ELSEWHERE to connect to, only {names}"
-
-
-def test_names_of_listeners_are_compared_without_case() -> None:
-    found = load(None, {}, {"listeners": TWO.lower(), "advertised.listeners": "Outside://one:1"}).settings
-    listeners = wanted_listeners(found.listeners, found.listen)
-    assert [str(each) for each in listeners] == TWO.split(",")
-    assert advertised_by_name(listeners, found.advertised_listeners) == {"OUTSIDE": ("one", 1)}
 
 
 @pytest.mark.parametrize(
