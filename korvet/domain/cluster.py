@@ -67,10 +67,14 @@ class LiveBrokers:
         self.keeper = keeper
         self._by_id = {each.broker_id: each for each in self.all}
         self._ids = tuple(self._by_id)
+        self._reachable: dict[str, Reachable] = {}
 
     def on(self, listener: str) -> Reachable:
         """Return what the clients of a listener are told."""
-        return Reachable(self, listener)
+        found = self._reachable.get(listener)
+        if found is None:
+            found = self._reachable[listener] = Reachable(self, listener)
+        return found
 
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
@@ -159,6 +163,7 @@ class Cluster:
         self.cluster_id = cluster_id
         self.this = this
         self.live = LiveBrokers([this], None)
+        self._seen: Seen | None = None
         self._store = store
 
     @contextlib.contextmanager
@@ -183,6 +188,10 @@ class Cluster:
         return self.live
 
     def _see(self, seen: Seen) -> None:
+        # Clients look far more often than brokers come and go.
+        if seen == self._seen:
+            return
+        self._seen = seen
         members = {next(iter(self.this.listeners.values())): self.this}
         # Where two have the same address, the later one has it: the other is what was there before.
         for each in sorted(seen.brokers, key=lambda broker: broker.started_ms, reverse=True):

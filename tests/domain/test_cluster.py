@@ -179,6 +179,16 @@ def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: C
     assert known(cluster) == [1, 2, 3]
 
 
+def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    before = cluster.look()
+    register(here, 1)  # renewed
+    assert cluster.look() is before
+    assert before.on(PLAINTEXT) is before.on(PLAINTEXT)
+    register(here, 1, member(99))
+    assert cluster.look().on(PLAINTEXT).all == (BrokerAddress(1, "broker-99.example", 9092), address(2))
+
+
 def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: Cluster) -> None:
     register(here, 1)
     assert cluster.look().on(PLAINTEXT).controller_id == 1
