@@ -93,9 +93,15 @@ class Run:
     def _load(self, address: str, watch: Watch | None) -> list[str]:
         """Run locust and look at the broker meanwhile."""
         seconds = self._flags.minutes * 60
-        command = self._command(address)
-        # This process has one thread, so there is no lock that the child could find taken.
-        process = subprocess.Popen(command, cwd=_REPOSITORY, preexec_fn=processes.die_with_parent)  # noqa: PLW1509
+        process = subprocess.Popen(
+            self._command(address),
+            cwd=_REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            # Ctrl-C is for this process, which passes it on once: locust takes a second one for a reason to drop all.
+            start_new_session=True,
+            # This process has one thread, so there is no lock that the child could find taken.
+            preexec_fn=processes.die_with_parent,  # noqa: PLW1509
+        )
         deadline = float("inf") if self._flags.web else time.monotonic() + seconds + _LATE_SECONDS_MAX
         try:
             while process.poll() is None:
@@ -107,7 +113,8 @@ class Run:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(max(seconds / _LOOKS_MAX, _LOOK_SECONDS_MIN))
                 except KeyboardInterrupt:
-                    # Ctrl-C has reached locust too: it ends the run, and what was written until then is checked.
+                    # Locust ends the run, and what was written until then is checked.
+                    process.send_signal(signal.SIGINT)
                     deadline = time.monotonic() + _LATE_SECONDS_MAX
         finally:
             if process.poll() is None:
