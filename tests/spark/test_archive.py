@@ -73,7 +73,7 @@ def test_a_killed_driver_takes_its_processes_along_and_loses_and_repeats_nothing
     topic = topics.make("orders", "batch", partitions=2)
     all_kinds(topics, topic)
     point = "before the commit"
-    with driver(topics, point, "spark") as process:
+    with driver(topics, point, "local[2,4]") as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == point
         started = descendants(process.pid)

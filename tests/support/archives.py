@@ -6,6 +6,7 @@ record by record. Nothing of Spark; `Topics.run` does an archiver's tasks in thi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -18,6 +19,7 @@ from deltalake import DeltaTable
 
 from korvet.errors import KafkaError
 from korvet.lake.archiver import Archiver, Ends
+from korvet.lake.files import StorageOptions
 from korvet.lake.rounds import Round
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, table_uri
@@ -55,11 +57,12 @@ def topic_id(number: int) -> str:
 
 
 class Topics:
-    """Topics of one Redis, archived to one directory; everything produced is remembered."""
+    """Topics of one Redis, archived to one directory or object store; everything produced is remembered."""
 
-    def __init__(self, url: str, lake: Path, stores: Stores) -> None:
+    def __init__(self, url: str, lake: str, stores: Stores, storage_options: StorageOptions = None) -> None:
         self.source = Source(redis_url=url)
-        self.lake = str(lake)
+        self.lake = lake
+        self.storage_options = storage_options
         self.stores = stores
         self.produced: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
 
@@ -124,11 +127,11 @@ class Topics:
 
     def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: str | None = None) -> Archiver:
         """Return an archiver of these topics."""
-        return Archiver(self.source, lake or self.lake, names=names, cores=cores)
+        return Archiver(self.source, lake or self.lake, self.storage_options, names=names, cores=cores)
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Do the tasks of an archiver here."""
-        return archive_ranges(self.source, None, tasks)
+        return archive_ranges(self.source, self.storage_options, tasks)
 
     def rounds(self, archives: Archiver) -> Round:
         """Archive what is there, to the end."""
@@ -148,7 +151,8 @@ class Topics:
 
     def archived(self, topic: SourceTopic, partition: int = 0) -> list[StoredRecord]:
         """Return what the topic's table holds of a partition, in the order of offsets; repeated rows are repeated."""
-        table = DeltaTable(table_uri(self.lake, topic.name, topic.id)).to_pyarrow_table()
+        uri = table_uri(self.lake, topic.name, topic.id)
+        table = DeltaTable(uri, storage_options=self.storage_options).to_pyarrow_table()
         table = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
         rows = [
             record
@@ -182,10 +186,10 @@ class Topics:
 
 
 @contextmanager
-def topics_in(url: str, lake: Path) -> Iterator[Topics]:
+def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None) -> Iterator[Topics]:
     """Give topics in a Redis that holds none, and a lake at `lake`."""
     with Source(redis_url=url).opened() as stores:
-        yield Topics(url, lake, stores)
+        yield Topics(url, str(lake), stores, storage_options)
 
 
 def all_kinds(topics: Topics, topic: SourceTopic) -> None:
@@ -204,13 +208,19 @@ def all_kinds(topics: Topics, topic: SourceTopic) -> None:
 
 
 @contextmanager
-def driver(topics: Topics, point: str, how: str = "here") -> Iterator[subprocess.Popen[str]]:
+def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Popen[str]]:
     """Start an archiver of its own (tests.support.archive_driver) that comes to a point; kill it behind the block."""
     program = [sys.executable, "-m", "tests.support.archive_driver"]
-    command = [*program, topics.source.redis_url, topics.lake, point, how]
+    command = [*program, topics.source.redis_url, topics.lake, point, *master]
     root = Path(__file__).parents[2]
+    options = ",".join(f"{name}={value}" for name, value in (topics.storage_options or {}).items())
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=root
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_tests,
+        cwd=root,
+        env=os.environ | {"KORVET_LAKE_STORAGE_OPTIONS": options},
     ) as process:
         try:
             yield process
