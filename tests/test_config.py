@@ -370,11 +370,6 @@ def test_any_texts_are_settings_or_one_printable_line(overrides: dict[str, str])
         assert isinstance(configuration, Configuration)
 
 
-def test_the_example_configuration_in_deploy_loads() -> None:
-    example = Path(__file__).parent.parent / "deploy" / "korvet.toml"
-    assert load(example, {}, {}).origins["redis.url"] == str(example)
-
-
 def test_only_korvets_own_variables_are_read() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
     assert load(None, environ, {}).settings == Settings()

@@ -1,0 +1,82 @@
+"""deploy/systemd and deploy/korvet.toml: the commands, settings and paths that they name are Korvet's.
+
+What systemd itself thinks of the units is asked by `make check-deploy`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from korvet.cli.main import korvet
+from korvet.config import load, rows
+from tests.deploy.files import DEPLOY
+from tests.deploy.units import COMMAND, SERVICES, UNITS, directives
+
+EXAMPLE = DEPLOY / "korvet.toml"
+_COMMENTED = re.compile(r'^# ("[a-z.]+" = )', re.MULTILINE)
+
+
+def leaf(words: list[str]) -> tuple[click.Command, list[str]]:
+    """Return the command that words call, and the words behind its name."""
+    command: click.Command = korvet
+    while isinstance(command, click.Group):
+        name, *words = words
+        command = command.commands[name]
+    return command, words
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
+def test_a_service_calls_commands_that_are_there_with_flags_that_they_have(unit: Path) -> None:
+    called = [value for name, value in directives(unit) if name in {"ExecStart", "ExecReload"}]
+    assert called
+    for line in called:
+        program, *words = shlex.split(line.replace("$MAINPID", "1"))
+        assert program == COMMAND
+        command, rest = leaf(words)
+        command.make_context(command.name, rest)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_sets_no_setting_that_is_not_known(unit: Path) -> None:
+    variables = [value.split("=", 1) for name, value in directives(unit) if name == "Environment"]
+    settings = {name: value for name, value in variables if name.startswith("KORVET_")}
+    loaded = load(None, settings, {})
+    changed = {row.environment: row.shown(row.of(loaded.settings)) for row in rows()}
+    assert settings.items() <= changed.items()
+
+
+def test_a_broker_keeps_its_data_in_the_directory_that_systemd_makes() -> None:
+    unit = dict(directives(DEPLOY / "systemd/korvet.service"))
+    assert unit["Environment"] == f"KORVET_DATA_DIR=/var/lib/{unit['StateDirectory']}"
+    assert unit["RuntimeDirectory"].startswith("korvet")
+
+
+def test_systemd_waits_as_long_as_a_broker_tells_it_to() -> None:
+    unit = dict(directives(DEPLOY / "systemd/korvet.service"))
+    # Else the messages of sd_notify would not be taken, or children be signalled past the supervisor.
+    assert (unit["Type"], unit["NotifyAccess"], unit["KillMode"]) == ("notify", "main", "mixed")
+    assert int(unit["TimeoutStopSec"]) > load(None, {}, {}).settings.drain_timeout_ms / 1000
+
+
+def test_the_example_configuration_loads() -> None:
+    assert load(EXAMPLE, {}, {}).settings.listen == "0.0.0.0:9092"
+
+
+def test_what_the_example_configuration_shows_in_comments_is_allowed_too() -> None:
+    text = EXAMPLE.read_text()
+    names = [match[1].split('"')[1] for match in _COMMENTED.finditer(text)]
+    assert len(names) > 15
+    by_name = {row.name: row for row in rows()}
+    for name in names:
+        (line,) = re.findall(rf'^# ("{re.escape(name)}" = .*)$', text, re.MULTILINE)
+        value = line.partition(" = ")[2].strip('"')
+        assert by_name[name].shown(by_name[name].default) != value, f"{name} shows its default"
+        if name not in {"listeners", "advertised.listeners"}:  # which go together, and not with listen
+            load(None, {}, {name: value})
+    pairs = dict(re.findall(r'^# "((?:advertised\.)?listeners)" = "(.*)"$', text, re.MULTILINE))
+    load(None, {}, pairs)
