@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from korvet.admin.client import AdminClient
+from korvet.admin.config_types import Resource
 from korvet.admin.connection import Address
 from korvet.admin.deadline import Deadline
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.names import bad_partition
-from korvet.admin.outcomes import for_each
+from korvet.admin.outcomes import for_each, settled
 from korvet.admin.topology import TopicPartition, by_topic
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
@@ -35,6 +36,7 @@ from korvet.protocol.records.batch import HEADER, SEQUENCES, BatchHeader, with_p
 # Later versions name topics by id.
 _PRODUCE_VERSIONS = (3, 12)
 _ACKS_ALL = -1
+_LIMIT = "max.message.bytes"
 
 # What Kafka's own producers send where there are no transactions.
 _NO_TRANSACTION_MS = 2**31 - 1
@@ -59,6 +61,13 @@ def new_identity(client: AdminClient) -> Identity:
         return Identity(response.producer_id, response.producer_epoch)
 
     return client.question(ask)
+
+
+def batch_bytes_max(client: AdminClient, topic: str) -> int | None:
+    """Return how large a batch a topic takes, None where its brokers do not tell; raises AdminError."""
+    resource = Resource.topic(topic)
+    told = settled(client.configs.describe([resource], names=[_LIMIT]))[resource].get(_LIMIT)
+    return None if told is None or told.value is None else int(told.value)
 
 
 class IdempotentProducer:

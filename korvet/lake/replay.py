@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from korvet.admin import AdminClient, AdminError, BrokerError, Resource, TopicPartition, settled
-from korvet.admin.producer import IdempotentProducer, new_identity
+from korvet.admin import AdminClient, AdminError, BrokerError, TopicPartition, settled
+from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
 from korvet.errors import ErrorCode
 from korvet.lake.pace import Pace
 from korvet.lake.partitioner import NO_KEY, partitions_of
@@ -34,7 +34,6 @@ from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
 TARGETS_MAX = 200
 """Partitions that records may be shared out to: the note of each commit has two numbers for each, of 4096 bytes."""
 
-_LIMIT = "max.message.bytes"
 _RUNS_ELSEWHERE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
@@ -79,7 +78,7 @@ class Replay:
         topic = reading.source.topic(reading.stores, wish.source)
         self._logs = {each.partition.index: each for each in logs_of(reading.stores, reading.lake, topic)}
         self._target_id, self._target_count = self._described(topic.id)
-        self.batch_bytes = self._batch_bytes()
+        self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, wish.target) or BATCH_BYTES)
         self._states = kept(admin, self.name, wish, self._target_id)
         self.resumed = bool(self._states)
         if self.resumed:
@@ -136,12 +135,6 @@ class Replay:
         if wish.source == wish.target and wish.end == Edge():
             raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
         return str(settled(described)[wish.target].topic_id), count
-
-    def _batch_bytes(self) -> int:
-        """Return what a batch may have for the target."""
-        target = Resource.topic(self._wish.target)
-        told = settled(self._admin.configs.describe([target], names=[_LIMIT]))[target].get(_LIMIT)
-        return min(BATCH_BYTES, int(told.value)) if told and told.value else BATCH_BYTES
 
     def _planned(self) -> dict[int, Range]:
         """Return what is to be done of each partition; raises ReplayError where the target has none for it."""

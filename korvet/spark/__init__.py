@@ -4,10 +4,12 @@ Knows PySpark, sessions and how work is spread; what the work is stands in `korv
 It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
 
     session  Spark as the jobs use it, and what to say where it does not start
+    submitted  whether spark-submit has started it
     archive  ranges of topics into their tables, spread over the tasks of Spark
     compact  merges of files into larger ones, spread likewise
     source   the data source `korvet`: topics as DataFrames over both tiers
     options  what that is told; filters: what of a query it takes into account
+    sink     the same as a format to write: rows as records, through a broker; sink_options is what that is told
     query    SQL, in which topics are views
     daemon   Spark's Python workers, quiet where a query has its rows
 """

@@ -2,7 +2,7 @@
 
 Knows Spark's interface for data sources; what a scan is stands in `korvet.lake.scan`. Offsets and records go from Redis
 and the lake to Spark's Python workers as Arrow, whatever a broker does meanwhile: none is asked. Reading changes
-nothing: no position is kept but in Spark's checkpoints, and nothing is trimmed.
+nothing: no position is kept but in Spark's checkpoints, and nothing is trimmed. How it is written to stands in `sink`.
 
     register(spark)
     spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
@@ -19,6 +19,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -47,6 +49,8 @@ from korvet.lake.scan_offsets import behind_records, first_from
 from korvet.lake.source import Stores
 from korvet.spark.filters import Bounds, bounds
 from korvet.spark.options import EARLIEST, LATEST, Options, Place, read_options
+from korvet.spark.sink import BatchSink, StreamSink, checked
+from korvet.spark.sink_options import sink_options
 
 COLUMNS = StructType(
     [
@@ -98,6 +102,18 @@ class KorvetDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what follows a topic; raises ValueError for what is wrong with the options."""
         return _StreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """Return what produces rows; raises ValueError for what is wrong with options or columns, AdminError."""
+        if overwrite:
+            raise ValueError("records are appended, and never replaced: mode append")
+        return BatchSink(checked(sink_options(self.options), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
+        """Return what produces the rows of a stream; raises the same."""
+        if overwrite:
+            raise ValueError("records are appended, and never replaced: output mode append")
+        return StreamSink(checked(sink_options(self.options), schema))
 
 
 class _Input(InputPartition):

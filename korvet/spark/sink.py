@@ -1,0 +1,245 @@
+"""Writing with the data source `korvet`: rows of DataFrames as records, through a broker.
+
+Knows Spark's interface for sinks, and which columns are what of a record; how records become batches stands in
+`korvet.lake.producing`. Each task is an idempotent producer of its own: what it sends twice is appended once. A task
+that Spark runs again begins anew, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
+
+    frame.write.format("korvet").option("bootstrap.servers", ADDRESS).option("topic", NAME).mode("append").save()
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    DataType,
+    StringType,
+    StructType,
+)
+
+from korvet.admin import AdminClient, AdminError, TopicPartition
+from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
+from korvet.errors import LakeError
+from korvet.lake.partitioner import NO_KEY, Partitions, partitions_of
+from korvet.lake.producing import BATCH_BYTES, PRODUCED, by_partition, cuts, encoded, joined
+from korvet.lake.schema import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
+from korvet.spark.sink_options import SinkOptions
+
+TOPIC = "topic"
+_HELD_BYTES = 4 * 1024 * 1024
+"""What a task holds, as Arrow, before it sends: enough that batches are large also where there are some partitions."""
+
+_TEXT_OR_BYTES = ("string", "binary")
+_COLUMNS = {
+    KEY: _TEXT_OR_BYTES,
+    VALUE: _TEXT_OR_BYTES,
+    HEADERS: ("array<struct<key:string,value:binary>>",),
+    TOPIC: ("string",),
+    PARTITION: ("int",),
+    TIMESTAMP: ("timestamp",),
+}
+"""The columns that a record is made of, each with the types that it may have, as SQL calls them."""
+
+
+def checked(options: SinkOptions, schema: StructType) -> SinkOptions:
+    """Return the options; raises ValueError where columns are not what a record is made of, or there is no such topic.
+
+    Raises AdminError where no broker tells that.
+    """
+    for field in schema:
+        types = _COLUMNS.get(field.name)
+        if types is None:
+            raise ValueError(f"column {field.name} is none that a record has: {', '.join(_COLUMNS)}")
+        if _type_name(field.dataType) not in types:
+            is_type = field.dataType.simpleString()
+            raise ValueError(f"column {field.name} is {is_type}: it is to be {' or '.join(types)}")
+    if VALUE not in schema.names:
+        raise ValueError(f"there is no column {VALUE}")
+    if options.topic is None and TOPIC not in schema.names:
+        raise ValueError(f"say which topic to write to: the option {TOPIC}, or a column of that name")
+    if options.topic is not None:
+        with AdminClient(options.bootstrap_servers, timeout=options.timeout) as client:
+            _partition_count(client, options.topic)
+    return options
+
+
+def _type_name(kind: DataType) -> str:
+    """Return a type's name without what it is called by: a text of any collation is a text."""
+    if isinstance(kind, StringType):
+        return "string"
+    return kind.simpleString()
+
+
+class _Sent(WriterCommitMessage):
+    """A task has sent all of its rows."""
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task; returns when all are appended."""
+        return _write(self._options, iterator)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task of a batch; returns when all are appended."""
+        return _write(self._options, iterator)
+
+
+def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
+    # An answer is waited for while rows are made into the next batches; one thread asks, of each client.
+    with (
+        AdminClient(options.bootstrap_servers, timeout=options.timeout) as asking,
+        AdminClient(options.bootstrap_servers, timeout=options.timeout) as sending,
+        ThreadPoolExecutor(1) as sender,
+    ):
+        task = _Task(options, asking, sending, sender)
+        for rows in rows_of:
+            task.take(rows)
+        task.finish()
+    return _Sent()
+
+
+class _Topic(NamedTuple):
+    """A topic that rows go to: how many partitions it has, and how large a batch it takes."""
+
+    partitions: int
+    bytes_max: int
+
+
+class _Task:
+    """Rows of one task, held until they are worth sending."""
+
+    def __init__(
+        self, options: SinkOptions, asking: AdminClient, sending: AdminClient, sender: ThreadPoolExecutor
+    ) -> None:
+        self._options = options
+        self._asking = asking
+        self._sending = sending
+        self._sender = sender
+        self._producer: IdempotentProducer | None = None
+        self._topics: dict[str, _Topic] = {}
+        self._held: dict[str, list[tuple[pa.RecordBatch, Partitions]]] = {}
+        self._held_bytes = 0
+        # Rows without a key go to one partition after the other, so many at once; tasks do not go in step.
+        self._turns = itertools.count(time.monotonic_ns())
+        self._on_its_way: Future[None] | None = None
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Hold rows as Spark has them, and send what is held where that is enough."""
+        for topic, some in _by_topic(rows, self._options.topic):
+            records = _records(some)
+            partitions = self._partitions(topic, some, records)
+            self._held.setdefault(topic, []).append((records, partitions))
+            self._held_bytes += records.nbytes
+        if self._held_bytes >= _HELD_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        """Send the rest, and wait until all is appended."""
+        self._flush()
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+
+    def _flush(self) -> None:
+        queues: dict[TopicPartition, list[bytes]] = {}
+        for topic, held in self._held.items():
+            rows = joined([each for each, _ in held])
+            partitions = np.concatenate([each for _, each in held])
+            for partition, some in by_partition(rows, partitions).items():
+                ends = cuts(some, bytes_max=self._topics[topic].bytes_max)
+                queues[TopicPartition(topic, partition)] = [
+                    encoded(some.slice(start, stop - start), self._options.codec)
+                    for start, stop in itertools.pairwise([0, *ends])
+                ]
+        self._held, self._held_bytes = {}, 0
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+        self._on_its_way = self._sender.submit(self._send, queues)
+
+    def _send(self, queues: Mapping[TopicPartition, list[bytes]]) -> None:
+        """Append the batches of each partition in their order; raises LakeError for one that is not taken."""
+        if self._producer is None:
+            self._producer = IdempotentProducer(self._sending, new_identity(self._sending))
+        for at in range(max(map(len, queues.values()), default=0)):
+            batches = {place: queue[at] for place, queue in queues.items() if at < len(queue)}
+            for place, outcome in self._producer.send(batches).items():
+                if isinstance(outcome, AdminError):
+                    raise LakeError(f"{place} did not take records: {outcome}") from outcome
+
+    def _partitions(self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch) -> Partitions:
+        """Return the partition of each row: the one it names, else that of its key, else any."""
+        known = self._topics.get(topic)
+        if known is None:
+            count = _partition_count(self._asking, topic)
+            limit = batch_bytes_max(self._asking, topic) or BATCH_BYTES
+            known = self._topics[topic] = _Topic(count, min(BATCH_BYTES, limit))
+        found = partitions_of(records.column(KEY), known.partitions)
+        found[found == NO_KEY] = next(self._turns) % known.partitions
+        if PARTITION in rows.schema.names:
+            named = rows.column(PARTITION)
+            told = named.fill_null(NO_KEY).to_numpy(zero_copy_only=False)
+            wrong = (~np.asarray(named.is_null())) & ((told < 0) | (told >= known.partitions))
+            if wrong.any():
+                raise LakeError(f"there is no partition {topic}:{told[wrong][0]}")
+            found = np.where(told == NO_KEY, found, told)
+        return found
+
+
+def _partition_count(client: AdminClient, topic: str) -> int:
+    """Return how many partitions a topic has; raises ValueError for one that there is not, AdminError."""
+    topology = client.topology([topic])
+    if topic in topology.failed:
+        raise ValueError(f"topic {topic}: {topology.failed[topic]}")
+    return len(topology.partitions[topic])
+
+
+def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield rows by the topics that they go to; raises LakeError for rows that name none."""
+    if topic is not None:
+        yield topic, rows
+        return
+    names = rows.column(TOPIC)
+    if names.null_count:
+        raise LakeError(f"column {TOPIC} is null in some rows: say in the option {TOPIC} where they go")
+    encoded_names = names.dictionary_encode()
+    indexes = encoded_names.indices.to_numpy()
+    for place, name in enumerate(encoded_names.dictionary.to_pylist()):
+        yield name, rows.filter(pa.array(indexes == place))
+
+
+def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in the columns of PRODUCED; those without a time have that of now. Raises LakeError."""
+    count = rows.num_rows
+    columns = []
+    for field in PRODUCED:
+        if field.name in rows.schema.names and field.name in _COLUMNS:
+            column = rows.column(field.name)
+            if field.name == HEADERS and column.flatten().field(0).null_count:
+                raise LakeError(f"column {HEADERS} has a header without a key")
+            column = column.cast(field.type)
+        elif field.nullable:
+            column = pa.nulls(count, field.type)
+        else:
+            column = pa.array(np.zeros(count, dtype=np.int64))
+        if field.name == TIMESTAMP:
+            column = column.fill_null(pa.scalar(time.time_ns() // 1_000_000 * 1000, field.type))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=PRODUCED)
