@@ -60,6 +60,7 @@ READS_THE_ENVIRONMENT = {
     "cli/options.py",  # the one reader: settings
     "java.py",  # where Java is
     "spark/session.py",  # Spark takes from there where Python is
+    "spark/submitted.py",  # where spark-submit says that it is there
     "server/metrics_files.py",  # prometheus_client takes its directory from there only, at import
     "server/runtime_dir.py",  # where a service manager has made a directory for this service
     "server/supervisor.py",  # what a service manager and a former version say, and children must not hear

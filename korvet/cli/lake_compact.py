@@ -15,6 +15,7 @@ from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_o
 from korvet.cli.lake_rounds import rounds, rounds_options
 from korvet.cli.progress import Progress, amount
 from korvet.cli.run import FAILED
+from korvet.spark.submitted import is_submitted
 
 if TYPE_CHECKING:
     from korvet.lake.compaction import Compacted, Run
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--master",
     metavar="URL",
-    help="Spread the work over this Spark, as local[*]; by default it is done here.",
+    help="Spread the work over this Spark, as local[*]; by default it is done here, or where spark-submit says.",
 )
 @rounds_options
 def compact(
@@ -55,7 +56,7 @@ def compact(
 
 @contextlib.contextmanager
 def _runner(wanted: Lake, master: str | None) -> Iterator[Run | None]:
-    if master is None:
+    if master is None and not is_submitted():
         yield None
         return
     from korvet.spark import compact as job  # noqa: PLC0415 - by default it starts without Spark

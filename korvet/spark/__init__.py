@@ -4,7 +4,7 @@ Knows PySpark, sessions and how work is spread; what the work is stands in `korv
 It needs the extra `korvet[lake]` and Java; no part of a broker imports it.
 
     session  Spark as the jobs use it, and what to say where it does not start
-    submitted  whether spark-submit has started it
+    submitted  whether spark-submit runs the process
     archive  ranges of topics into their tables, spread over the tasks of Spark
     compact  merges of files into larger ones, spread likewise
     source   the data source `korvet`: topics as DataFrames over both tiers

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from korvet import java
 from korvet.errors import LakeError
+from korvet.spark.submitted import is_submitted
 
 MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
@@ -59,7 +60,7 @@ def session(
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
     was told. `configs` are more of Spark's settings, and win. `launch` starts Java where PySpark is not to do it.
     """
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = is_submitted()
     if master is None and not submitted:
         master = MASTER_DEFAULT
     wanted = dict(_ALWAYS)
