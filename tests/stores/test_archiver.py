@@ -1,0 +1,86 @@
+"""Archivers whose tables are in an object store: each record once, wherever one is killed and whoever comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from korvet.lake.compaction import Compacted, Merged, MergeTask, compact, here
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.rounds import Round
+from korvet.lake.tables import Lake, remove, stored, tables
+from korvet.lake.task import Outcome, Task
+from tests.support.archive_driver import POINTS
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
+    made: list[Format] = ["record", "batch"]
+    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(made)]
+    for topic in found:
+        all_kinds(topics, topic)
+    # Once from nothing, and once where a table is there.
+    for _ in range(2):
+        with driver(topics, point) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == point
+        for topic in found:
+            topics.produce(topic.partitions[0], b"produced behind the crash")
+    assert topics.archiver().round(topics.run).failures == []
+    for topic in found:
+        topics.check(topic)
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage_format: Format) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    all_kinds(topics, topic)
+    with driver(topics, "none") as one, driver(topics, "none") as other:
+        for at in range(200):
+            topics.produce(topic.partitions[at % 2], b"%d" % at)
+        assert (one.wait(60), other.wait(60)) == (0, 0)
+    topics.archiver().round(topics.run)
+    topics.check(topic)
+
+
+def test_the_one_that_comes_second_leaves_nothing_behind(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    all_kinds(topics, topic)
+    other = Round()
+
+    def overtaken(tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = topics.run(tasks)
+        other.add(topics.archiver().round(topics.run))
+        return outcomes
+
+    done = topics.archiver().round(overtaken)
+    assert (done.records, done.conflicts, other.records) == (0, 1, 2 * 1520)
+    lake = Lake(topics.lake, topics.storage_options)
+    [of] = tables(lake)
+    # The table was made by one commit, and filled by another.
+    assert stored(lake, of).files == 2 + other.files
+    topics.check(topic)
+
+
+def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    for at in range(12):
+        topics.produce(topic.partitions[0], b"%d" % at)
+        topics.archiver().round(topics.run)
+    lake, of = Lake(topics.lake, topics.storage_options), TopicOfLake(topic.name, topic.id)
+    rewrite = here(topics.storage_options)
+    others: list[Compacted] = []
+
+    def overtaken(tasks: Sequence[MergeTask]) -> list[Merged]:
+        merged = list(rewrite(tasks))
+        others.extend(compact(lake, of))
+        return merged
+
+    [late] = compact(lake, of, run=overtaken)
+    assert [each.done for each in others] == [True]
+    assert (late.done, late.error) == (False, None)
+    topics.check(topic)
+    assert remove(lake, of).files > 12
+    assert tables(lake) == []
