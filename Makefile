@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark test-lake-stores test-kafka-tools test-connect check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run test test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -49,6 +49,9 @@ test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object st
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
+
+test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime, takes ten minutes
+	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
 check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
 	@$(BIN)/python -m pytest tests/deploy_tools $(ARGS)

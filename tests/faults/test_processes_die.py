@@ -1,0 +1,61 @@
+"""Processes of a broker are killed: one of each kind, all workers, the supervisor with all that hangs on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.work import Work
+from tests.support import processes
+from tests.support.broker import korvet_broker
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("child", ["worker", "keeper", "ops"])
+def test_children_are_killed_again_and_again(tmp_path: Path, child: str) -> None:
+    with korvet_broker(tmp_path) as broker, Work(broker.bootstrap) as work:
+        for _ in range(3):
+            killed = broker.child_pids(child)
+            for pid in killed:
+                processes.kill(pid)
+            work.goes_on(f"every {child} was killed")
+            processes.wait_until(
+                lambda: len(set(broker.child_pids(child)) - set(killed)) == len(killed),  # noqa: B023 - used at once
+                f"every {child} is back",
+            )
+
+
+@pytest.mark.timeout(300)
+def test_the_supervisor_is_killed_and_nothing_of_the_broker_is_left(tmp_path: Path) -> None:
+    port = processes.free_port()
+    listen = ("--listen", f"127.0.0.1:{port}")
+    data_dir = tmp_path / "data"
+    with (
+        korvet_broker(tmp_path / "0", data_dir=data_dir, listen=listen) as first,
+        Work(first.bootstrap) as work,
+    ):
+        broker = first
+        for number in range(1, 4):
+            left = processes.descendants(broker.pid)
+            assert broker.server_pid() in left
+            broker.kill()
+            processes.wait_until(lambda: not any(map(processes.alive, left)), "workers and Redis end")  # noqa: B023
+            broker = work.enter(korvet_broker(tmp_path / str(number), data_dir=data_dir, listen=listen))
+            work.goes_on("the supervisor was killed")
+
+
+@pytest.mark.timeout(300)
+def test_one_of_two_brokers_is_killed_with_all_of_its_processes(tmp_path: Path) -> None:
+    with (
+        korvet_broker(tmp_path / "0") as first,
+        korvet_broker(
+            tmp_path / "1", "--redis-url", f"unix://{first.data_dir}/server.sock", "--broker-id", "1"
+        ) as second,
+        Work(f"{first.bootstrap},{second.bootstrap}") as work,
+    ):
+        left = processes.descendants(second.pid)
+        second.kill()
+        for pid in left:
+            processes.kill(pid)
+        work.goes_on("one of two brokers was killed")

@@ -1,0 +1,92 @@
+"""Redis ends and starts again, or stands still, or loses its connections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.faults.cutting_proxy import CuttingProxy
+from tests.faults.servers import Server
+from tests.faults.work import Work
+from tests.support import processes, reading
+from tests.support.broker import korvet_broker
+
+PAUSE_SECONDS = 10.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Give a Redis that writes to its file before it answers and syncs it each second: Korvet's own kind."""
+    with Server(tmp_path / "redis", "--appendfsync", "everysec") as running:
+        yield running
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_redis_is_restarted(server: Server, tmp_path: Path, how: str) -> None:
+    with (
+        korvet_broker(tmp_path / "broker", "--redis-url", server.url) as broker,
+        Work(broker.bootstrap) as work,
+    ):
+        workers = broker.worker_pids()
+        for _ in range(3):
+            server.end(how)
+            time.sleep(1.0)
+            server.start()
+            work.goes_on(f"Redis restarted after {how}")
+        assert broker.worker_pids() == workers
+
+
+@pytest.mark.timeout(300)
+def test_redis_stands_still_for_ten_seconds(server: Server, tmp_path: Path) -> None:
+    with (
+        korvet_broker(tmp_path / "broker", "--redis-url", server.url) as broker,
+        Work(broker.bootstrap) as work,
+    ):
+        server.freeze()
+        time.sleep(PAUSE_SECONDS)
+        server.thaw()
+        work.goes_on("Redis stood still for 10 s")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_the_connection_is_cut_at_every_byte_of_an_append_and_of_its_answer(
+    server: Server, tmp_path: Path, form: str
+) -> None:
+    with (
+        CuttingProxy(server.path) as proxy,
+        korvet_broker(tmp_path / "broker", "--redis-url", proxy.url, workers=1) as broker,
+    ):
+        reading.create_topic(broker.bootstrap, "cut", 1, {"storage.format": form})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "retry.backoff.ms": 10,
+                "retry.backoff.max.ms": 50,
+                "reconnect.backoff.ms": 10,
+            }
+        )
+        places: list[tuple[object, int | None]] = []
+        at = 0
+        while not proxy.passed_whole:
+            value = b"record %06d" % at
+            proxy.cut_next(value, at)
+            producer.produce(
+                "cut", value, on_delivery=lambda error, told: places.append((error, told.offset()))
+            )
+            assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
+            at += 1
+        # Command and answer are as long as that, and each of their bytes was the last one once.
+        assert at > 200
+        assert proxy.cuts == at - 1
+        assert {error for error, _ in places} == {None}
+        received = reading.read_all(broker.bootstrap, "cut", (0,), at)
+    assert [record.value for record in received] == [b"record %06d" % number for number in range(at)]
+    assert [record.offset for record in received] == [offset for _, offset in places]
