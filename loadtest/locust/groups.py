@@ -26,7 +26,6 @@ _TOO_LATE = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError._NO_OFFSET,  # noqa: SLF001 - so the client spells its own errors
 }
 
 
@@ -94,11 +93,12 @@ class GroupUser(KafkaUser):
         try:
             self.blocking(self._consumer.commit, asynchronous=False)
         except KafkaException as error:
-            took = time.perf_counter() - began
-            if error.args[0].code() in _TOO_LATE:
+            took, code = time.perf_counter() - began, error.args[0].code()
+            if code in _TOO_LATE:
                 self.report(COMMIT_REFUSED, took)
-            else:
+            elif code != KafkaError._NO_OFFSET:  # noqa: SLF001 - so the client spells its own errors
                 self.report(COMMIT, took, error=error)
+            # Otherwise the partitions were taken away since the records came: the broker was not asked.
         else:
             self.report(COMMIT, time.perf_counter() - began)
 

@@ -67,7 +67,9 @@ class Judge:
         found = {
             str(Operation(entry.name, entry.method)): _measured(entry) for entry in stats.entries.values()
         }
-        self._verdicts = thresholds.judge(self._limits, _measured(stats.total), found)
+        runner = self._environment.runner
+        errors = sum(each["count"] for each in runner.exceptions.values()) if runner else 0
+        self._verdicts = thresholds.judge(self._limits, _measured(stats.total), found, errors)
         self._environment.process_exit_code = 0 if all(each.kept for each in self._verdicts) else 1
 
     def print(self, **_: object) -> None:

@@ -44,6 +44,7 @@ class ProducerUser(KafkaUser):
         self._page = Page(self._operations)
         self._filler = records.padding(self.options.message_size)
         self._due = 0.0
+        self._poller: gevent.Greenlet[[], None] | None = None
         # Filled in the user's thread, emptied in its greenlet.
         self._answered: deque[tuple[Key, int, float, KafkaError | None]] = deque()
 
@@ -109,7 +110,9 @@ class ProducerUser(KafkaUser):
 
     def on_stop(self) -> None:
         """Wait for the last answers, which come within the time that a delivery may take, and put down what is sure."""
-        self._poller.kill()
+        # None where this user is stopped while it starts.
+        if self._poller is not None:
+            self._poller.kill()
         self.blocking(self._producer.flush)
         self._settle()
         if self.options.ledger:

@@ -95,11 +95,17 @@ def _number(path: Path, key: str, value: object) -> float:
     return float(value)
 
 
-def judge(limits: Limits, total: Measured, by_operation: Mapping[str, Measured]) -> list[Verdict]:
-    """Hold what was measured against the limits; an operation that was never measured keeps none of its own."""
+def judge(
+    limits: Limits, total: Measured, by_operation: Mapping[str, Measured], errors: int = 0
+) -> list[Verdict]:
+    """Hold what was measured against the limits; an operation that was never measured keeps none of its own.
+
+    `errors` are those of users themselves, not of their clients: there must be none.
+    """
     ratio = total.failures / total.requests if total.requests else 1.0
     verdicts = [
-        Verdict("failures", f"<= {limits.failure_ratio:.2%}", f"{ratio:.2%}", ratio <= limits.failure_ratio)
+        Verdict("failures", f"<= {limits.failure_ratio:.2%}", f"{ratio:.2%}", ratio <= limits.failure_ratio),
+        Verdict("errors in users", "none", f"{errors:,}", errors == 0),
     ]
     for name, limit in limits.p99_ms.items():
         found = by_operation.get(name)

@@ -50,8 +50,18 @@ class KafkaUser(User):
 
     def blocking(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call that may wait in this user's thread, behind one that it has not finished."""
-        result: T = self._thread.apply(call, args, kwargs)
-        return result
+
+        # The client's errors come back as values: gevent prints the stack of what is raised in its threads.
+        def caught() -> tuple[T] | KafkaException:
+            try:
+                return (call(*args, **kwargs),)
+            except KafkaException as error:
+                return error
+
+        result: tuple[T] | KafkaException = self._thread.apply(caught)
+        if isinstance(result, KafkaException):
+            raise result
+        return result[0]
 
     def client_config(self, **more: str | float) -> dict[str, str | int | float | bool]:
         """Return the configuration that every client has, and more."""

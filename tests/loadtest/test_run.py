@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,9 +50,17 @@ def limits(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running(limits: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a run of five seconds; ends it with all that belongs to it."""
-    command = [sys.executable, "-m", "loadtest.locust", "--minutes", "0.09", "--thresholds", str(limits)]
+def running(limits: Path, *flags: str, minutes: float = 60) -> Iterator[subprocess.Popen[str]]:
+    """Start a run, longer than any test unless `minutes` are given; ends it with all that belongs to it."""
+    command = [
+        sys.executable,
+        "-m",
+        "loadtest.locust",
+        "--minutes",
+        str(minutes),
+        "--thresholds",
+        str(limits),
+    ]
     run = subprocess.Popen(
         [*command, *flags],
         cwd=_REPOSITORY,
@@ -68,6 +77,13 @@ def running(limits: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
             run.kill()
             for pid in left:
                 processes.kill(pid)
+
+
+def interrupt(run: subprocess.Popen[str]) -> str:
+    """End a run as Ctrl-C does, and return what it printed."""
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    return output
 
 
 def await_records(broker: Broker) -> TopicPartition:
@@ -95,7 +111,7 @@ def await_records(broker: Broker) -> TopicPartition:
 def test_a_run_with_every_user_passes_and_leaves_nothing(limits: Path, tmp_path: Path) -> None:
     limits.write_text(_LIMITS + _EVERY_USER)
     flags = ("--users", "12", "--set", "group.initial.rebalance.delay.ms=0", "--directory", str(tmp_path))
-    with running(limits, *flags) as run:
+    with running(limits, *flags, minutes=0.09) as run:
         output, _ = run.communicate(timeout=_END_SECONDS_MAX)
     assert run.returncode == 0, output
     counted = re.search(
@@ -114,7 +130,7 @@ def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_pa
         with Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as redis:
             [(first, _)] = redis.xrange(f"korvet:{topic}:0", count=1)
             assert redis.xdel(f"korvet:{topic}:0", first) == 1
-        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+        output = interrupt(run)
     assert run.returncode == 1, output
     assert "loadtest: 1 records lost" in output
     assert re.search(rf"^  lost: record \d+ of key \w+-\d in {topic}$", output, re.MULTILINE), output
@@ -122,11 +138,13 @@ def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_pa
 
 
 def test_a_broker_that_is_killed_under_a_run_makes_it_fail(limits: Path, tmp_path: Path) -> None:
-    flags = ("--delivery-timeout", "2", *_FEW)
+    flags = ("--delivery-timeout", "2", "--csv", str(tmp_path / "found"), *_FEW)
     with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *flags) as run:
         await_records(broker)
         broker.kill()
-        output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+        failures = tmp_path / "found_failures.csv"
+        processes.wait_until(lambda: failures.read_text().count("\n") > 1, "failures in locust's table")
+        output = interrupt(run)
     assert run.returncode == 1, output
     assert "loadtest: locust ended with exit code 1" in output
     assert re.search(r"failures +<= 0\.00% .* BROKEN$", output, re.MULTILINE), output

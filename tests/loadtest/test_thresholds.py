@@ -93,6 +93,11 @@ def test_failures_are_held_against_all_operations() -> None:
     assert broken(held, {}, Measured(100, 2, 1.0, 1.0)) == ["failures"]
 
 
+def test_an_error_in_a_user_breaks_a_run_of_whatever_limits() -> None:
+    verdicts = thresholds.judge(limits(), Measured(100, 0, 1.0, 1.0), {}, errors=1)
+    assert [each.what for each in verdicts if not each.kept] == ["errors in users"]
+
+
 def test_a_run_in_which_nothing_happened_has_failed() -> None:
     assert broken(limits(failure_ratio=0.5), {}, Measured(0, 0, 0.0, 0.0)) == ["failures"]
 
@@ -118,7 +123,7 @@ def test_the_table_names_what_is_broken() -> None:
     held = limits(p99_ms={COMMIT: 50.0, JOIN: 9000.0})
     found = {COMMIT: Measured(10, 0, 51.0, 1.0), JOIN: Measured(10, 0, 1.0, 1.0)}
     table = thresholds.table(thresholds.judge(held, Measured(20, 0, 1.0, 1.0), found))
-    assert [line.split()[-1] for line in table.splitlines()] == ["kept", "BROKEN", "kept"]
+    assert [line.split()[-1] for line in table.splitlines()] == ["kept", "kept", "BROKEN", "kept"]
 
 
 def test_a_mix_gives_shares_and_none_to_those_it_does_not_name() -> None:
