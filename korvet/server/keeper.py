@@ -19,7 +19,7 @@ from gevent.event import Event
 from korvet import logs
 from korvet.config import Settings
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.server import figures_file, keeper_tasks, metrics
+from korvet.server import figures_file, keeper_tasks, lake_metrics, metrics
 from korvet.server.keeper_tasks import Task
 from korvet.server.keeper_tasks.context import Context
 from korvet.server.lease import Lease, LeaseLostError
@@ -50,6 +50,7 @@ class Keeper:
             try:
                 if not self.lease.renew() and self._figures_directory is not None:
                     figures_file.withdraw(self._figures_directory)
+                    lake_metrics.withdraw(self._figures_directory)
                 away = False
             except StorageUnavailableError as error:
                 if not away:

@@ -124,6 +124,12 @@ REDIS_EVICTS = Gauge(
 LAKE_READ_ERRORS = Counter(
     "korvet_lake_read_errors", "Reads of archived records that failed: fetches and look-ups by time."
 )
+LAKE_READ_DURATION = Histogram(
+    "korvet_lake_read_duration_seconds",
+    "Time until the lake answered, by what it was asked: read (records), first_from and largest (by time).",
+    ("kind",),
+    buckets=DURATION_BUCKETS,
+)
 THROTTLED_REQUESTS = Counter(
     "korvet_throttled_requests", "Requests of producers throttled for want of memory or disk."
 )

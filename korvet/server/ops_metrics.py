@@ -17,6 +17,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from korvet.config import Settings
 from korvet.server import redis_check
 from korvet.server.figures_file import LogCollector
+from korvet.server.lake_metrics import LakeCollector
 from korvet.server.process_metrics import ProcessCollector
 from korvet.server.redis_metrics import RedisCollector
 from korvet.server.scoreboard import WORKER_ROWS, Scoreboard, State
@@ -40,6 +41,7 @@ def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> Col
             directory, settings.metrics_partitions_max, _Workers(scoreboard).hold, _Registry(hurried).gone
         ),
         LogCollector(directory),
+        LakeCollector(directory),
     ):
         made.register(collector)
     return made

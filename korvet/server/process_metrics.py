@@ -17,14 +17,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import korvet
-from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
+from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
 
 Family = CounterMetricFamily | GaugeMetricFamily
 
 _PROC = Path("/proc")
 # Fields of /proc/<pid>/stat behind the command's name, which may hold blanks (proc(5): utime is field 14).
 _USER, _SYSTEM, _STARTED, _PAGES = 11, 12, 19, 21
-_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake"}
+_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 
 
 class Usage(NamedTuple):
@@ -81,7 +81,7 @@ class ProcessCollector(Collector):
         labels = ["process"]
         each_started = GaugeMetricFamily(
             "korvet_process_start_time_seconds",
-            "When each process of this broker started: supervisor, keeper, ops, lake, and the workers by their slots.",
+            "When each process of this broker started: supervisor, keeper, ops, lake, archiver, and workers by slot.",
             labels=labels,
         )
         cpu = CounterMetricFamily(

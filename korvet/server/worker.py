@@ -120,7 +120,7 @@ class Storage(msgspec.Struct, frozen=True):
         )
         redis, reads = client(), client()
         redis.moved = renew
-        return cls(redis, reads, client(), subscriptions, ColdStore(lake) if lake else None)
+        return cls(redis, reads, client(), subscriptions, ColdStore(lake, _saw_lake) if lake else None)
 
     def close(self) -> None:
         """Close all of them."""
@@ -230,6 +230,10 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         pressure=_pressure(live, storage, slot),
         failures=Failures(_count_failure),
     )
+
+
+def _saw_lake(kind: str, seconds: float) -> None:
+    metrics.LAKE_READ_DURATION.labels(kind).observe(seconds)
 
 
 def _cold_tier(settings: Settings, storage: Storage) -> ColdTier:

@@ -6,10 +6,13 @@ Knows how PySpark starts it, and that it ends when its standard input does; not 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import threading
+from pathlib import Path
 
+import py4j
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorTCPServer
@@ -23,6 +26,9 @@ _END_SECONDS_MAX = 3.0
 
 _NO_NEWS = "WARNING: Using incubator modules"
 """Java prints it whenever Spark starts, for Spark asks for one."""
+
+_PY4J = str(Path(py4j.__file__).parent)
+"""Where Py4J is, some of whose lines are the root logger's: they go by no name."""
 
 _log = logs.Log(__name__)
 
@@ -44,8 +50,9 @@ class JavaProcess:
         finally:
             os.close(write_fd)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
-        # A Java that is gone is told of once: not also with a stack, where its connection for accumulators breaks.
+        # A Java that is gone is told of once: not also with a stack by each of the connections to it that break.
         AccumulatorTCPServer.handle_error = _forget_it  # type: ignore[assignment,method-assign]
+        logging.getLogger().addFilter(lambda record: _PY4J not in record.pathname)
         self._process = gateway.proc
         self._launched.set()
 

@@ -8,7 +8,10 @@ gevent's sockets by name.
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import gevent
 import msgspec
@@ -17,15 +20,24 @@ from gevent.event import AsyncResult
 from gevent.lock import RLock
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRequest, framed
+from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRequest, Kind, framed
 
 UNDER_WAY_MAX = 256
 """Questions of one worker that may wait for an answer; more are refused, for the lake is behind already."""
+
+Seen: TypeAlias = Callable[[Kind, float], None]
+"""Is told what was asked, and after how many seconds the answer came."""
 
 _CONNECT_S_MAX = 1.0
 
 _SEND_S_MAX = 1.0
 """A reader that takes in no question for so long hangs: what it holds is more than it has answered for minutes."""
+
+
+class _Asked(NamedTuple):
+    answer: AsyncResult[ColdAnswer]
+    kind: Kind
+    at: float
 
 
 class ColdQuestion:
@@ -62,11 +74,15 @@ class ColdQuestion:
 class ColdStore:
     """The lake as one worker sees it."""
 
-    def __init__(self, path: Path) -> None:
-        """`path` is the socket of the process that reads; the connection is made at the first question."""
+    def __init__(self, path: Path, seen: Seen = lambda _kind, _seconds: None) -> None:
+        """Take `path` for the socket of the process that reads; the connection is made at the first question.
+
+        `seen` is told of every answer that somebody waited for.
+        """
         self._path = path
+        self._seen = seen
         self._socket: socket.socket | None = None
-        self._under_way: dict[int, AsyncResult[ColdAnswer]] = {}
+        self._under_way: dict[int, _Asked] = {}
         self._numbers = 0
         self._sending = RLock()
 
@@ -83,7 +99,7 @@ class ColdStore:
         with self._sending:
             # Others may be sending: a frame must not be torn by another's.
             connected = self._connected()
-            self._under_way[number] = answer
+            self._under_way[number] = _Asked(answer, request.kind, time.monotonic())
             hangs = TimeoutError("it takes in no questions")
             try:
                 with gevent.Timeout(_SEND_S_MAX, hangs):
@@ -123,9 +139,10 @@ class ColdStore:
                 if length > FRAME_BYTES_MAX:
                     raise ConnectionAbortedError(f"it sent a frame of {length} bytes")
                 answer = decoder.decode(_exactly(connected, length))
-                waiting = self._under_way.pop(answer.number, None)
-                if waiting is not None:
-                    waiting.set(answer)
+                asked = self._under_way.pop(answer.number, None)
+                if asked is not None:
+                    self._seen(asked.kind, time.monotonic() - asked.at)
+                    asked.answer.set(answer)
         except (OSError, msgspec.MsgspecError) as error:
             self._lose(connected, error)
 
@@ -137,8 +154,8 @@ class ColdStore:
             return
         self._socket = None
         waiting, self._under_way = self._under_way, {}
-        for answer in waiting.values():
-            answer.set_exception(_away(error))
+        for asked in waiting.values():
+            asked.answer.set_exception(_away(error))
 
 
 def _exactly(connected: socket.socket, size: int) -> bytearray:

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from korvet.lake.tables import Lake, tables
 from tests.support import processes
 from tests.support.broker import KORVET, Broker, echo_broker, korvet_broker, korvet_cluster, started
+from tests.support.ops import page
 
 TOPIC = "orders"
 STATE = f"{{korvet:{TOPIC}:0}}:state"
@@ -92,7 +93,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
     tmp_path: Path, redis_url: str, raw_redis: Any
 ) -> None:
     lake = tmp_path / "lake"
-    flags = ("--redis-url", redis_url, *settings(lake, "log.retention.check.interval.ms=200"))
+    flags = ("--redis-url", redis_url, *settings(lake, "log.figures.interval.ms=200"))
     with korvet_broker(tmp_path, *flags, workers=1) as broker:
         child = archiver(broker)
         processes.wait_until(lambda: "Spark is not needed" in broker.log(), "a look for topics")
@@ -100,6 +101,14 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
         make(broker)
         produce(broker, 0, 100)
         wait_until_archived(raw_redis, 100)
+        for line in (
+            f'korvet_lake_archived_offset{{partition="0",topic="{TOPIC}"}} 100.0',
+            f'korvet_lake_lag_records{{partition="0",topic="{TOPIC}"}} 0.0',
+            f'korvet_lake_table_records{{topic="{TOPIC}"}} 100.0',
+            "korvet_lake_archived_records_total 100.0",
+            "korvet_lake_archiver_leader 1.0",
+        ):
+            processes.wait_until(lambda line=line: line in page(broker, "/metrics"), line)  # type: ignore[misc]  # bound
         [first] = java(broker)
         processes.kill(first)
         processes.wait_until(lambda: not processes.alive(child), "the end of a child without Java")

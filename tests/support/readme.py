@@ -18,7 +18,7 @@ from korvet.config import Layers, load, rows
 from korvet.domain import topic_config
 from korvet.domain.topic_config_table import DEFINITIONS
 from korvet.handlers import HANDLERS
-from korvet.server import figures_file, metrics, redis_metrics, topic_metrics
+from korvet.server import figures_file, lake_metrics, metrics, redis_metrics, topic_metrics
 from korvet.server.figures_file import Snapshot
 from korvet.server.process_metrics import ProcessCollector
 from korvet.server.scoreboard import Scoreboard
@@ -49,6 +49,7 @@ def metrics_table() -> str:
         *ProcessCollector(Scoreboard(), os.getpid()).collect(),
         *topic_metrics.families({}),
         *figures_file.families(Snapshot(0, 0, [])),
+        *lake_metrics.families(),
         *redis_metrics.families(None, None),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]

@@ -22,6 +22,7 @@ from korvet.server.keeper_tasks.expire_producers import expire_producers
 from korvet.server.keeper_tasks.figures import Figures
 from korvet.server.keeper_tasks.finish_deletions import INTERVAL_MS as FINISH_DELETIONS_MS
 from korvet.server.keeper_tasks.finish_deletions import finish_deletions
+from korvet.server.keeper_tasks.lake_lag import LookAtLake
 from korvet.server.keeper_tasks.reindex import reindex
 from korvet.server.keeper_tasks.renumber import renumber
 from korvet.server.keeper_tasks.retention import EnforceRetention
@@ -59,4 +60,9 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
         tasks = (*tasks, Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
     if figures_directory is None:
         return tasks
-    return (*tasks, Task("figures", Figures(figures_directory), attrgetter("log_figures_interval_ms")))
+    figures_ms = attrgetter("log_figures_interval_ms")
+    return (
+        *tasks,
+        Task("figures", Figures(figures_directory), figures_ms),
+        Task("lake_lag", LookAtLake(figures_directory), figures_ms),
+    )

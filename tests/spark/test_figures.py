@@ -1,0 +1,55 @@
+"""What the acting archiver counts: kept in a file, from which the one behind it goes on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from korvet.config import Settings
+from korvet.lake.rounds import Failure, Lost, Round
+from korvet.lake.upkeep import Upkeep
+from korvet.spark.figures import Figures
+from korvet.storage import lake_figures
+from korvet.storage.lake_figures import TableSize, Totals
+from tests.lake.both import TOPIC, both
+from tests.support import processes
+
+
+def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        for _ in range(2):
+            figures = Figures(tmp_path, Settings(), tiers.source, tiers.lake)
+            figures.archived(Round(records=3, bytes=100, files=1, partitions=1, lost=[Lost("a", 0, 1, 2)]))
+            figures.archived(Round())
+            figures.archived(Round(partitions=1, conflicts=1, failures=[Failure("a", 0, "why")]))
+            figures.archived(None)
+            figures.kept_up(Upkeep(compacted=5, expired=2, expired_records=20))
+            figures.kept_up(Upkeep(failures=1))
+            figures.kept_up(None)
+        assert lake_figures.totals(tmp_path) == Totals(
+            rounds={"archived": 2, "idle": 2, "failed": 4},
+            records=6,
+            bytes=200,
+            files=2,
+            conflicts=2,
+            lost_ranges=2,
+            upkeeps={"done": 2, "failed": 4},
+            compacted_files=10,
+            expired_files=4,
+            expired_records=40,
+        )
+
+
+def test_sizes_of_tables_are_told(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        tiers.archive_batches((1000, 2000), (3000,))
+        size = sum(file.size_bytes for file in tiers.files())
+        figures = Figures(tmp_path, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
+        # It ends with its process.
+        threading.Thread(target=figures.take, daemon=True).start()
+
+        def told() -> bool:
+            found = lake_figures.tables(tmp_path)
+            return found is not None and found.tables == [TableSize(TOPIC, 2, 3, size)]
+
+        processes.wait_until(told, "the table is told of")
