@@ -46,7 +46,7 @@ def test_a_ready_broker_is_healthy_ready_and_has_metrics(tmp_path: Path) -> None
 def test_head_answers_without_a_body_and_all_else_is_refused(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         assert get(broker, "/healthz", "HEAD") == (200, b"")
-        assert get(broker, "/nothing") == (404, b"Not Found: the pages are /healthz, /readyz, /metrics\n")
+        assert get(broker, "/nothing") == (404, b"Not Found: the pages are /, /healthz, /readyz, /metrics\n")
         assert get(broker, "/healthz", "DELETE") == (405, b"Method Not Allowed: /healthz is only read\n")
         status, body = get(broker, "/healthz", "PUT")
         assert status == 501

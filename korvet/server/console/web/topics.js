@@ -9,12 +9,20 @@ import { course, rate, sample } from "./rates.js";
 
 const TRAFFIC = ["received_records", "received_bytes", "sent_records", "sent_bytes"];
 
+const GROWTH = "Bytes in Redis per second; nothing is told where retention removes more than comes in";
 const UNLIMITED = "9223372036854775807";
 
 let showAll = false;
 
 function noted(name, now, topic) {
   for (const each of TRAFFIC) sample(`topic ${each} ${name}`, now, topic.traffic?.[each]);
+  sample(`size ${name}`, now, sizeOf(topic));
+}
+
+/** Return the bytes of all partitions; null where they are not told of each. */
+function sizeOf(topic) {
+  if (!Array.isArray(topic.partitions)) return topic.size;
+  return topic.partitions.some((each) => each.size === null) ? null : topic.partitions.reduce((sum, each) => sum + each.size, 0);
 }
 
 export const topics = {
@@ -31,6 +39,7 @@ export const topics = {
       { title: "Topic", wide: true },
       { title: "Partitions", number: true },
       { title: "Size", number: true, hint: "As its entries lie in Redis" },
+      { title: "Grows by", number: true, hint: GROWTH },
       { title: "Records in", number: true, hint: "Through this broker" },
       { title: "In", number: true, hint: "Through this broker" },
       { title: "Out", number: true, hint: "Through this broker" },
@@ -44,6 +53,7 @@ export const topics = {
         h("a", { href: to("topic", { name: each.name }), "data-row": true }, each.name),
         count(each.partitions),
         bytes(each.size),
+        bytesPerSecond(rate(`size ${each.name}`)),
         perSecond(rate(`topic received_records ${each.name}`)),
         bytesPerSecond(rate(`topic received_bytes ${each.name}`)),
         bytesPerSecond(rate(`topic sent_bytes ${each.name}`)),
@@ -71,7 +81,6 @@ export const topic = {
   },
 
   render(data, _, page) {
-    const size = data.partitions.some((each) => each.size === null) ? null : data.partitions.reduce((sum, each) => sum + each.size, 0);
     return [
       h("nav", { class: "path", "aria-label": "Path" }, h("a", { href: "#/topics" }, "Topics"), " / "),
       h(
@@ -87,12 +96,13 @@ export const topic = {
             ]
           : null,
       ),
-      h("p", { class: "facts" }, plural(data.partitions.length, "partition"), " · ", bytes(size), " · id ", h("code", {}, data.id)),
+      h("p", { class: "facts" }, plural(data.partitions.length, "partition"), " · ", bytes(sizeOf(data)), " · id ", h("code", {}, data.id)),
       h("section", { class: "cards", "aria-label": "Traffic through this broker" }, [
-        card(data.name, "received_records", "Records in", perSecond),
-        card(data.name, "received_bytes", "In", bytesPerSecond),
-        card(data.name, "sent_records", "Records out", perSecond),
-        card(data.name, "sent_bytes", "Out", bytesPerSecond),
+        card(`size ${data.name}`, "Grows by", bytesPerSecond),
+        card(`topic received_records ${data.name}`, "Records in", perSecond),
+        card(`topic received_bytes ${data.name}`, "In", bytesPerSecond),
+        card(`topic sent_records ${data.name}`, "Records out", perSecond),
+        card(`topic sent_bytes ${data.name}`, "Out", bytesPerSecond),
       ]),
       h("h2", {}, "Partitions"),
       partitions(data),
@@ -101,8 +111,7 @@ export const topic = {
   },
 };
 
-function card(name, counter, title, form) {
-  const key = `topic ${counter} ${name}`;
+function card(key, title, form) {
   return h("div", { class: "card" }, h("span", { class: "label" }, title), h("strong", {}, form(rate(key))), course(key, `${title}, recent course`));
 }
 
@@ -113,7 +122,7 @@ function partitions(data) {
     { title: "Start", number: true },
     { title: "End", number: true, hint: "Offset of the next record" },
     { title: "Size", number: true },
-    { title: "Grows by", number: true, hint: "Bytes in Redis per second, less what retention removes" },
+    { title: "Grows by", number: true, hint: GROWTH },
     { title: "", wide: true },
   ];
   const rows = data.partitions.map((each) => ({

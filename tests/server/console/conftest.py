@@ -1,0 +1,48 @@
+"""One real broker with a console that takes changes, for all of its tests, each with names of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.broker import Broker, korvet_broker
+from tests.support.console import TOKEN, Caller
+from tests.support.topic_client import Client
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Give the broker; topics are made in format `record` unless said otherwise."""
+    directory = tmp_path_factory.mktemp("console")
+    (directory / "token").write_text(f"{TOKEN}\n")
+    flags = (
+        "--set",
+        f"console.token.file={directory / 'token'}",
+        "--set",
+        "group.initial.rebalance.delay.ms=0",
+    )
+    with korvet_broker(directory, *flags, workers=1) as running:
+        yield running
+
+
+@pytest.fixture
+def console(broker: Broker) -> Caller:
+    """Give a caller who has the token."""
+    return Caller(broker.ops_address)
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    """Give a connection to the broker."""
+    with Client(broker.address) as connection:
+        yield connection
+
+
+@pytest.fixture
+def name() -> str:
+    """Give a name that no other test uses, for topics and groups."""
+    return f"name-{next(_NUMBERS)}"

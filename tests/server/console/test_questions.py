@@ -1,0 +1,189 @@
+"""What the console tells of broker, topics, groups and lake."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
+from tests.support.console import Caller
+from tests.support.group_consumer import joined
+from tests.support.processes import wait_until
+from tests.support.topic_client import Client
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "a/b?c=d&e#f", "..", "grüße\u202e", "\"'\n\0", " "]
+
+
+def test_the_broker_tells_of_itself_its_processes_and_its_cluster(broker: Broker, console: Caller) -> None:
+    told = console.asked("overview")
+    worker = told["processes"][0]
+    assert (worker["name"], worker["state"], worker["pid"]) == (
+        "worker 0",
+        "accepting",
+        broker.worker_pids()[0],
+    )
+    assert {each["name"] for each in told["processes"]} == {"worker 0", "keeper", "ops"}
+    assert (told["broker"], told["draining"], told["restarts"], told["changes"]) == (0, False, 0, True)
+    cluster = console.asked("cluster")
+    assert cluster["id"] == told["cluster"]
+    assert cluster["brokers"] == [
+        {"id": 0, "address": broker.bootstrap, "rack": None, "controller": True, "own": True}
+    ]
+
+
+def test_counters_grow_with_what_clients_do(console: Caller, client: Client, name: str) -> None:
+    client.create(name)
+    before = console.asked("overview")["totals"]
+    client.append(name, b"x" * 1000)
+
+    def grown() -> bool:
+        now = console.asked("overview")["totals"]
+        return bool(
+            now["received_bytes"] > before["received_bytes"] + 1000 and now["requests"] > before["requests"]
+        )
+
+    wait_until(grown, "the worker hands over its counts")
+
+
+def test_topics_are_told_with_size_and_configs_a_page_at_a_time(
+    console: Caller, client: Client, name: str
+) -> None:
+    names = [f"{name}-{letter}" for letter in "abc"]
+    for each in names:
+        client.create(each, partitions=2, storage_format="batch", retention_ms="60000")
+    client.append(names[1], b"x" * 500, partition=1)
+    told = console.asked("topics", q=name.upper())
+    assert [each["name"] for each in told["topics"]] == names
+    assert told["total"] == 3
+    row = told["topics"][1]
+    assert row["partitions"] == 2
+    assert row["size"] > 500
+    assert row["configs"] == {
+        "cleanup.policy": "delete",
+        "remote.storage.enable": "false",
+        "retention.ms": "60000",
+        "storage.format": "batch",
+    }
+    page = console.asked("topics", **{"q": name, "from": 2, "count": 1})
+    assert ([each["name"] for each in page["topics"]], page["total"]) == (names[2:], 3)
+
+
+def test_a_topic_is_told_with_partitions_and_configs(console: Caller, client: Client, name: str) -> None:
+    client.create(name, partitions=2, storage_format="batch", cleanup_policy="compact")
+    told = console.asked("topic", name=name)
+    assert [
+        (each["partition"], each["leader"], each["start"], each["end"]) for each in told["partitions"]
+    ] == [
+        (0, 0, "0", "0"),
+        (1, 0, "0", "0"),
+    ]
+    configs = {each["name"]: each for each in told["configs"]}
+    assert configs["cleanup.policy"]["value"] == "compact"
+    assert configs["cleanup.policy"]["own"] is True
+    assert configs["retention.ms"]["own"] is False
+    assert configs["retention.ms"]["documentation"]
+
+
+def test_a_group_is_told_with_members_offsets_and_lag(
+    broker: Broker, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    client.append(name, b"one", b"two", b"three")
+    move = {"name": name, "to": "offset", "value": "1", "topic": name, "execute": True}
+    console.changed("POST", "groups/offsets", move)
+    [row] = console.asked("groups", q=name)["groups"]
+    assert (row["state"], row["count"], row["lag"], row["lag_unknown"]) == ("Empty", 0, 2, 0)
+    told = console.asked("group", name=name)
+    assert told["offsets"] == [
+        {
+            "topic": name,
+            "partition": 0,
+            "committed": "1",
+            "metadata": "",
+            "end": "3",
+            "lag": 2,
+            "member": None,
+            "client": None,
+        }
+    ]
+    with joined(broker.bootstrap, name, name):
+        [member] = console.asked("group", name=name)["members"]
+        assert member["host"] == "/127.0.0.1"
+
+
+@pytest.mark.parametrize("group", HOSTILE)
+def test_names_of_groups_may_be_anything(console: Caller, client: Client, name: str, group: str) -> None:
+    client.create(name)
+    console.changed("POST", "groups/offsets", {"name": group, "to": "latest", "topic": name, "execute": True})
+    assert console.asked("group", name=group)["name"] == group
+    assert group in [each["name"] for each in console.asked("groups")["groups"]]
+    reply = console.get("/api/group", name=group)
+    assert reply.headers["content-type"] == "application/json"
+    console.changed("DELETE", "groups", {"name": group})
+    assert console.get("/api/group", name=group).status == 404
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/api/topic?name=none", 404),
+        ("/api/topic", 400),
+        ("/api/topic?name=a/b", 400),
+        (f"/api/topic?name={'x' * 5000}", 400),
+        ("/api/group?name=none", 404),
+        ("/api/records?topic=none", 404),
+        ("/api/topics?from=-1", 400),
+        ("/api/topics?count=101", 400),
+        ("/api/topics?%", 400),
+        ("/api/", 404),
+        ("/api/topics/x", 404),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_words(console: Caller, target: str, status: int) -> None:
+    reply = console.call("GET", target)
+    assert reply.status == status
+    assert reply.data["error"]
+
+
+def test_a_topic_of_the_lake_is_told_with_what_is_archived(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    directory = tmp_path_factory.mktemp("lake")
+    flags = ("--set", f"lake.path={directory / 'lake'}", "--set", "lake.interval.ms=0")
+    with korvet_broker(directory, *flags, workers=1) as broker, Client(broker.address) as client:
+        client.create(name, partitions=2, storage_format="batch", remote_storage_enable="true")
+        client.append(name, b"one")
+        caller = Caller(broker.ops_address)
+        assert caller.asked("overview")["lake"] is True
+        assert caller.asked("lake")["partitions"] == [
+            {"topic": name, "partition": 0, "start": "0", "local": "0", "archived": None, "end": "1"},
+            {"topic": name, "partition": 1, "start": "0", "local": "0", "archived": None, "end": "0"},
+        ]
+
+
+def test_each_broker_tells_the_whole_cluster(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, name: str
+) -> None:
+    with korvet_cluster(tmp_path_factory.mktemp("cluster"), redis_url) as brokers:
+        with Client(brokers[0].address) as client:
+            client.create(name, partitions=8)
+            for partition in range(8):
+                client.append(name, b"x" * 100, partition=partition)
+        for number, broker in enumerate(brokers):
+            caller = Caller(broker.ops_address)
+            assert [each["own"] for each in caller.asked("cluster")["brokers"]] == [number == 0, number == 1]
+            partitions = caller.asked("topic", name=name)["partitions"]
+            assert {each["leader"] for each in partitions} == {0, 1}
+            assert all(each["size"] > 100 for each in partitions)
+
+
+def test_a_peer_that_speaks_no_kafka_is_an_error_and_the_processes_are_told(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with echo_broker(tmp_path_factory.mktemp("echo"), workers=1) as broker:
+        caller = Caller(broker.ops_address)
+        reply = caller.get("/api/topics")
+        assert reply.status == 502
+        assert "error" in json.loads(reply.body)
+        assert caller.asked("overview")["processes"]
