@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from redis import Redis
 
 from tests.support import processes
-from tests.support.broker import Broker, korvet_broker
+from tests.support.broker import korvet_broker
 
 _REPOSITORY = Path(__file__).parents[2]
 _END_SECONDS_MAX = 100.0
@@ -38,6 +38,7 @@ _EVERY_USER = """
 "reader: fetch from an offset (record)" = 1e6
 "admin: metadata" = 1e6
 """
+_WORKER = re.compile(r"supervisor started child=worker-\d+ pid=(\d+)")
 _FEW = ("--users", "3", "--mix", "producer=1,consumer=2", "--topics", "2", "--partitions", "1")
 
 
@@ -86,17 +87,33 @@ def interrupt(run: subprocess.Popen[str]) -> str:
     return output
 
 
-def await_records(broker: Broker) -> TopicPartition:
+def await_own_broker(run: subprocess.Popen[str]) -> str:
+    """Wait until a run has started its broker, and return where that listens."""
+    found: list[str] = []
+
+    def started() -> bool:
+        for pid in processes.descendants(run.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                found.extend(word.removeprefix("listen=") for word in words if word.startswith("listen="))
+        return bool(found)
+
+    processes.wait_until(started, "the run's own broker")
+    return found[0]
+
+
+def await_records(bootstrap: str) -> TopicPartition:
     """Wait until a partition of format record holds some, and return it with the offset behind them."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
     found: list[TopicPartition] = []
 
     def there() -> bool:
-        for name in consumer.list_topics(timeout=10).topics:
-            if re.fullmatch(r"loadtest-\d+-\d+-0", name):
+        # Until the broker is up, and until it has the topic, this fails.
+        with contextlib.suppress(KafkaException):
+            names = consumer.list_topics(timeout=1).topics
+            for name in filter(re.compile(r"loadtest-\d+-\d+-0").fullmatch, names):
                 partition = TopicPartition(name, 0)
-                with contextlib.suppress(KafkaException):
-                    _, partition.offset = consumer.get_watermark_offsets(partition, timeout=10, cached=False)
+                _, partition.offset = consumer.get_watermark_offsets(partition, timeout=10, cached=False)
                 if partition.offset > 0:
                     found.append(partition)
         return bool(found)
@@ -126,7 +143,7 @@ def test_a_run_with_every_user_passes_and_leaves_nothing(limits: Path, tmp_path:
 
 def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_path: Path) -> None:
     with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *_FEW) as run:
-        topic = await_records(broker).topic
+        topic = await_records(broker.bootstrap).topic
         with Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as redis:
             [(first, _)] = redis.xrange(f"korvet:{topic}:0", count=1)
             assert redis.xdel(f"korvet:{topic}:0", first) == 1
@@ -140,7 +157,7 @@ def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_pa
 def test_a_broker_that_is_killed_under_a_run_makes_it_fail(limits: Path, tmp_path: Path) -> None:
     flags = ("--delivery-timeout", "2", "--csv", str(tmp_path / "found"), *_FEW)
     with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *flags) as run:
-        await_records(broker)
+        await_records(broker.bootstrap)
         broker.kill()
         failures = tmp_path / "found_failures.csv"
         processes.wait_until(lambda: failures.read_text().count("\n") > 1, "failures in locust's table")
@@ -149,6 +166,20 @@ def test_a_broker_that_is_killed_under_a_run_makes_it_fail(limits: Path, tmp_pat
     assert "loadtest: locust ended with exit code 1" in output
     assert re.search(r"failures +<= 0\.00% .* BROKEN$", output, re.MULTILINE), output
     assert "the records cannot be read back" in output
+
+
+def test_a_worker_that_is_killed_loses_nothing_but_the_run_says_so(limits: Path, tmp_path: Path) -> None:
+    with running(limits, "--directory", str(tmp_path), "--set", "workers=2", *_FEW) as run:
+        address = await_own_broker(run)
+        await_records(address)
+        [log] = tmp_path.glob("korvet-loadtest-*/broker.log")
+        first, _ = _WORKER.findall(log.read_text())
+        processes.kill(int(first))
+        processes.wait_until(lambda: len(_WORKER.findall(log.read_text())) == 3, "a new worker")
+        output = interrupt(run)
+    assert run.returncode == 1, output
+    assert "0 of those sent never acknowledged: no fault" in output
+    assert "loadtest: 1 of the broker's processes ended and were replaced" in output
 
 
 def test_flags_that_cannot_be_end_a_run_at_once(limits: Path) -> None:
