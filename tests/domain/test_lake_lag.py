@@ -10,7 +10,8 @@ from korvet.domain import lake_lag
 from korvet.domain.lake_lag import LakeLag, condensed
 from korvet.domain.log_figures import OTHER_TOPICS
 from korvet.errors import ErrorCode, KafkaError
-from tests.lake.both import TOPIC, Both, Format, both
+from tests.lake.both import TOPIC, Both, both
+from tests.support.archives import Format
 
 NOW_MS = 10_000
 

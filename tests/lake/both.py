@@ -5,39 +5,34 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from korvet.config import Settings
 from korvet.domain.topics import NewTopic
-from korvet.lake.archiver import Archiver
-from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.source import Source, SourceTopic
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.lake.tables import Lake
-from korvet.lake.task import archive_ranges
 from korvet.storage.log_types import Bounds, Partition
-from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Trim, TrimStore
-from tests.domain.support import TIMEOUT_MS, Domain, domain
+from tests.domain.support import Domain, domain
+from tests.support.archives import Format, Topics
 from tests.support.batches import Record
 
 TOPIC = "orders"
-Format = Literal["record", "batch"]
 
 
 class Both:
-    """The topic `orders` with one partition more than are written to."""
+    """The topic `orders` with one partition more than are written to, by a worker's own code."""
 
-    def __init__(self, worker: Domain, source: Source, lake: Lake, stores: Stores) -> None:
+    def __init__(self, worker: Domain, topics: Topics) -> None:
         self.worker = worker
-        self.source = source
-        self.lake = lake
-        self.stores = stores
-        self.archiver = Archiver(source, lake.path)
+        self.source = topics.source
+        self.stores = topics.stores
+        self.lake = Lake(topics.lake)
+        self.archiver = topics.archiver()
+        self._topics = topics
 
     @property
     def topic(self) -> SourceTopic:
-        [found] = self.source.topics(self.stores, [TOPIC])
-        return found
+        return self.source.topic(self.stores, TOPIC)
 
     @property
     def partition(self) -> Partition:
@@ -45,9 +40,7 @@ class Both:
 
     @property
     def bounds(self) -> Bounds:
-        [found] = self.stores.logs.bounds([self.partition])
-        assert isinstance(found, Bounds)
-        return found
+        return self._topics.bounds(self.partition)
 
     def append(self, *timestamps: int) -> int:
         """Append a batch of one record for each time, whose value is that; returns its first offset."""
@@ -56,7 +49,7 @@ class Both:
 
     def archive(self) -> None:
         """Archive all there is, as one file."""
-        done = self.archiver.round(lambda tasks: archive_ranges(self.source, None, tasks))
+        done = self.archiver.round(self._topics.run)
         assert done.failures == []
 
     def archive_batches(self, *batches: tuple[int, ...]) -> list[int]:
@@ -69,13 +62,7 @@ class Both:
 
     def trim(self, start: int) -> None:
         """Let Redis hold nothing below an offset any more, as local retention does."""
-        redis = Redis(self.source.redis_url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-        more = True
-        while more:
-            [trimmed] = TrimStore(redis).trim([Trim(self.partition, start, start)])
-            assert not isinstance(trimmed, Exception)
-            more = trimmed.more
-        redis.close()
+        self._topics.trim(self.partition, start)
 
     @property
     def table(self) -> ArchiveTable:
@@ -100,4 +87,4 @@ def both(
     with domain(redis_url, settings) as worker, source.opened() as stores:
         wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
         worker.topics.create(NewTopic(name=TOPIC, partitions=2, configs=wanted))
-        yield Both(worker, source, Lake(str(lake)), stores)
+        yield Both(worker, Topics(source, str(lake), stores))

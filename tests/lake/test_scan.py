@@ -18,8 +18,8 @@ from korvet.lake.schema import OFFSET, VALUE
 from korvet.lake.source import Retention, Source
 from tests.domain.compacting import CompactedLog
 from tests.domain.support import domain
-from tests.lake.both import TOPIC, Both, Format, both
-from tests.support.archives import FORMATS
+from tests.lake.both import TOPIC, Both, both
+from tests.support.archives import FORMATS, Format
 
 
 @pytest.fixture(params=FORMATS)

@@ -59,8 +59,10 @@ def topic_id(number: int) -> str:
 class Topics:
     """Topics of one Redis, archived to one directory or object store; everything produced is remembered."""
 
-    def __init__(self, url: str, lake: str, stores: Stores, storage_options: StorageOptions = None) -> None:
-        self.source = Source(redis_url=url)
+    def __init__(
+        self, source: Source, lake: str, stores: Stores, storage_options: StorageOptions = None
+    ) -> None:
+        self.source = source
         self.lake = lake
         self.storage_options = storage_options
         self.stores = stores
@@ -145,9 +147,12 @@ class Topics:
     def trim(self, partition: Partition, start: int) -> None:
         """Let a log start in Redis at an offset, whatever is archived."""
         redis = Redis(self.source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-        [outcome] = TrimStore(redis).trim([Trim(partition, start, start)])
+        more = True
+        while more:
+            [outcome] = TrimStore(redis).trim([Trim(partition, start, start)])
+            assert not isinstance(outcome, KafkaError), outcome
+            more = outcome.more
         redis.close()
-        assert not isinstance(outcome, KafkaError), outcome
 
     def archived(self, topic: SourceTopic, partition: int = 0) -> list[StoredRecord]:
         """Return what the topic's table holds of a partition, in the order of offsets; repeated rows are repeated."""
@@ -188,8 +193,9 @@ class Topics:
 @contextmanager
 def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None) -> Iterator[Topics]:
     """Give topics in a Redis that holds none, and a lake at `lake`."""
-    with Source(redis_url=url).opened() as stores:
-        yield Topics(url, str(lake), stores, storage_options)
+    source = Source(redis_url=url)
+    with source.opened() as stores:
+        yield Topics(source, str(lake), stores, storage_options)
 
 
 def all_kinds(topics: Topics, topic: SourceTopic) -> None:
