@@ -9,6 +9,8 @@ import itertools
 import random
 import time
 import uuid
+from collections.abc import Mapping
+from typing import ClassVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 from locust import constant_throughput, task
@@ -49,6 +51,7 @@ class _Unpartitioned(KafkaUser):
 
     abstract = True
     _numbers = itertools.count()
+    _config: ClassVar[Mapping[str, str | float]] = {}
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -57,7 +60,8 @@ class _Unpartitioned(KafkaUser):
 
     def on_start(self) -> None:
         """Connect."""
-        self._consumer = Consumer(self.client_config(**config(f"{self.options.prefix}-{uuid.uuid4().hex}")))
+        group = f"{self.options.prefix}-{uuid.uuid4().hex}"
+        self._consumer = Consumer(self.client_config(**config(group, **self._config)))
 
     def on_stop(self) -> None:
         """Disconnect."""
@@ -97,6 +101,11 @@ class ReaderUser(_Unpartitioned):
 
     wait_time = constant_throughput(_LOOKS_PER_SECOND)
     _numbers = itertools.count()
+    # By default librdkafka reads on by megabytes, which are thrown away here, and all else waits behind them.
+    _config: ClassVar[Mapping[str, str | float]] = {
+        "fetch.message.max.bytes": 1 << 16,
+        "queued.min.messages": 1,
+    }
 
     @task
     def look_back(self) -> None:
