@@ -1,0 +1,117 @@
+"""How far the archive is behind in steady state: a broker that archives on its own, and a producer that never stops.
+
+Run as `python -m loadtest.lake.steady [--seconds 120] [--rate 20000] [--interval-ms 10000]` from the repository. The
+lag is what /metrics says of it, the age of the oldest record that is not archived, looked at twice a second from the
+third round on. Broker, embedded server, Spark and producer share this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.support import processes
+from tests.support.broker import Broker, korvet_broker
+from tests.support.ops import page, total
+from tests.support.topic_client import Client
+
+PARTITIONS = 4
+VALUE_BYTES = 100
+STEPS_PER_SECOND = 20
+FIGURES_MS = 250
+ROUNDS_BEFORE = 2
+START_SECONDS_MAX = 300.0
+
+
+def main() -> None:
+    """Measure for both formats, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=120.0, help="of each measurement")
+    parser.add_argument("--rate", type=int, default=20_000, help="records a second")
+    parser.add_argument("--interval-ms", type=int, default=10_000, help="lake.interval.ms")
+    parser.add_argument("--formats", default="batch,record")
+    args = parser.parse_args()
+    for storage_format in args.formats.split(","):
+        with tempfile.TemporaryDirectory() as directory, _broker(Path(directory), args.interval_ms) as broker:
+            with Client(broker.address) as client:
+                client.create(
+                    "orders", PARTITIONS, storage_format=storage_format, remote_storage_enable="true"
+                )
+            with _producing(broker, args.rate):
+                processes.wait_until(lambda: _rounds(broker) >= ROUNDS_BEFORE, "rounds", START_SECONDS_MAX)
+                _measure(broker, storage_format, args.seconds, args.interval_ms)
+
+
+@contextlib.contextmanager
+def _broker(directory: Path, interval_ms: int) -> Iterator[Broker]:
+    settings = (
+        f"lake.path={directory / 'lake'}",
+        f"lake.interval.ms={interval_ms}",
+        f"log.figures.interval.ms={FIGURES_MS}",
+    )
+    flags = [word for each in settings for word in ("--set", each)]
+    with korvet_broker(directory, *flags) as running:
+        yield running
+
+
+def _rounds(broker: Broker) -> float:
+    return total(broker, "korvet_lake_rounds_total")
+
+
+@contextlib.contextmanager
+def _producing(broker: Broker, rate: int) -> Iterator[None]:
+    """Produce so many records a second within the block."""
+    ended = threading.Event()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+
+    def produce() -> None:
+        number, began = 0, time.monotonic()
+        while not ended.wait(1 / STEPS_PER_SECOND):
+            while number < (time.monotonic() - began) * rate:
+                with contextlib.suppress(BufferError):
+                    producer.produce("orders", b"%0*d" % (VALUE_BYTES, number), partition=number % PARTITIONS)
+                    number += 1
+            producer.poll(0)
+        producer.flush(60)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _measure(broker: Broker, name: str, seconds: float, interval_ms: int) -> None:
+    lags: list[float] = []
+    before, began = total(broker, "korvet_lake_archived_records_total"), time.monotonic()
+    while time.monotonic() < began + seconds:
+        lags.append(_largest(broker))
+        time.sleep(0.5)
+    rate = (total(broker, "korvet_lake_archived_records_total") - before) / (time.monotonic() - began)
+    every = statistics.quantiles(lags, n=100)
+    shares = ", ".join(
+        f"{title} {value:.1f} s ({value * 1000 / interval_ms:.2f} intervals)"
+        for title, value in (("p50", every[49]), ("p95", every[94]), ("most", max(lags)))
+    )
+    print(f"{name}: {rate:,.0f} records/s archived; lag {shares}", flush=True)
+
+
+def _largest(broker: Broker) -> float:
+    lines = [
+        line for line in page(broker, "/metrics").splitlines() if line.startswith("korvet_lake_lag_seconds{")
+    ]
+    return max((float(line.rpartition(" ")[2]) for line in lines), default=0.0)
+
+
+if __name__ == "__main__":
+    main()
