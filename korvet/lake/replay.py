@@ -214,7 +214,7 @@ class Replay:
 
     def landed(self, index: int) -> list[bool]:
         """Return which targets have what was being sent of a partition when it was left."""
-        return landed(self._admin, self.name, self._states[index], self.targets(index))
+        return landed(self._admin, self.name, index, self._states[index], self.targets(index))
 
     def producer(self, index: int) -> IdempotentProducer:
         """Return the producer of a partition's records, without sequences."""

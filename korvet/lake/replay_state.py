@@ -142,8 +142,12 @@ def keep(admin: AdminClient, name: str, source: str, states: Mapping[int, Kept])
     settled({place: error for place, error in outcomes.items() if error is not None})
 
 
-def landed(admin: AdminClient, name: str, state: Kept, targets: Sequence[TopicPartition]) -> list[bool]:
+def landed(
+    admin: AdminClient, name: str, index: int, state: Kept, targets: Sequence[TopicPartition]
+) -> list[bool]:
     """Return for each target partition whether all has come there that was being sent when the note was written.
+
+    `index` is the source's partition.
 
     Raises ReplayError where nobody can tell any more; AdminError.
     """
@@ -160,7 +164,7 @@ def landed(admin: AdminClient, name: str, state: Kept, targets: Sequence[TopicPa
         ]
         ahead = (last[0] + 1 - sequence) % SEQUENCES if last else 0
         if count and not last:
-            _check_remembered(admin, name, state, target)
+            _check_remembered(admin, name, index, state, target)
         elif last and ahead not in (0, count):
             raise ReplayError(
                 f"{name}: {target} has the replay's records up to number {last[0]}, where {sequence - 1} or"
@@ -170,7 +174,7 @@ def landed(admin: AdminClient, name: str, state: Kept, targets: Sequence[TopicPa
     return found
 
 
-def _check_remembered(admin: AdminClient, name: str, state: Kept, target: TopicPartition) -> None:
+def _check_remembered(admin: AdminClient, name: str, index: int, state: Kept, target: TopicPartition) -> None:
     """Raise ReplayError where a producer that is not known there may have been forgotten."""
     note = state.note
     # What was appended since the note was written would be remembered for so long.
@@ -178,8 +182,9 @@ def _check_remembered(admin: AdminClient, name: str, state: Kept, target: TopicP
         return
     raise ReplayError(
         f"{name} stood still for longer than producers are remembered ({_EXPIRATION}): nobody knows whether offsets"
-        f" {state.next_offset} to {note.through - 1} have come to {target}. Look there, then go on from the right one"
-        f" under another name: --name NAME --from-offset {state.next_offset} or {note.through}"
+        f" {state.next_offset} to {note.through - 1} of partition {index} have come to {target}. Look there, then go on"
+        f" under another name from the right one: --name NAME --partition {index} --to-offset {note.behind}"
+        f" --from-offset {state.next_offset} or {note.through}"
     )
 
 
