@@ -5,6 +5,7 @@ Knows RESP2's reply types and the first words of Redis' error replies; nothing o
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias, Union
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -28,6 +29,7 @@ _UNAVAILABLE = {
     "WRONGPASS": "it refuses the credentials of redis.url",
 }
 _CODES = ErrorCode.__members__
+_WORD = re.compile(r"[A-Z]{2,20}")
 
 
 class RespError(Exception):
@@ -48,6 +50,7 @@ class MemoryFullError(StorageUnavailableError):
 
 
 _KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError}
+_NAMES: dict[type[KafkaError], str] = {kind: name for name, kind in _KINDS.items()}
 
 ReplyError: TypeAlias = RespError | KafkaError
 Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
@@ -63,6 +66,15 @@ def error_of(text: str) -> ReplyError:
         kind = _KINDS.get(name, StorageUnavailableError)
         return kind(f"Redis refused: {reason} ({text})")
     return RespError(name, message)
+
+
+def name_of(error: ReplyError) -> str:
+    """Return an error in one word, out of a bounded number of words: Kafka's name of it, or Redis' own."""
+    if isinstance(error, StorageUnavailableError):
+        return _NAMES.get(type(error), "UNAVAILABLE")
+    if isinstance(error, KafkaError):
+        return error.code.name
+    return error.name if _WORD.fullmatch(error.name) else "OTHER"
 
 
 def value_of(reply: Reply) -> Reply:

@@ -16,10 +16,11 @@ from typing import TypeAlias, cast
 import gevent
 from gevent.hub import Waiter
 
-from korvet.errors import StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.storage import redis_url
 from korvet.storage.link import Arg, BackOff, connect, pack
-from korvet.storage.replies import Reply, RespError, value_of
+from korvet.storage.observer import NOBODY, Observer
+from korvet.storage.replies import Reply, RespError, name_of, value_of
 from korvet.storage.scripts import Script
 from korvet.storage.wire import Room, Wire
 
@@ -57,9 +58,13 @@ class Running:
         if self._waiter is None:
             return []
         replies = _listed(self._waiter.get(), len(self._packed))
-        missing = [index for index, reply in enumerate(replies) if _is_unknown(reply)]
-        if missing:
-            self._redis.load_and_run(self._calls, self._packed, missing, replies)
+        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
+        if failed:
+            missing = [index for index in failed if _is_unknown(replies[index])]
+            if missing:
+                self._redis.load_and_run(self._calls, self._packed, missing, replies)
+            for index in failed:
+                self._redis.tell_failure(self._calls[index][0], replies[index])
         return replies
 
 
@@ -81,8 +86,15 @@ class Redis:
         connect_timeout_ms: int,
         commands_max: int = _COMMANDS_MAX,
         bytes_max: int = _BYTES_MAX,
+        observer: Observer = NOBODY,
+        word: str = "commands",
     ) -> None:
-        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight."""
+        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
+
+        `observer` is told what becomes of it; `word` is how it is told of commands that are no scripts.
+        """
+        self._observer = observer
+        self._word = word
         self.moved: Callable[[], object] = lambda: None
         """Called when the connection was made anew because it had led to a replica.
 
@@ -103,7 +115,7 @@ class Redis:
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises what an error reply means."""
-        reply = self._exchange(pack(command), 1)
+        reply = self._exchange(pack(command), 1, self._word)
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -115,7 +127,8 @@ class Redis:
         """
         if not commands:
             return []
-        return self._exchange_all(b"".join([pack(tuple(command)) for command in commands]), len(commands))
+        packed = b"".join([pack(tuple(command)) for command in commands])
+        return self._exchange_all(packed, len(commands), self._word)
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
@@ -123,7 +136,8 @@ class Redis:
         A command that Redis refuses to queue raises what its reply means, and none has run.
         """
         packed = [pack(tuple(command)) for command in commands]
-        begun, *queued, done = self._exchange_all(b"".join([_MULTI, *packed, _EXEC]), len(packed) + 2)
+        whole = b"".join([_MULTI, *packed, _EXEC])
+        begun, *queued, done = self._exchange_all(whole, len(packed) + 2, self._word)
         # The first refusal says why; EXEC then only says EXECABORT.
         for reply in (begun, *queued, done):
             value_of(reply)
@@ -134,11 +148,14 @@ class Redis:
     def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
         """Run a script and return its reply; loads it and runs it again if Redis does not have it."""
         packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
-        reply = self._exchange(packed, 1)
+        reply = self._exchange(packed, 1, script.name)
+        if not isinstance(reply, Exception):
+            return reply
         if _is_unknown(reply):
-            loaded, reply = self._exchange_all(_load(script) + packed, 2)
+            loaded, reply = self._exchange_all(_load(script) + packed, 2, self._word)
             # A script that does not compile fails at its load; the second NOSCRIPT would hide why.
-            value_of(loaded)
+            reply = loaded if isinstance(loaded, Exception) else reply
+        self.tell_failure(script, reply)
         return value_of(reply)
 
     def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
@@ -156,7 +173,7 @@ class Redis:
         Redis cannot be reached.
         """
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
-        waiter = self._begin(b"".join(packed), len(packed)) if packed else None
+        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
         return Running(self, calls, packed, waiter)
 
     def load_and_run(
@@ -165,11 +182,16 @@ class Redis:
         """Put the replies of the calls at `missing` into their places, after Redis was given their scripts."""
         scripts = {calls[index][0].sha: calls[index][0] for index in missing}
         again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
-        late = self._exchange_all(again, len(scripts) + len(missing))
+        late = self._exchange_all(again, len(scripts) + len(missing), self._word)
         loaded = dict(zip(scripts, late, strict=False))
         for index, reply in zip(missing, late[len(scripts) :], strict=True):
             load = loaded[calls[index][0].sha]
             replies[index] = load if isinstance(load, Exception) else reply
+
+    def tell_failure(self, script: Script, reply: Reply) -> None:
+        """Tell the observer of a script's reply, if that is an error."""
+        if isinstance(reply, RespError | KafkaError):
+            self._observer.script_failed(script.name, name_of(reply))
 
     def renew(self, reason: str) -> None:
         """Close the connection, and make another one for the next call; what is in flight fails with `reason`."""
@@ -185,14 +207,14 @@ class Redis:
         if self._wire is not None:
             self._wire.close("closed by this broker")
 
-    def _exchange_all(self, data: bytes, count: int) -> list[Reply]:
-        return _listed(self._exchange(data, count), count)
+    def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
+        return _listed(self._exchange(data, count, operation), count)
 
-    def _exchange(self, data: bytes, count: int) -> Reply:
-        reply: Reply = self._begin(data, count).get()
+    def _exchange(self, data: bytes, count: int, operation: str) -> Reply:
+        reply: Reply = self._begin(data, count, operation).get()
         return reply
 
-    def _begin(self, data: bytes, count: int) -> Waiter[Reply]:
+    def _begin(self, data: bytes, count: int, operation: str) -> Waiter[Reply]:
         deadline = time.monotonic() + self._timeout_s
         self._room.take(count, len(data), deadline)
         wire = self._wire
@@ -202,7 +224,7 @@ class Redis:
             except BaseException:
                 self._room.give(count, len(data))
                 raise
-        return wire.exchange(data, count, deadline)
+        return wire.exchange(data, count, deadline, operation)
 
     def _connected(self, deadline: float) -> Wire:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
@@ -230,12 +252,16 @@ class Redis:
         except StorageUnavailableError as error:
             self._refusal = error.message
             self._not_before = time.monotonic() + self._back_off.next_s()
+            self._observer.connect_failed()
             return error
         else:
             self._back_off.reset()
             before = self._wire
             self.connections += 1
-            self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms)
+            heard = self._observer.round_trip
+            self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms, heard)
+            if before is not None:
+                self._observer.reconnected()
             if before is not None and before.led_to_replica:
                 self.moved()
             return self._wire

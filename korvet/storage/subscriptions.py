@@ -22,6 +22,7 @@ from gevent.hub import get_hub
 from korvet.errors import StorageUnavailableError
 from korvet.storage import redis_url
 from korvet.storage.link import BackOff, Link, connect, pack
+from korvet.storage.observer import NOBODY, Observer
 from korvet.storage.replies import Reply
 
 Listener: TypeAlias = Callable[[bytes | None], None]
@@ -51,9 +52,17 @@ class Subscriptions:
     """
 
     def __init__(
-        self, url: str, *, connect_timeout_ms: int, linger_ms: int, ping_interval_ms: int = _PING_INTERVAL_MS
+        self,
+        url: str,
+        *,
+        connect_timeout_ms: int,
+        linger_ms: int,
+        ping_interval_ms: int = _PING_INTERVAL_MS,
+        observer: Observer = NOBODY,
     ) -> None:
         """Raise ConfigError for a malformed `url`; `connect_timeout_ms` bounds a connect and a confirmation."""
+        self._observer = observer
+        self._served = False
         self._address = redis_url.parse(url)
         self._timeout_ms, self._timeout_s = connect_timeout_ms, connect_timeout_ms / 1000
         self._linger_s, self._ping_interval_s = linger_ms / 1000, ping_interval_ms / 1000
@@ -208,7 +217,11 @@ class Subscriptions:
                 connected = connect(self._address, self._timeout_ms)
             except StorageUnavailableError as error:
                 self._refusal = error.message
+                self._observer.connect_failed()
             else:
+                if self._served:
+                    self._observer.reconnected()
+                self._served = True
                 self._serve(connected)
             # A Redis that lets us in and then refuses is away as well: the pause is for it too.
             if self._confirmations == confirmations:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from math import inf
 
 import gevent
@@ -88,11 +89,12 @@ class _Place:
 
 
 class _Slot:
-    __slots__ = ("count", "deadline", "replies", "size", "waiter")
+    __slots__ = ("count", "deadline", "operation", "replies", "sent_at", "size", "waiter")
 
-    def __init__(self, waiter: Waiter[Reply], count: int, size: int, deadline: float) -> None:
+    def __init__(self, waiter: Waiter[Reply], count: int, size: int, deadline: float, operation: str) -> None:
         self.waiter: Waiter[Reply] | None = waiter
         self.count, self.size, self.deadline = count, size, deadline
+        self.operation, self.sent_at = operation, time.monotonic()
         self.replies: list[Reply] = []
 
 
@@ -102,6 +104,7 @@ class Wire:
     __slots__ = (
         "_check_at",
         "_fifo",
+        "_heard",
         "_hub",
         "_link",
         "_made_at",
@@ -112,8 +115,19 @@ class Wire:
         "led_to_replica",
     )
 
-    def __init__(self, connected: socket.socket, name: str, room: Room, timeout_ms: int) -> None:
-        """Take over a connection. `name` is the server's, for messages; `room` outlives the wire."""
+    def __init__(
+        self,
+        connected: socket.socket,
+        name: str,
+        room: Room,
+        timeout_ms: int,
+        heard: Callable[[str, float], None] = lambda _operation, _seconds: None,
+    ) -> None:
+        """Take over a connection. `name` is the server's, for messages; `room` outlives the wire.
+
+        `heard` is told how long the answer to each exchange took, in seconds, late ones included.
+        """
+        self._heard = heard
         self._name, self._room, self._timeout_s = name, room, timeout_ms / 1000
         self._hub = get_hub()
         self._fifo: deque[_Slot] = deque()
@@ -129,18 +143,19 @@ class Wire:
         """Tell whether the connection is gone."""
         return self._link.lost is not None
 
-    def exchange(self, data: bytes, count: int, deadline: float) -> Waiter[Reply]:
+    def exchange(self, data: bytes, count: int, deadline: float, operation: str) -> Waiter[Reply]:
         """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
 
-        Room for them has been taken and is given back here. `deadline` is time.monotonic()'s. Error replies
-        are returned, not raised; StorageUnavailableError tells that the outcome is unknown.
+        Room for them has been taken and is given back here. `deadline` is time.monotonic()'s; `operation` says in a
+        word what they are. Error replies are returned, not raised; StorageUnavailableError tells that the outcome is
+        unknown.
         """
         if self._link.lost is not None:
             self._room.give(count, len(data))
             raise StorageUnavailableError(f"Redis at {self._name} is away: {self._link.lost}")
         waiter: Waiter[Reply] = Waiter(self._hub)
         idle = not self._fifo
-        self._fifo.append(_Slot(waiter, count, len(data), deadline))
+        self._fifo.append(_Slot(waiter, count, len(data), deadline, operation))
         if deadline < self._check_at:
             self._check_again(deadline)
         # Redis has nothing to do for us: it may begin while others are on their way to it.
@@ -155,6 +170,7 @@ class Wire:
         fifo = self._fifo
         ready: list[tuple[Waiter[Reply], Reply]] = []
         read_only = False
+        heard_at = self._link.heard_at
         for reply in replies:
             if not fifo:
                 self._link.lose(f"it sent what nobody had asked for: {str(reply)[:100]}")
@@ -170,6 +186,7 @@ class Wire:
                 answer = slot.replies
             fifo.popleft()
             self._room.give(slot.count, slot.size)
+            self._heard(slot.operation, heard_at - slot.sent_at)
             if slot.waiter is not None:
                 ready.append((slot.waiter, answer))
         # First those that nobody is waiting for yet: whoever waits for the oldest of several finds all of them. We are

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gevent
 import gevent.server
@@ -35,9 +36,9 @@ def connect() -> Iterator[Connect]:
     """Give a way to make connections; afterwards none of them may think that anything is in flight."""
     made: list[Redis] = []
 
-    def connected(url: str, timeout_ms: int = 10_000, **limits: int) -> Redis:
-        connect_timeout_ms = limits.pop("connect_timeout_ms", timeout_ms)
-        made.append(Redis(url, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, **limits))
+    def connected(url: str, timeout_ms: int = 10_000, **others: Any) -> Redis:
+        others.setdefault("connect_timeout_ms", timeout_ms)
+        made.append(Redis(url, timeout_ms=timeout_ms, **others))
         return made[-1]
 
     yield connected
