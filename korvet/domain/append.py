@@ -19,6 +19,7 @@ from korvet.domain import record_checks
 from korvet.domain.append_time import stamped
 from korvet.domain.topic_config import TopicConfig
 from korvet.domain.topics import Topic, Topics
+from korvet.domain.traffic import Traffic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
@@ -85,6 +86,7 @@ class Delivering:
         "_results",
         "_sending",
         "_topics",
+        "_traffic",
         "in_order",
     )
 
@@ -95,13 +97,16 @@ class Delivering:
         topics: Topics,
         prepare: Callable[[Delivery], tuple[Append | AppendBatch, int]],
         memory: Memory,
+        *,
         grown: Callable[[Partition], None],
+        traffic: Traffic,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`.
 
-        `grown` is told of partitions whose index got a row.
+        `grown` is told of partitions whose index got a row; `traffic` counts what is appended.
         """
         self._grown = grown
+        self._traffic = traffic
         self._deliveries = deliveries
         self._log, self._topics, self._prepare, self._memory = log, topics, prepare, memory
         self._results: list[Result | None] = [None] * len(deliveries)
@@ -187,7 +192,11 @@ class Delivering:
                     self._fenced[place] = append.partition
                 elif result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     self._early.append(place)
-            elif result.row_bytes:
+                continue
+            if not result.duplicate:
+                records = self._deliveries[place].records or b""
+                self._traffic.received(append.partition, append.record_count, len(records))
+            if result.row_bytes:
                 self._grown(append.partition)
         self.in_order = self.in_order and sending.appending.in_order
 
@@ -202,12 +211,14 @@ class Appender:
         topics: Topics,
         clock: Callable[[], int] = _now_ms,
         grown: Callable[[Partition], None] = lambda _partition: None,
+        traffic: Traffic | None = None,
     ) -> None:
         """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with.
 
-        `grown` is told of each partition whose index got a row, and must not wait.
+        `grown` is told of each partition whose index got a row, and must not wait. `traffic` counts what is appended.
         """
         self._grown = grown
+        self._traffic = traffic or Traffic()
         self._log = log
         self._settings = settings
         self._topics = topics
@@ -233,7 +244,15 @@ class Appender:
         """
         memory = Memory(hold, self._settings.record_decompressed_max_bytes)
         prepare = partial(self._prepare, zstd_known)
-        return Delivering(deliveries, self._log, self._topics, prepare, memory, self._grown)
+        return Delivering(
+            deliveries,
+            self._log,
+            self._topics,
+            prepare,
+            memory,
+            grown=self._grown,
+            traffic=self._traffic,
+        )
 
     def _prepare(self, zstd_known: bool, delivery: Delivery) -> tuple[Append | AppendBatch, int]:  # noqa: FBT001
         """Check a delivery and make it what the log takes; returns also what that takes of memory, in bytes.

@@ -13,7 +13,9 @@ import msgspec
 
 from korvet.domain.cluster import LEADER_EPOCH
 from korvet.domain.cold import ColdTier
-from korvet.domain.reading import Found, Reader, Wanted
+from korvet.domain.collecting import Wanted
+from korvet.domain.laps import REDIS, UNTIMED, WAIT, Laps
+from korvet.domain.reading import Found, Reader
 from korvet.domain.waiting import Watch
 from korvet.errors import ErrorCode, KafkaError
 from korvet.storage.log_store import LogStore
@@ -49,7 +51,10 @@ class Fetcher:
         subscriptions: Subscriptions,
         cold: ColdTier,
         clock: Callable[[], float] = time.monotonic,
+        parked: Callable[[int], None] = lambda _change: None,
     ) -> None:
+        """`parked` is told of each fetch that begins (1) or ends (-1) to wait for records."""
+        self._tell_parked = parked
         self._reader = Reader(log, cold)
         self._subscriptions = subscriptions
         self._clock = clock
@@ -62,7 +67,7 @@ class Fetcher:
         for watch in self._parked:
             watch.wake_all()
 
-    def fetch(self, wanted: Sequence[Wanted], limits: Limits) -> list[Found]:
+    def fetch(self, wanted: Sequence[Wanted], limits: Limits, laps: Laps = UNTIMED) -> list[Found]:
         """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
 
         An error of one partition stands in its answer and ends the waiting, as does a request without partitions.
@@ -70,14 +75,16 @@ class Fetcher:
         deadline = self._clock() + limits.wait_ms_max / 1000
         found: list[Found] = [Found() for _ in wanted]
         with Watch(self._subscriptions, [each.partition.channel for each in wanted]) as watch:
-            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max)
+            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max, laps)
             while not self._enough(found, limits) and self._clock() < deadline:
                 if not watch.live:
                     watch.listen()
+                    laps.lap(REDIS)
                     stale: Iterable[int] = range(len(wanted))
                 else:
                     stale = self._park(watch, deadline) or range(len(wanted))
-                self._reader.read(wanted, stale, found, limits.bytes_max)
+                    laps.lap(WAIT)
+                self._reader.read(wanted, stale, found, limits.bytes_max, laps)
         return found
 
     def _enough(self, found: list[Found], limits: Limits) -> bool:
@@ -87,7 +94,9 @@ class Fetcher:
 
     def _park(self, watch: Watch, deadline: float) -> set[int]:
         self._parked.add(watch)
+        self._tell_parked(1)
         try:
             return watch.wait(max(0.0, deadline - self._clock()))
         finally:
             self._parked.discard(watch)
+            self._tell_parked(-1)

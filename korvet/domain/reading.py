@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from korvet.domain.ahead import Ahead
-from korvet.domain.cluster import LEADER_EPOCH
 from korvet.domain.cold import ColdTier, ColdWish
-from korvet.domain.topics import Topic
+from korvet.domain.collecting import BatchCollector, Buffer, RecordCollector, Wanted
+from korvet.domain.laps import ENCODE, REDIS, UNTIMED, WAIT, Laps
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Bounds, Cold, Fetched, Partition, Read
+from korvet.storage.log_types import Bounds, Cold, Fetched, Read
 
 FIRST_COUNT = 8
 """Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
@@ -43,113 +42,19 @@ AHEAD_BYTES_MAX = 2 * 1024 * 1024
 ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
 
-Buffer = bytes | bytearray | memoryview
-_ZSTD = int(Codec.zstd)
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """One partition of a fetch: where to read from, in offsets, and its limit in bytes.
-
-    `zstd_known` says that the reader's version may be sent zstd (KIP-110).
-    """
-
-    topic: Topic
-    partition: Partition
-    offset: int
-    bytes_max: int
-    zstd_known: bool = True
-
 
 class Found(msgspec.Struct):
-    """The answer for one partition: an error, or record batches, in pieces, and bounds (-1 where not known)."""
+    """The answer for one partition: an error, or record batches, in pieces, and bounds (-1 where not known).
+
+    `size_bytes` are as the limits count them, without compression on the way; `record_count` are the batches' records.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
     log_start: int = -1
     chunks: list[Buffer] = []
     size_bytes: int = 0
-
-
-class RecordCollector:
-    """Builds batches of the records of format `record`."""
-
-    def __init__(self, wanted: Wanted, bytes_max: int, *, at_least_one: bool) -> None:
-        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE where the topic's codec is one the reader does not know."""
-        codec = wanted.topic.config.codec
-        if codec is Codec.zstd and not wanted.zstd_known:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
-        self._builder = BatchesBuilder(
-            codec=codec,
-            leader_epoch=LEADER_EPOCH,
-            bytes_max=bytes_max,
-            at_least_one=at_least_one,
-            log_append_time=wanted.topic.config.log_append_time,
-        )
-        self.next_offset = wanted.offset
-
-    @property
-    def full(self) -> bool:
-        """Whether something did not fit any more."""
-        return self._builder.full
-
-    def limit(self, bytes_left: int) -> None:
-        """Take no more than `bytes_left` from here on."""
-        self._builder.limit(bytes_left)
-
-    def add(self, fetched: Fetched) -> tuple[int, int]:
-        """Take what fits; returns the bytes and the entries taken."""
-        builder = self._builder
-        left, count = builder.plain_bytes_left, builder.record_count
-        builder.add(fetched.records)
-        taken = builder.record_count - count
-        if taken:
-            self.next_offset = builder.next_offset
-        return left - builder.plain_bytes_left, taken
-
-    def finish(self) -> list[Buffer]:
-        """Return the batches."""
-        return self._builder.finish()
-
-
-class BatchCollector:
-    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
-
-    def __init__(self, wanted: Wanted, bytes_max: int, *, at_least_one: bool) -> None:
-        self._bytes_left = bytes_max
-        self._take_next = at_least_one
-        self._zstd_known = wanted.zstd_known
-        self._chunks: list[Buffer] = []
-        self.next_offset = wanted.offset
-        self.full = False
-
-    def limit(self, bytes_left: int) -> None:
-        """Take no more than `bytes_left` from here on."""
-        self._bytes_left = min(self._bytes_left, bytes_left)
-
-    def add(self, fetched: Fetched) -> tuple[int, int]:
-        """Take what fits; returns the bytes and the entries taken.
-
-        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch that the reader does not know.
-        """
-        left, taken = self._bytes_left, 0
-        for batch in fetched.batches:
-            if batch.size_bytes > left and not self._take_next:
-                self.full = True
-                break
-            if batch.codec == _ZSTD and not self._zstd_known:
-                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
-            self._take_next = False
-            self._chunks += batch.chunks(LEADER_EPOCH)
-            left -= batch.size_bytes
-            taken += 1
-        size_bytes, self._bytes_left = self._bytes_left - left, left
-        if taken:
-            self.next_offset = fetched.batches[taken - 1].next_offset
-        return size_bytes, taken
-
-    def finish(self) -> list[Buffer]:
-        """Return the batches, in pieces."""
-        return self._chunks
+    record_count: int = 0
 
 
 class Reading(msgspec.Struct):
@@ -193,7 +98,12 @@ class Reader:
         self._ends: dict[str, int] = {}
 
     def read(
-        self, wanted: Sequence[Wanted], places: Iterable[int], found: list[Found], bytes_max: int
+        self,
+        wanted: Sequence[Wanted],
+        places: Iterable[int],
+        found: list[Found],
+        bytes_max: int,
+        laps: Laps = UNTIMED,
     ) -> None:
         """Read the partitions at `places` anew into `found`; the others keep what they have, and count.
 
@@ -210,11 +120,14 @@ class Reader:
             wave = self._plan(reading, left, anything=anything)
             if not wave:
                 # What is in the lake only may turn out to be a gap, behind which Redis goes on.
-                left, gaps = self._read_cold(reading, found, left, wait=not anything)
+                left, gaps = self._read_cold(reading, found, left, laps, wait=not anything)
                 if not gaps:
                     break
                 anything = anything or any(each.size_bytes for each in found)
-            for each, result in self._look(wave, since):
+            laps.lap(ENCODE)
+            looked = self._look(wave, since)
+            laps.lap(REDIS)
+            for each, result in looked:
                 answer = found[each.place]
                 try:
                     self._go_on(each, result, left)
@@ -227,10 +140,11 @@ class Reader:
             if each.collector is not None and not found[each.place].error:
                 if each.more and found[each.place].size_bytes:
                     self._read_ahead(each, each.collector.next_offset, each.wanted.bytes_max)
+                found[each.place].record_count = each.collector.record_count
                 found[each.place].chunks = each.collector.finish()
 
     def _read_cold(
-        self, reading: list[Reading], found: list[Found], left: int, *, wait: bool
+        self, reading: list[Reading], found: list[Found], left: int, laps: Laps, *, wait: bool
     ) -> tuple[int, bool]:
         """Read what is in the lake only; returns what is left of the budget, and whether some of it was a gap."""
         cold: list[Reading] = []
@@ -243,13 +157,19 @@ class Reader:
                 cold.append(each)
                 planned += room
         gaps = False
-        for each, answer in zip(cold, self._cold.read(wishes, wait=wait) if wishes else (), strict=True):
+        if not wishes:
+            return left, gaps
+        laps.lap(ENCODE)
+        answers = self._cold.read(wishes, wait=wait)
+        laps.lap(WAIT)
+        for each, answer in zip(cold, answers, strict=True):
             part, each.cold = each.cold, None
             place = found[each.place]
             if isinstance(answer, KafkaError):
                 place.error = answer.code
             elif answer is not None and answer.record_count:
                 place.chunks, place.size_bytes = [answer.data], len(answer.data)
+                place.record_count = answer.record_count
                 left -= len(answer.data)
             elif answer is not None and part is not None and not answer.more:
                 # Nothing more is archived: what comes next is where Redis begins, or behind it. With more, the next

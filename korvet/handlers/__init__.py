@@ -49,7 +49,11 @@ from korvet.handlers.handler import Handler
 
 HANDLERS: dict[int, Handler] = {
     module.REQUEST.api.key: Handler(
-        module.REQUEST, module.handle, module.refuse, getattr(module, "begin", None)
+        module.REQUEST,
+        module.handle,
+        module.refuse,
+        getattr(module, "begin", None),
+        staged=module in (produce, fetch),
     )
     for module in (
         produce,

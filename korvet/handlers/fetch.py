@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 
+from korvet.domain.collecting import Wanted
 from korvet.domain.fetch import Limits, check_leader_epoch
-from korvet.domain.reading import Found, Wanted
+from korvet.domain.laps import DECODE
+from korvet.domain.reading import Found
 from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.handler import Broker, Caller
@@ -45,11 +47,15 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
     if broker.settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
         wait_ms_max = min(wait_ms_max, broker.settings.connections_max_idle_ms)
-    answers, fenced = _read(request, caller, broker, wait_ms_max)
+    answers, read = _read(request, caller, broker, wait_ms_max)
+    fenced = [partition for partition, found in read if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
         broker.topics.look_again(fenced)
-        answers, _ = _read(request, caller, broker, 0)
+        answers, read = _read(request, caller, broker, 0)
+    for partition, found in read:
+        if found.chunks:
+            broker.traffic.sent(partition, found.record_count, sum(map(len, found.chunks)))
     return FetchResponse(responses=_topics(request, iter(answers)))
 
 
@@ -62,8 +68,8 @@ def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchRe
 
 def _read(
     request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
-) -> tuple[list[Found], list[Partition]]:
-    """Read every partition, in the order of the request; returns also those that the log does not know."""
+) -> tuple[list[Found], list[tuple[Partition, Found]]]:
+    """Read every partition, in the order of the request; returns also those that there are, with their answers."""
     places: list[Wanted | Found] = []
     seen: set[tuple[str, bytes, int]] = set()
     for topic in request.topics:
@@ -82,14 +88,11 @@ def _read(
         bytes_min=request.min_bytes,
         bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
     )
-    found = broker.fetcher.fetch(wanted, limits)
-    fenced = [
-        each.partition
-        for each, answer in zip(wanted, found, strict=True)
-        if answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    ]
+    caller.laps.lap(DECODE)
+    found = broker.fetcher.fetch(wanted, limits, caller.laps)
     remaining = iter(found)
-    return [each if isinstance(each, Found) else next(remaining) for each in places], fenced
+    answers = [each if isinstance(each, Found) else next(remaining) for each in places]
+    return answers, list(zip((each.partition for each in wanted), found, strict=True))
 
 
 def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker) -> Wanted | Found:

@@ -20,6 +20,7 @@ from korvet.domain.fetch import Fetcher
 from korvet.domain.groups.committed import CommittedOffsets
 from korvet.domain.groups.listing import GroupListing
 from korvet.domain.groups.membership import Groups
+from korvet.domain.laps import UNTIMED, Laps
 from korvet.domain.live_settings import LiveSettings
 from korvet.domain.log_dir import LogDir
 from korvet.domain.offsets import Offsets
@@ -28,6 +29,7 @@ from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ActiveProducers, ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.topics import Topics
+from korvet.domain.traffic import Traffic
 from korvet.errors import KafkaError
 from korvet.protocol.schema import Api, Message
 
@@ -38,6 +40,7 @@ class Caller(msgspec.Struct, frozen=True):
     `listener` is the name of the one that its connection came in by: it is told the addresses that belong to that.
     `hold` is told of the bytes that serving it takes beyond its frame, and, negative, of those no longer needed.
     `mute` is told for how many milliseconds its connection is to take no requests once those begun are answered.
+    `laps` is to be told of each stage's end, where the handler's row says `staged`.
     """
 
     client_id: str | None
@@ -46,6 +49,7 @@ class Caller(msgspec.Struct, frozen=True):
     hold: Callable[[int], None] = lambda _size: None
     mute: Callable[[int], None] = lambda _ms: None
     listener: str = DEFAULT_LISTENER
+    laps: Laps = UNTIMED
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +74,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas
     pressure: Pressure
     failures: Failures
+    traffic: Traffic
 
     @property
     def settings(self) -> Settings:
@@ -96,10 +101,11 @@ class Handler(msgspec.Struct, frozen=True):
     """One row of the dispatch table; the functions take the request class of their own module.
 
     `begin`, where there is one, does all but wait for Redis: the next request of the connection may begin meanwhile.
-    A handler without it begins when it is its turn to answer.
+    A handler without it begins when it is its turn to answer. `staged`: metrics tell how long each stage takes.
     """
 
     request: type[Message]
     handle: Callable[[Any, Caller, Broker], Message | None]
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
     begin: Callable[[Any, Caller, Broker], Begun] | None = None
+    staged: bool = False

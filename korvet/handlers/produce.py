@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.domain.append import Delivering, Delivery, Result
+from korvet.domain.laps import REDIS, WAIT
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
 from korvet.handlers.handler import Broker, Caller
 from korvet.protocol.messages.produce import (
@@ -69,9 +70,12 @@ class _Producing:
         )
 
     def finish(self) -> ProduceResponse | None:
+        laps = self._caller.laps
         results = self._delivering.finish()
-        if self._request.acks == ACKS_ALL:
+        laps.lap(REDIS)
+        if self._request.acks == ACKS_ALL and self._broker.replicas.awaited:
             results = self._broker.replicas.confirm(results)
+            laps.lap(WAIT)
         throttle_ms = self._throttle_ms
         if self._broker.failures.note(results):
             throttle_ms = self._broker.pressure.full()

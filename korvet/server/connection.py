@@ -124,7 +124,7 @@ class Connection:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold, self._mute)
+            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold, self._mute, frame.arrived)
         except BaseException:
             frame.close()
             raise

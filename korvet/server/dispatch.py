@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from korvet.config import DEFAULT_LISTENER
+from korvet.domain.laps import DECODE, ENCODE, QUEUE, UNTIMED, Laps
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import api_versions
 from korvet.handlers.handler import Begun, Broker, Caller, Handler
@@ -46,7 +47,7 @@ class Exchange:
 
     __slots__ = (
         "_api",
-        "_begun",
+        "_arrived",
         "_caller",
         "_handler",
         "_header",
@@ -55,14 +56,20 @@ class Exchange:
     )
 
     def __init__(
-        self, api: str, handler: Handler, header: RequestHeader, request: Message, caller: Caller
+        self,
+        api: str,
+        handler: Handler,
+        header: RequestHeader,
+        request: Message,
+        caller: Caller,
+        arrived: float,
     ) -> None:
         self._api = api
         self._handler = handler
         self._header = header
         self._request = request
         self._caller = caller
-        self._begun = time.monotonic()
+        self._arrived = arrived
         self._under_way: Begun | _Later
 
     @property
@@ -83,9 +90,11 @@ class Exchange:
         handler, request, caller = self._handler, self._request, self._caller
         if handler.begin is None:
             self._under_way = _Later(partial(handler.handle, request, caller, broker), in_order=False)
+            caller.laps.lap(DECODE)
             return
         try:
             self._under_way = handler.begin(request, caller, broker)
+            caller.laps.lap(DECODE)
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - see answer
@@ -97,6 +106,9 @@ class Exchange:
         Raises ProtocolError or FaultError where the connection is to be closed; every other error becomes a response.
         """
         code = ErrorCode.NONE
+        laps = self._caller.laps
+        if self._handler.begin is None:
+            laps.lap(QUEUE)
         try:
             chunks = self._encode(self._under_way.finish())
         except ProtocolError:
@@ -105,7 +117,9 @@ class Exchange:
             refusal = self._refusal(error)
             code = refusal.code
             chunks = self._refuse(refusal)
-        TALLY.answered(self._api, code.name, self._begun)
+        laps.lap(ENCODE)
+        seconds = time.monotonic() - self._arrived
+        TALLY.answered(self._api, code.name, seconds, laps.seconds if self._handler.staged else ())
         return chunks
 
     def _refuse(self, refusal: KafkaError) -> list[Buffer] | None:
@@ -174,8 +188,11 @@ class Dispatcher:
         peer: str,
         hold: Callable[[int], None] = lambda _size: None,
         mute: Callable[[int], None] = lambda _ms: None,
+        arrived: float | None = None,
     ) -> Exchange | Refusal:
-        """Begin to serve the request in `frame` (without its size); `hold` and `mute` are the Caller's.
+        """Begin to serve the request in `frame` (without its size), which had `arrived` then (time.monotonic) or now.
+
+        `hold` and `mute` are the Caller's.
 
         Raises ProtocolError where the connection is to be closed.
         """
@@ -187,9 +204,12 @@ class Dispatcher:
         first, last = handler.request.api.versions
         if not first <= header.api_version <= last:
             return self._unsupported(header)
+        arrived = time.monotonic() if arrived is None else arrived
+        laps = Laps(arrived) if handler.staged else UNTIMED
+        laps.lap(QUEUE)
         request = decode(handler.request, header.api_version, frame, header.body)
-        caller = Caller(header.client_id, peer, header.api_version, hold, mute, self._listener)
-        exchange = Exchange(self._names[header.api_key], handler, header, request, caller)
+        caller = Caller(header.client_id, peer, header.api_version, hold, mute, self._listener, laps)
+        exchange = Exchange(self._names[header.api_key], handler, header, request, caller, arrived)
         exchange.begin(self._broker)
         return exchange
 
@@ -199,7 +219,7 @@ class Dispatcher:
             message = f"version {header.api_version} of {self._names[header.api_key]} is not served"
             raise ProtocolError(message)
         name = self._names[header.api_key]
-        TALLY.answered(name, ErrorCode.UNSUPPORTED_VERSION.name, time.monotonic())
+        TALLY.answered(name, ErrorCode.UNSUPPORTED_VERSION.name, 0.0)
         return Refusal(header.correlation_id)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:

@@ -54,12 +54,18 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`."""
+    """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`.
 
-    __slots__ = ("_decoded", "_received", "data")
+    `arrived` is when the last of them had come (time.monotonic).
+    """
 
-    def __init__(self, data: bytearray | memoryview, received: Charge, decoded: Charge) -> None:
+    __slots__ = ("_decoded", "_received", "arrived", "data")
+
+    def __init__(
+        self, data: bytearray | memoryview, received: Charge, decoded: Charge, arrived: float
+    ) -> None:
         self.data = data
+        self.arrived = arrived
         self._received = received
         self._decoded = decoded
 
@@ -88,6 +94,7 @@ class FrameReader:
         self._received: bytes | bytearray = b""
         self._at = 0
         self._ahead = False
+        self._arrived = 0.0
         self.waiting = False
 
     def next(self) -> Frame | None:
@@ -103,9 +110,10 @@ class FrameReader:
         received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
+            arrived = self._arrived
             if produces and not budgets.decoded.has(1):
                 decoded.add(1)  # waits for anything to be free
-            return Frame(data, received, decoded)
+            return Frame(data, received, decoded, arrived)
         except BaseException:
             received.close()
             decoded.close()
@@ -133,6 +141,7 @@ class FrameReader:
         return here >= SIZE_BYTES and here >= SIZE_BYTES + max(0, read_size(self._received, self._at))
 
     def _take_in(self, data: bytes) -> None:
+        self._arrived = time.monotonic()
         if self._at == len(self._received):
             self._received = data
         elif isinstance(self._received, bytearray):
@@ -187,9 +196,9 @@ class FrameReader:
             if not data:
                 message = f"closed after {len(frame)} bytes of a frame of {size}"
                 raise ProtocolError(message)
+            self._arrived = time.monotonic()
             if charge:
-                arrived = time.monotonic()
                 charge.add(len(data))
-                deadline += time.monotonic() - arrived  # held back by us: the peer is not slow for that
+                deadline += time.monotonic() - self._arrived  # held back by us: the peer is not slow for that
             frame += data
         return frame

@@ -8,6 +8,7 @@ and figures_file.py.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -39,14 +40,18 @@ TURN_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 
 
 class Durations(Histogram):
-    """A histogram that takes many observations at once."""
+    """A histogram that takes many observations at once, for less than it takes one by one."""
 
-    def add(self, by_bucket: Sequence[int], total: float) -> None:
-        """Add observations, `total` their sum: so many for each bucket, the last of which is without a bound."""
-        self._sum.inc(total)
-        for bucket, count in zip(self._buckets, by_bucket, strict=True):
-            if count:
-                bucket.inc(count)
+    def add(self, seconds: Sequence[float]) -> None:
+        """Add observations."""
+        self._sum.inc(sum(seconds))
+        ordered = sorted(seconds)
+        below = 0
+        for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
+            end = bisect_right(ordered, bound)
+            if end > below:
+                bucket.inc(end - below)
+            below = end
 
 
 REQUESTS = Counter("korvet_requests", "Requests answered, by API and top-level error.", ("api", "error"))

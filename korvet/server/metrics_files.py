@@ -9,16 +9,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_own: list[tuple[Path, str]] = []
+
 
 def adopt(directory: Path, name: str) -> None:
     """Keep this process's metrics in `directory` under `name` (no underscore); before `korvet.server.metrics`.
 
     prometheus_client looks at the environment when it is imported, and chooses its kind of values then.
     """
+    _own[:] = [(directory, name)]
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
     from prometheus_client import values  # noqa: PLC0415 - must not be imported before the line above
 
     values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]  # untyped there
+
+
+def own() -> tuple[Path, str] | None:
+    """Return where this process keeps its metrics, and its name there; None where `adopt` was not called."""
+    return _own[0] if _own else None
 
 
 def forget_live(directory: Path, name: str) -> None:

@@ -7,59 +7,70 @@ shown is at most FLUSH_SECONDS old, and nothing runs while nobody asks anything.
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from gevent.hub import get_hub
 
+from korvet.domain.laps import STAGES
 from korvet.server import metrics
 
 FLUSH_SECONDS = 0.1
 
 
 class _Answers:
-    """The answers of one API since the last flush."""
+    """The answers of one API since the last flush: how long each took, and its stages where these are known."""
 
-    __slots__ = ("by_bucket", "by_error", "seconds")
+    __slots__ = ("by_error", "seconds", "stages")
 
     def __init__(self) -> None:
         self.by_error: Counter[str] = Counter()
-        self.by_bucket = [0] * (len(metrics.DURATION_BUCKETS) + 1)
-        self.seconds = 0.0
+        self.seconds: list[float] = []
+        self.stages: list[Sequence[float]] = []
 
 
 class Tally:
     """The counts of one process."""
 
-    __slots__ = ("_answers", "_due", "_in_flight", "_received", "_sent", "_timer")
+    __slots__ = ("_answers", "_due", "_followers", "_in_flight", "_parked", "_received", "_sent", "_timer")
 
     def __init__(self) -> None:
+        self._followers: list[Callable[[], object]] = []
+        self._parked: Counter[str] = Counter()
         self._answers: dict[str, _Answers] = {}
         self._received = self._sent = self._in_flight = 0
         self._due = False
         self._timer: object = None
 
+    def follow(self, flush: Callable[[], object]) -> None:
+        """Call `flush` at each flush, before what is counted here is handed over; it may ask for another."""
+        self._followers.append(flush)
+
     def begun(self, size_bytes: int) -> None:
         """Count a request that has arrived with so many bytes, and is served from now on."""
         self._received += size_bytes
         self._in_flight += 1
-        self._flush_soon()
+        self.flush_soon()
 
     def ended(self) -> None:
         """Count that a request is served no longer."""
         self._in_flight -= 1
-        self._flush_soon()
+        self.flush_soon()
 
-    def answered(self, api: str, error: str, begun: float) -> None:
-        """Count the answer to a request that began at `begun` (time.monotonic)."""
-        seconds = time.monotonic() - begun
+    def parked(self, api: str, change: int) -> None:
+        """Count requests that wait for others from now on (1), or do so no longer (-1)."""
+        self._parked[api] += change
+        self.flush_soon()
+
+    def answered(self, api: str, error: str, seconds: float, stages: Sequence[float] = ()) -> None:
+        """Count the answer to a request that took so long, and how long each of its stages took."""
         answers = self._answers.get(api)
         if answers is None:
             answers = self._answers[api] = _Answers()
         answers.by_error[error] += 1
-        answers.by_bucket[bisect_left(metrics.DURATION_BUCKETS, seconds)] += 1
-        answers.seconds += seconds
+        answers.seconds.append(seconds)
+        if stages:
+            answers.stages.append(stages)
 
     def sent(self, size_bytes: int) -> None:
         """Count bytes of answers."""
@@ -68,18 +79,27 @@ class Tally:
     def flush(self) -> None:
         """Hand over what was counted since the last time."""
         self._due = False
+        for each in self._followers:
+            each()
         answers, self._answers = self._answers, {}
         received, self._received = self._received, 0
         sent, self._sent = self._sent, 0
-        for api, each in answers.items():
-            for error, count in each.by_error.items():
+        for api, count in self._parked.items():
+            metrics.REQUESTS_PARKED.labels(api).set(count)
+        for api, of_api in answers.items():
+            # Those that a request did not have are 0, and no observation.
+            for stage, column in zip(STAGES, zip(*of_api.stages, strict=True), strict=False):
+                if seconds := list(filter(None, column)):
+                    metrics.STAGE_DURATION.labels(api, stage).add(seconds)
+            metrics.REQUEST_DURATION.labels(api).add(of_api.seconds)
+            for error, count in of_api.by_error.items():
                 metrics.REQUESTS.labels(api, error).inc(count)
-            metrics.REQUEST_DURATION.labels(api).add(each.by_bucket, each.seconds)
         metrics.RECEIVED_BYTES.inc(received)
         metrics.SENT_BYTES.inc(sent)
         metrics.REQUESTS_IN_FLIGHT.set(self._in_flight)
 
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
+        """Have what was counted handed over within FLUSH_SECONDS."""
         if not self._due:
             self._due = True
             self._timer = timer = get_hub().loop.timer(FLUSH_SECONDS)

@@ -17,6 +17,11 @@ from pathlib import Path
 import msgspec
 
 from korvet.domain.traffic import TopicTraffic, Traffic
+from korvet.logs import Log
+from korvet.server import metrics_files
+from korvet.server.tally import Tally
+
+_log = Log(__name__)
 
 PATTERN = "traffic_*.rows"
 """The names of all files, in the directory of the metrics."""
@@ -59,6 +64,7 @@ class TrafficFile:
 
     def __init__(self, path: Path, traffic: Traffic, clock: Callable[[], float] = time.monotonic) -> None:
         """Take over what the file says, for `traffic` to go on from there. Raises OSError."""
+        self._failed = False
         self._traffic = traffic
         self._clock = clock
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -66,10 +72,7 @@ class TrafficFile:
         traffic.go_on(read(path))
 
     def publish(self) -> bool:
-        """Write what has changed; False where it is too soon for that, and a later call is to do it.
-
-        Raises OSError where the disk takes none.
-        """
+        """Write what has changed; False where it is too soon for that, and a later call is to do it."""
         if not self._traffic.changed:
             return True
         begun = self._clock()
@@ -80,6 +83,10 @@ class TrafficFile:
         self._not_before = begun + taken / _SHARE_MAX
         return True
 
+    def fileno(self) -> int:
+        """Return the descriptor of the open file."""
+        return self._fd
+
     def close(self) -> None:
         """Write what is left, at once, and close the file, which stays."""
         if self._traffic.changed:
@@ -88,5 +95,29 @@ class TrafficFile:
 
     def _write(self, rows: Sequence[TopicTraffic]) -> None:
         data = msgspec.msgpack.encode(rows)
-        # One call, and no new file each time: that would have the disk write what nobody needs after a restart.
-        os.pwrite(self._fd, _FRONT.pack(len(data), zlib.crc32(data)) + data, 0)
+        try:
+            # One call, and no new file each time: that would have the disk write what nobody needs after a restart.
+            os.pwrite(self._fd, _FRONT.pack(len(data), zlib.crc32(data)) + data, 0)
+        except OSError as error:
+            # The next one brings all of it again: one line for as long as the disk is full.
+            if not self._failed:
+                _log.warning("counts of topics not published", reason=error)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def open_own(traffic: Traffic, tally: Tally) -> TrafficFile | None:
+    """Publish `traffic` with each flush of `tally`, in the file of this process; None where it has no slot."""
+    own = metrics_files.own()
+    if own is None:
+        return None
+    directory, slot = own
+    opened = TrafficFile(directory / name_of(slot), traffic)
+
+    def publish() -> None:
+        if not opened.publish():
+            tally.flush_soon()
+
+    tally.follow(publish)
+    return opened

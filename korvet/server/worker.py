@@ -13,6 +13,7 @@ import gc
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gevent
@@ -40,15 +41,17 @@ from korvet.domain.pressure import Pressure
 from korvet.domain.producers import ActiveProducers, ProducerIds
 from korvet.domain.replicas import Replicas
 from korvet.domain.retention import Retention
-from korvet.domain.topics import Topics
+from korvet.domain.topics import Topics, id_text
+from korvet.domain.traffic import Traffic
 from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
 from korvet.handlers import HANDLERS
 from korvet.handlers.handler import Broker
 from korvet.logs import Log, set_level
-from korvet.server import listeners, metrics
+from korvet.server import listeners, metrics, topic_traffic
 from korvet.server.acceptor import Acceptor, Door, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.follow import Follower
+from korvet.server.redis_tally import REDIS_TALLY
 from korvet.server.slot import WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage import redis_url
@@ -101,11 +104,13 @@ class Storage(msgspec.Struct, frozen=True):
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
 
-        def client() -> Redis:
+        def client(word: str) -> Redis:
             return Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
+                observer=REDIS_TALLY,
+                word=word,
             )
 
         def renew() -> None:
@@ -117,10 +122,12 @@ class Storage(msgspec.Struct, frozen=True):
             settings.redis_url,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
+            observer=REDIS_TALLY,
         )
-        redis, reads = client(), client()
+        redis, reads = client("commands"), client("reads")
         redis.moved = renew
-        return cls(redis, reads, client(), subscriptions, ColdStore(lake, _saw_lake) if lake else None)
+        cold = ColdStore(lake, _saw_lake) if lake else None
+        return cls(redis, reads, client("wait"), subscriptions, cold)
 
     def close(self) -> None:
         """Close all of them."""
@@ -156,6 +163,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker.live.follow(set_level)
     acceptor.start()
     following = gevent.spawn(follower(settings, storage, broker).run)
+    traffic_file = topic_traffic.open_own(broker.traffic, TALLY)
     slot.ready()
     stopping.wait()
     slot.draining()
@@ -168,17 +176,14 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     following.kill()
     storage.close()
     TALLY.flush()
+    if traffic_file is not None:
+        traffic_file.close()
 
 
 def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Broker:
     """Put a broker together on `storage`."""
     keys = Keys(settings.namespace)
-    log = LogStore(
-        storage.redis,
-        storage.reads,
-        keys,
-        decompressed_bytes_max=settings.record_decompressed_max_bytes,
-    )
+    log = _log_store(settings, storage, keys)
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
@@ -190,6 +195,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
+    traffic = Traffic()
     growth = Growth(topics, Retention(log, trim_store, trimmer), background)
     group_store = GroupStore(
         storage.redis,
@@ -205,8 +211,8 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,
         placement=Placement(topics),
-        appender=Appender(log, settings, topics, grown=growth.crossed),
-        fetcher=Fetcher(log, storage.subscriptions, cold),
+        appender=Appender(log, settings, topics, grown=growth.crossed, traffic=traffic),
+        fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(TALLY.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, LakeStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
@@ -216,7 +222,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
             FiguresStore(storage.reads, keys),
             UsageStore(storage.redis, with_file=False),
         ),
-        groups=Groups(group_store, storage.subscriptions, settings, keys.group_channel),
+        groups=Groups(group_store, storage.subscriptions, settings, keys.group_channel, TALLY.parked),
         committed=CommittedOffsets(
             OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
         ),
@@ -229,6 +235,16 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         replicas=Replicas(replication),
         pressure=_pressure(live, storage, slot),
         failures=Failures(_count_failure),
+        traffic=traffic,
+    )
+
+
+def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:
+    return LogStore(
+        storage.redis,
+        storage.reads,
+        keys,
+        decompressed_bytes_max=settings.record_decompressed_max_bytes,
     )
 
 
@@ -262,8 +278,16 @@ def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
         # master that was replaced, and with what that knew.
         storage.redis.call("UNLINK", keys.probe)
 
+    def exists(name: str, topic_id: str) -> bool:
+        topic = broker.topics.known(name)
+        return topic is not None and id_text(topic.id) == topic_id
+
+    def forget_deleted() -> None:
+        broker.traffic.keep(exists)
+        TALLY.flush_soon()
+
     # Settings before topics, which are made of them.
-    looks = [ask_the_master, broker.live.refresh, broker.topics.refresh]
+    looks = [ask_the_master, broker.live.refresh, broker.topics.refresh, forget_deleted]
     return Follower(storage.subscriptions, keys.topics_channel, looks)
 
 

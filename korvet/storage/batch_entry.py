@@ -19,6 +19,7 @@ from korvet.protocol.records.batch import (
     LENGTH_FROM,
     LOOK,
     MAGIC,
+    RECORD_COUNT,
     BatchHeader,
 )
 from korvet.protocol.records.compression import Codec
@@ -45,6 +46,12 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     def header(self) -> BatchHeader:
         """The whole header, as the producer wrote it."""
         return BatchHeader._make(HEADER.unpack_from(self.stored))
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds, which are fewer than its offsets where it was compacted."""
+        count: int = RECORD_COUNT.unpack_from(self.stored)[0]
+        return count
 
     @property
     def payload(self) -> memoryview:

@@ -48,6 +48,11 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     timestamp: int | None = None
     at_rest: AtRest = AtRest()
 
+    @property
+    def record_count(self) -> int:
+        """How many records these are."""
+        return len(self.records)
+
 
 class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition of format `batch`: its bytes, and what its header says of them.

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from korvet.config import Settings
 from korvet.domain.append import Appender, Delivery
 from korvet.domain.cold import ColdTier
+from korvet.domain.collecting import Wanted
 from korvet.domain.fetch import Fetcher, Limits
 from korvet.domain.offsets import Offsets
-from korvet.domain.reading import Found, Wanted
+from korvet.domain.reading import Found
 from korvet.domain.topics import Topics
 from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys

@@ -75,8 +75,13 @@ class Groups:
         subscriptions: Subscriptions,
         settings: Settings,
         channel_of: Callable[[str], str],
+        parked: Callable[[str, int], None] = lambda _api, _change: None,
     ) -> None:
-        """`channel_of` names the channel of a group's transitions."""
+        """`channel_of` names the channel of a group's transitions.
+
+        `parked` is told of each JoinGroup and SyncGroup that begins (1) or ends (-1) to wait for other members.
+        """
+        self._tell_parked = parked
         self._store = store
         self._subscriptions = subscriptions
         self._channel_of = channel_of
@@ -110,7 +115,7 @@ class Groups:
             return self._store.look_at_join(join.group, join.instance, waiting)
 
         nameless = not asking.member_id and not asking.instance
-        return self._wait(join.group, lambda: self._store.join(join), look, nameless=nameless)
+        return self._wait("JoinGroup", join.group, lambda: self._store.join(join), look, nameless=nameless)
 
     def sync(self, sync: Sync) -> Synced:
         """Ask for a member's part, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
@@ -119,7 +124,7 @@ class Groups:
         def look(waiting: Waiting) -> SyncOutcome:
             return self._store.look_at_sync(sync.group, sync.instance, waiting)
 
-        return self._wait(sync.group, lambda: self._store.sync(sync), look)
+        return self._wait("SyncGroup", sync.group, lambda: self._store.sync(sync), look)
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
         """Renew a member's session; raises KafkaError by Kafka's rules."""
@@ -143,6 +148,7 @@ class Groups:
 
     def _wait(
         self,
+        api: str,
         group: str,
         ask: Callable[[], _Outcome | Waiting],
         look: Callable[[Waiting], _Outcome | Waiting],
@@ -164,18 +170,20 @@ class Groups:
                     message = "this worker is stopping; the membership goes on with another"
                     raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
                 due_ms = LOOK_MS if outcome.due_ms is None else min(outcome.due_ms + 1, LOOK_MS)
-                woken = self._park(watch, due_ms)
+                woken = self._park(api, watch, due_ms)
                 if not woken and due_ms < LOOK_MS:
                     self._store.advance(group)
                 outcome = look(outcome)
             return outcome
 
-    def _park(self, watch: Watch, milliseconds: int) -> bool:
+    def _park(self, api: str, watch: Watch, milliseconds: int) -> bool:
         self._parked.add(watch)
+        self._tell_parked(api, 1)
         try:
             return bool(watch.wait(milliseconds / 1000))
         finally:
             self._parked.discard(watch)
+            self._tell_parked(api, -1)
 
 
 def _check_group(group: str) -> None:

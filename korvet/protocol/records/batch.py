@@ -29,6 +29,9 @@ FRONT = struct.Struct(">qii")
 LOOK = struct.Struct(">8xi4xb4xhi")
 """What whoever passes a batch on has to know of its header: length, magic, attributes, last offset delta."""
 
+RECORD_COUNT = struct.Struct(">57xi")
+"""Where the header says how many records follow."""
+
 MAGIC_AT = 16
 CRC_FROM = 21
 """Where the bytes that the CRC covers begin: behind the CRC, at the attributes."""
