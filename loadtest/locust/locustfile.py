@@ -88,8 +88,8 @@ def _prepare(environment: Environment, **_: object) -> None:
     options = environment.parsed_options
     assert options is not None
     try:
-        arguments.mix(options.mix, list(USERS))
-        judge = _judge(options, environment)
+        users = [name for name, share in arguments.mix(options.mix, list(USERS)).items() if share]
+        judge = _judge(options, users, environment)
     except ValueError as error:
         sys.exit(f"loadtest: {error}")
     if judge is not None and not isinstance(environment.runner, WorkerRunner):
@@ -97,10 +97,11 @@ def _prepare(environment: Environment, **_: object) -> None:
         environment.events.quit.add_listener(judge.print)
 
 
-def _judge(options: Namespace, environment: Environment) -> Judge | None:
+def _judge(options: Namespace, users: list[str], environment: Environment) -> Judge | None:
     if not options.thresholds:
         return None
-    return Judge(thresholds.load(Path(options.thresholds), options.shape), environment)
+    limits = thresholds.load(Path(options.thresholds), options.shape)
+    return Judge(limits.of(users, options.formats.split(",")), environment)
 
 
 def _begin(environment: Environment, **_: object) -> None:

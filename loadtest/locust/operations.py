@@ -23,6 +23,11 @@ class Operation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} ({self.type})" if self.type else self.name
 
+    @property
+    def user(self) -> str:
+        """Who does it, as --mix names users."""
+        return self.name.partition(":")[0]
+
     def to(self, topic_format: str) -> Operation:
         """Return this operation on topics of a format, "" for the broker's own."""
         return Operation(self.name, topic_format)

@@ -6,7 +6,7 @@ Pure: knows names and numbers; `locustfile` takes them from locust.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,19 @@ class Limits(NamedTuple):
     per_second: Mapping[str, float]
     process_growth_mib: float | None
     redis_left_mib: float
+
+    def of(self, users: Collection[str], formats: Collection[str]) -> Limits:
+        """Return those that hold for a run with these users only, and topics of these formats."""
+
+        def held(table: Mapping[str, float]) -> dict[str, float]:
+            found = ((name, operations.ALL[name], limit) for name, limit in table.items())
+            return {
+                name: limit
+                for name, operation, limit in found
+                if operation.user in users and (not operation.type or operation.type in formats)
+            }
+
+        return self._replace(p99_ms=held(self.p99_ms), per_second=held(self.per_second))
 
 
 class Measured(NamedTuple):

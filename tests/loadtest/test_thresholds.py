@@ -119,6 +119,16 @@ def test_an_operation_that_never_happened_keeps_no_limit() -> None:
     assert broken(held, {}) == [f"{COMMIT}, p99", f"{JOIN}, rate"]
 
 
+def test_limits_of_users_and_formats_that_a_run_has_not_are_not_held() -> None:
+    held = limits(
+        p99_ms=dict.fromkeys(("producer: deliver (record)", "producer: deliver (batch)", COMMIT), 1.0)
+    )
+    assert list(held.of(["producer", "group"], ["record", "batch"]).p99_ms) == list(held.p99_ms)
+    assert list(held.of(["producer"], ["record", "batch"]).p99_ms) == list(held.p99_ms)[:2]
+    assert list(held.of(["producer", "group"], ["batch"]).p99_ms) == ["producer: deliver (batch)", COMMIT]
+    assert list(held.of(["group"], [""]).p99_ms) == [COMMIT]
+
+
 def test_the_table_names_what_is_broken() -> None:
     held = limits(p99_ms={COMMIT: 50.0, JOIN: 9000.0})
     found = {COMMIT: Measured(10, 0, 51.0, 1.0), JOIN: Measured(10, 0, 1.0, 1.0)}
