@@ -12,6 +12,7 @@ from korvet.cli.cluster import cluster
 from korvet.cli.config import config
 from korvet.cli.configs import configs
 from korvet.cli.consume import consume
+from korvet.cli.doctor import doctor
 from korvet.cli.group import Group
 from korvet.cli.groups import groups
 from korvet.cli.lake import lake
@@ -30,7 +31,7 @@ def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 
 
-for each in (serve, reload, config, apis, produce, consume, topics, configs, groups, cluster, lake, shell):
+for each in (serve, reload, config, doctor, apis, produce, consume, topics, configs, groups, cluster, lake, shell):
     korvet.add_command(each)
 
 

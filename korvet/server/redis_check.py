@@ -46,7 +46,7 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
     or misplace records: too old, evicting, cluster mode.
     """
-    with _connected(settings) as client:
+    with connected(settings) as client:
         _wait_until_loaded(client, pause, progress)
         try:
             info = client.info()
@@ -91,12 +91,8 @@ def prepare(settings: Settings) -> Settings:
     Korvet needs.
     """
     keys = Keys(settings.namespace)
-    with _connected(settings) as client:
-        for script in scripts.every():
-            client.script_load(script.source)
-        _try_permissions(client, keys)
-        if settings.replicas:
-            client.wait(0, 1)
+    with connected(settings) as client:
+        try_out(client, settings)
         key = keys.cluster_id
         # First the question: where memory is full, only what needs none may be asked.
         stored = client.get(key)
@@ -123,7 +119,7 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     """
     key = Keys(settings.namespace).brokers
     asked = start.arguments(settings.broker_lease_ms, own=own)
-    with _connected(settings) as client:
+    with connected(settings) as client:
         untyped: Any = client
         try:
             return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked))
@@ -134,8 +130,19 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
             raise ConfigError(f"{problem}: give each broker an id of its own (-1 takes a free one)") from None
 
 
+def try_out(client: redis.Redis, settings: Settings) -> None:
+    """Load every script and do once what workers will do; raises ConfigError and NoPermissionError for what is refused.
+
+    No key is left behind.
+    """
+    for script in scripts.every():
+        client.script_load(script.source)
+    _try_permissions(client, Keys(settings.namespace))
+    if settings.replicas:
+        client.wait(0, 1)
+
+
 def _try_permissions(client: redis.Redis, keys: Keys) -> None:
-    """Do once what workers will do; raises ConfigError and NoPermissionError for what the user may not."""
     untyped: Any = client  # redis-py's types leave these methods out
     refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, keys.probe, keys.probe_side, keys.probe)
     if refused:
@@ -170,7 +177,8 @@ def connect(settings: Settings) -> redis.Redis:
 
 
 @contextmanager
-def _connected(settings: Settings) -> Iterator[redis.Redis]:
+def connected(settings: Settings) -> Iterator[redis.Redis]:
+    """Give a client; what fails with it is a ConfigError of one line, without the password."""
     where = redis_url.parse(settings.redis_url)
     client = connect(settings)
     try:
