@@ -1,0 +1,102 @@
+"""A standalone cluster of Spark on this machine: a master, and a worker whose executors are processes of their own.
+
+Knows pyspark's own distribution. It has cores for two applications; executors are found by what they run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+
+from tests.support.processes import alive, descendants, die_with_tests, free_port, wait_until
+
+_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+_DEPLOY = "org.apache.spark.deploy"
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+_SECONDS_MAX = 120.0
+
+ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+"""Of whoever starts an application: the executors are to use the Python in which Korvet is installed."""
+
+CONFIGS = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    # Executors that die are replaced at once, and no test is about giving up.
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Of an application: two executors, each with a core."""
+
+
+class Cluster:
+    """A running one; `url` is its master."""
+
+    def __init__(self, url: str, worker_pid: int) -> None:
+        self.url = url
+        self._worker_pid = worker_pid
+
+    def executors(self) -> set[int]:
+        """Return the executors of all applications."""
+        return {
+            pid for pid in descendants(self._worker_pid) if alive(pid) and _EXECUTOR in _command_line(pid)
+        }
+
+    def wait_until_idle(self) -> None:
+        """Wait until the executors of applications that have ended are gone."""
+        wait_until(lambda: not self.executors(), "no executor is left", _SECONDS_MAX)
+
+
+def executor_of(pid: int) -> int:
+    """Return the executor that has started a Python worker, or its daemon."""
+    while _EXECUTOR not in _command_line(pid):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def _command_line(pid: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+@contextlib.contextmanager
+def cluster(directory: Path) -> Iterator[Cluster]:
+    """Start one, with what it writes in `directory`, and end it behind the block."""
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    with contextlib.ExitStack() as running:
+        master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        log, _ = running.enter_context(_started("master.Master", master, directory))
+        wait_until(lambda: "New state: ALIVE" in log.read_text(), "the master is there", _SECONDS_MAX)
+        worker = ["--host", "127.0.0.1", "--cores", "4", "--memory", "3g", "--webui-port", "0"]
+        work = ["--work-dir", str(directory / "work"), url]
+        log, pid = running.enter_context(_started("worker.Worker", [*worker, *work], directory))
+        wait_until(lambda: "registered with master" in log.read_text(), "the worker is there", _SECONDS_MAX)
+        yield Cluster(url, pid)
+
+
+@contextlib.contextmanager
+def _started(name: str, arguments: list[str], directory: Path) -> Iterator[tuple[Path, int]]:
+    path = directory / f"{name}.log"
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            [str(_CLASS), f"{_DEPLOY}.{name}", *arguments],
+            stdout=log,
+            stderr=log,
+            env=os.environ | ENVIRONMENT | {"SPARK_DAEMON_MEMORY": "256m"},
+            preexec_fn=die_with_tests,
+        )
+    try:
+        yield path, process.pid
+    finally:
+        process.terminate()
+        process.wait(_SECONDS_MAX)

@@ -1,0 +1,256 @@
+"""The lake's jobs on a standalone cluster: what they do, and what a kill of any process there costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.lake.compaction import Merged, MergeTask, compact, rewrite
+from korvet.lake.files import StorageOptions
+from korvet.lake.reader import TopicOfLake
+from korvet.lake.source import Source, SourceTopic
+from korvet.lake.tables import Lake
+from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.spark import archive
+from korvet.spark import compact as compaction
+from korvet.spark.session import session
+from korvet.spark.source import register
+from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, executor_of
+from tests.support.archive_driver import POINTS
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
+from tests.support.processes import parent, wait_until
+
+ROOT = Path(__file__).parents[3]
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+SECONDS_MAX = 240
+
+pytestmark = pytest.mark.timeout(2 * SECONDS_MAX)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spark(running: Cluster) -> Iterator[SparkSession]:
+    """Give an application with two executors."""
+    with session("tests", master=running.url, configs=CONFIGS) as started:
+        register(started)
+        yield started
+    running.wait_until_idle()
+
+
+@pytest.fixture
+def two_executors(running: Cluster, spark: SparkSession) -> None:
+    """Wait until both are there, after whatever a test before this has killed."""
+    wait_until(lambda: len(running.executors()) == 2, "two executors", SECONDS_MAX)
+
+
+def kill_once(victim: str, killed: Path) -> None:
+    """Kill the Python worker that runs this, or what has started it, the first time that anybody asks."""
+    try:
+        killed.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    pid = os.getpid()
+    of = {"worker": pid, "daemon": parent(pid), "executor": executor_of(pid)}
+    os.kill(of[victim], signal.SIGKILL)
+    while victim == "executor":
+        # It ends with the daemon, which sees that nobody is there any more; until then it is to do nothing.
+        signal.pause()
+
+
+@pytest.mark.usefixtures("two_executors")
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_executors_archive_every_record_once(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    storage_format: Format,
+) -> None:
+    topic = topics.make("orders", storage_format, partitions=8)
+    all_kinds(topics, topic)
+    ran = tmp_path / "ran"
+    ran.mkdir()
+
+    def noted(source: Source, options: StorageOptions, tasks: Sequence[Task]) -> list[Outcome]:
+        (ran / str(executor_of(os.getpid()))).touch()
+        return archive_ranges(source, options, tasks)
+
+    monkeypatch.setattr(archive, "archive_ranges", noted)
+    archives = archive.archiver(spark, topics.source, topics.lake)
+    done = archive.archive_once(archives, archive.runner(spark, topics.source))
+    assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
+    topics.check(topic)
+    assert len(list(ran.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("two_executors")
+@pytest.mark.parametrize("victim", ["worker", "daemon", "executor"])
+@pytest.mark.parametrize("place", ["before the write", "after the write"])
+def test_a_kill_on_an_executor_costs_another_try_and_no_record(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    place: str,
+) -> None:
+    topic = topics.make("orders", "batch", partitions=4)
+    all_kinds(topics, topic)
+    killed = tmp_path / "killed"
+
+    def once_killed(source: Source, options: StorageOptions, tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = archive_ranges(source, options, tasks) if place == "after the write" else []
+        kill_once(victim, killed)
+        return outcomes or archive_ranges(source, options, tasks)
+
+    monkeypatch.setattr(archive, "archive_ranges", once_killed)
+    archives = archive.archiver(spark, topics.source, topics.lake)
+    done = archive.archive_once(archives, archive.runner(spark, topics.source))
+    assert killed.exists()
+    assert (done.records, done.failures) == (4 * 1520, [])
+    topics.check(topic)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Topics, point: str) -> None:
+    made: list[Format] = ["record", "batch"]
+    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(made)]
+    for topic in found:
+        all_kinds(topics, topic)
+    before = running.executors()
+    with driver(topics, point, running.url) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == point
+    wait_until(lambda: running.executors() <= before, "its executors are gone", SECONDS_MAX)
+    for topic in found:
+        topics.produce(topic.partitions[0], b"produced behind the crash")
+    assert topics.archiver().round(topics.run).failures == []
+    for topic in found:
+        topics.check(topic)
+
+
+def files_of(topics: Topics, count: int = 6) -> SourceTopic:
+    """Make a topic with so many files in each of two partitions."""
+    topic = topics.make("orders", "batch", partitions=2)
+    for _ in range(count):
+        all_kinds(topics, topic)
+        assert topics.archiver().round(topics.run).failures == []
+    return topic
+
+
+@pytest.mark.usefixtures("two_executors")
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+@pytest.mark.parametrize("place", ["before the write", "after the write"])
+def test_a_kill_costs_a_compaction_another_try_and_no_row(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    place: str,
+) -> None:
+    topic = files_of(topics)
+    killed = tmp_path / "killed"
+
+    def once_killed(task: MergeTask, options: StorageOptions) -> Merged:
+        merged = rewrite(task, options) if place == "after the write" else None
+        kill_once(victim, killed)
+        return merged or rewrite(task, options)
+
+    monkeypatch.setattr(compaction, "rewrite", once_killed)
+    lake = Lake(topics.lake)
+    done = list(compact(lake, TopicOfLake(topic.name, topic.id), run=compaction.runner(spark)))
+    assert killed.exists()
+    assert [(each.files_before, each.files_after, each.done) for each in done] == [(6, 1, True)] * 2
+    topics.check(topic)
+
+
+@pytest.mark.usefixtures("two_executors")
+def test_both_tiers_are_read_though_an_executor_is_killed_meanwhile(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = files_of(topics)
+    all_kinds(topics, topic)
+    options = {"redis.url": topics.source.redis_url, "lake": topics.lake, "topic": topic.name}
+    frame = spark.read.format("korvet").options(**options, maxRecordsPerPartition="1520").load()
+    killed = tmp_path / "killed"
+
+    def taken(rows: Iterable[Any]) -> Iterable[tuple[int, int]]:
+        for at, row in enumerate(rows):
+            if at == 1000:
+                kill_once("executor", killed)
+            yield row.partition, row.offset
+
+    found = frame.select("partition", "offset").rdd.mapPartitions(taken).collect()
+    assert killed.exists()
+    wanted = [
+        (partition.index, record[0])
+        for partition in topic.partitions
+        for record in topics.produced[topic.id, partition.index]
+    ]
+    assert sorted(found) == wanted
+
+
+def submitted(running: Cluster, topics: Topics, command: str, *arguments: str) -> Any:
+    """Run a command of the lake by spark-submit; returns what it has printed as JSON."""
+    configs = [part for name, value in CONFIGS.items() for part in ("--conf", f"{name}={value}")]
+    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake)
+    result = subprocess.run(
+        [
+            *(str(SUBMIT), "--master", running.url, *configs, "--conf", "spark.ui.enabled=false"),
+            *(str(ROOT / "korvet" / "__main__.py"), "lake", command, *where, "--json", *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), result.stderr
+
+
+def test_spark_submit_runs_the_commands_on_the_cluster(running: Cluster, topics: Topics) -> None:
+    topic = files_of(topics)
+    all_kinds(topics, topic)
+    done, log = submitted(running, topics, "archive")
+    assert (done["records"], done["failures"]) == (2 * 1520, [])
+    assert "Connected to Spark cluster" in log
+    topics.check(topic)
+    merged, log = submitted(running, topics, "compact")
+    assert [(each["files_before"], each["files_after"]) for each in merged] == [(7, 1)] * 2
+    assert "Connected to Spark cluster" in log
+    topics.check(topic)
+    counted, log = submitted(running, topics, "query", "select count(*) as c from orders")
+    assert counted == {"c": 7 * 2 * 1520}
+    assert "Connected to Spark cluster" in log
+    # Those that need no Spark run all the same.
+    verified, _ = submitted(running, topics, "verify")
+    assert [each["findings"] for each in verified] == [[], []]
