@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from gevent import GreenletExit
 from locust import LoadTestShape, User, events
 from locust.env import Environment
-from locust.runners import WorkerRunner
+from locust.runners import LocalRunner, WorkerRunner
 from locust.stats import PERCENTILES_TO_CHART, StatsEntry
 
 from loadtest.locust import arguments, shapes, thresholds, topics
@@ -62,7 +62,7 @@ class Judge:
         self._verdicts: list[Verdict] = []
 
     def judge(self, **_: object) -> None:
-        """Decide on the exit code: 1 where a limit is broken."""
+        """Decide on the exit code: 1 where a limit is broken, or something failed before."""
         stats = self._environment.stats
         found = {
             str(Operation(entry.name, entry.method)): _measured(entry) for entry in stats.entries.values()
@@ -70,7 +70,8 @@ class Judge:
         runner = self._environment.runner
         errors = sum(each["count"] for each in runner.exceptions.values()) if runner else 0
         self._verdicts = thresholds.judge(self._limits, _measured(stats.total), found, errors)
-        self._environment.process_exit_code = 0 if all(each.kept for each in self._verdicts) else 1
+        good = all(each.kept for each in self._verdicts) and not self._environment.process_exit_code
+        self._environment.process_exit_code = 0 if good else 1
 
     def print(self, **_: object) -> None:
         """Print the table."""
@@ -138,9 +139,9 @@ def _make_ready(environment: Environment, options: Namespace) -> None:
 
 def _end(environment: Environment, **_: object) -> None:
     options = environment.parsed_options
-    if isinstance(environment.runner, WorkerRunner) or options is None or environment.host is None:
-        return
-    if options.keep_topics:
+    assert options is not None
+    # A master does not wait for its workers' users, and a topic that is deleted under a producer comes back.
+    if options.keep_topics or not environment.host or not isinstance(environment.runner, LocalRunner):
         return
     try:
         topics.delete_everything(environment.host, options.prefix)
