@@ -57,6 +57,8 @@ class Work:
             if error is None:
                 self._end()
             # Otherwise what the test found wrong is to be told, not what follows from it.
+            for load in self._loads:
+                load.abandon()
             self._reader.end()
 
     def enter(self, context: AbstractContextManager[Entered]) -> Entered:

@@ -58,6 +58,10 @@ class Load(ABC):
         self._thread.join(_END_SECONDS_MAX)
         assert not self._thread.is_alive(), f"{self.topic}: {len(self.acknowledged)} of {self.sent} answered"
 
+    def abandon(self) -> None:
+        """Send no more, whatever is unanswered."""
+        self._ending.set()
+
     def check(self, received: list[Received]) -> None:
         """Fail unless every record is there once, in order, where its acknowledgement said."""
         assert self.errors == []
