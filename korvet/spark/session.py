@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ from korvet.spark.submitted import is_submitted
 MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
+_MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
@@ -107,6 +109,9 @@ def check_java() -> None:
 
 def reason_of(error: Exception) -> str:
     """Return in one line what an exception of Spark says, without the stacks of Java and of Python workers."""
+    missing = _MISSING_MODULE.search(str(error))
+    if missing is not None:
+        return f"a worker's Python has no {missing[1]}: PYSPARK_PYTHON is to name one with korvet[lake] on each machine"
     # Py4J puts a line of its own before that of Java, which begins with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip(": ")]
     if any(line.startswith("Traceback") for line in lines):

@@ -69,5 +69,7 @@ def test_of_a_failure_the_reason_is_told_and_no_stack() -> None:
     assert (
         reason_of(Exception("It failed:\nTraceback (most recent\n  File 1\nOSError: why")) == "OSError: why"
     )
+    missing = "Error from python worker:\n  python3: No module named 'korvet'\norg.apache.X: why"
+    assert reason_of(Exception(missing)).startswith("a worker's Python has no korvet: PYSPARK_PYTHON")
     assert reason_of(Exception("why")) == "why"
     assert reason_of(KeyError()) == "KeyError"

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,25 @@ def test_both_tiers_are_read_though_an_executor_is_killed_meanwhile(
         for record in topics.produced[topic.id, partition.index]
     ]
     assert sorted(found) == wanted
+
+
+def test_executors_without_korvet_are_one_clear_error(running: Cluster, topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1")
+    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", running.url)
+    result = subprocess.run(
+        [sys.executable, "-m", "korvet", "lake", "archive", *where],
+        # The interpreter itself, without what is installed in its environment here.
+        env=os.environ | {"PYSPARK_PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert result.returncode == 1
+    [*_, last] = result.stderr.splitlines()
+    assert last.startswith("Error: the job failed: a worker's Python has no korvet")
 
 
 def submitted(running: Cluster, topics: Topics, command: str, *arguments: str) -> Any:
