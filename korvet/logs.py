@@ -16,12 +16,16 @@ import time
 from collections.abc import Mapping
 
 from korvet.config import Settings, without_secrets
+from korvet.config.values import key_values
 
 _FIELDS = "korvet_fields"  # the attribute of a log record that carries an event's fields
 _VALUE_CHARS_MAX = 1000  # a client id may be 32 KiB of a peer's choice; a line stays a line
 _TRACEBACK_CHARS_MAX = 20_000
 _PLAIN = re.compile(r"[^\s\"'=\\{}\[\],]+")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_named: set[str] = set()
+"""The loggers of this process that have a level of their own."""
 
 
 class Log:
@@ -68,13 +72,19 @@ def configure(settings: Settings, process: str) -> None:
     handler.setFormatter(_JsonLines(process) if settings.log_format == "json" else _TextLines(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(_LEVELS[settings.log_level])
+    set_level(settings)
     logging.captureWarnings(capture=True)
 
 
 def set_level(settings: Settings) -> None:
-    """Write lines from another level on; the rest stays as it was configured."""
+    """Write lines from other levels on; the rest stays as it was configured."""
     logging.getLogger().setLevel(_LEVELS[settings.log_level])
+    for name in _named:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    _named.clear()
+    for name, level in key_values(settings.log_levels).items():
+        logging.getLogger(name).setLevel(_LEVELS[level])
+        _named.add(name)
 
 
 class _Stderr(logging.Handler):

@@ -33,6 +33,7 @@ KAFKAS_DYNAMIC = {
 
 OWN_DYNAMIC = {
     "log.level",
+    "log.levels",
     "memory.refuse.percent",
     "memory.throttle.percent",
     "offset.sequence.bits",

@@ -175,3 +175,23 @@ def test_another_level_counts_from_then_on(capsys: pytest.CaptureFixture[str]) -
     log.info("after")
     [line] = capsys.readouterr().err.splitlines()
     assert " keeper after" in line.replace("    ", " ")
+
+
+def test_single_loggers_have_levels_of_their_own(text: pytest.CaptureFixture[str]) -> None:
+    below, beside = Log("korvet.test.below"), Log("korvet.other")
+    set_level(Settings(log_level="warning", log_levels="korvet.test=debug, korvet.test.below=error"))
+    for each in (log, below, beside):
+        each.debug("fine", of=each._logger.name)
+        each.error("coarse", of=each._logger.name)
+    lines = [line.split(" worker-1 ")[1] for line in text.readouterr().err.splitlines()]
+    assert lines == [
+        "fine of=korvet.test",
+        "coarse of=korvet.test",
+        "coarse of=korvet.test.below",
+        "coarse of=korvet.other",
+    ]
+    # What is not named any more is as all the others.
+    set_level(Settings(log_level="warning"))
+    log.info("fine")
+    below.warning("coarse")
+    assert text.readouterr().err.count("\n") == 1

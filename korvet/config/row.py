@@ -13,7 +13,7 @@ Value = str | int | float | bool
 
 VARIABLE_PREFIX = "KORVET_"
 _LISTS = (
-    *(values.cleanup_policies, values.format_patterns),
+    *(values.cleanup_policies, values.format_patterns, values.log_levels),
     *(listeners.listeners_or_none, listeners.advertised_listeners_or_none),
 )
 INT32_MAX = 2**31 - 1

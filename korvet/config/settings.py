@@ -105,6 +105,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _dynamic("Least important log lines to write.")
     ] = "info"
+    log_levels: Annotated[
+        str,
+        _dynamic(
+            "Other levels for parts of Korvet, `LOGGER=LEVEL`, comma-separated, as in korvet.domain.groups=debug; a"
+            " logger is a module or a package, and names those below it too.",
+            form=values.log_levels,
+        ),
+    ] = ""
     drain_timeout_ms: Annotated[int, About("How long a stopping worker may finish what it has begun.")] = (
         10_000
     )

@@ -19,6 +19,7 @@ _PORT_MAX = 65535
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 """Addresses that stand for every interface: to listen on, not to connect to."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 _LAKE_SCHEMES = ("s3", "gs", "abfss")
 _USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
@@ -135,6 +136,16 @@ def cleanup_policies(text: str) -> str:
     if set(policies) <= {"compact", "delete"} and len(set(policies)) == len(policies):
         return ""
     return "delete, compact, or both with a comma, or nothing"
+
+
+def log_levels(text: str) -> str:
+    """Allow `LOGGER=LEVEL`, comma-separated, or nothing."""
+    levels = "|".join(LOG_LEVELS)
+    if not text or all(
+        re.fullmatch(rf"\s*[A-Za-z_][A-Za-z0-9_.]*=({levels})\s*", part) for part in text.split(",")
+    ):
+        return ""
+    return f"LOGGER=LEVEL, comma-separated, as in korvet.domain.groups=debug, with {', '.join(LOG_LEVELS)} as levels"
 
 
 def key_values(text: str) -> dict[str, str]:

@@ -182,9 +182,7 @@ def _check_group(name: str) -> None:
 def _without_configs(resource: Resource) -> KafkaError:
     match resource.kind:
         case Kind.BROKER_LOGGER:
-            said = (
-                "Levels of single loggers are not supported: the setting log.level is for all of a broker's"
-            )
+            said = "Loggers are no resources of their own: the broker's setting log.levels has their levels"
         case Kind.CLIENT_METRICS:
             said = "Subscriptions to clients' metrics are not supported"
         case _:

@@ -208,6 +208,16 @@ def test_the_level_of_log_lines_counts_at_once(tmp_path: Path) -> None:
         ]
 
 
+def test_the_level_of_one_logger_counts_at_once_and_for_that_one_alone(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
+        for levels in ("korvet.domain.configs=error", "korvet.domain.groups=error"):
+            change(client, BROKER, "0", {"log.levels": levels})
+            change(client, BROKER, "0", {"log.roll.ms": str(len(levels))})
+        told = [line for line in broker.log().splitlines() if "log.roll.ms" in line]
+        assert len(told) == 1
+        assert str(len("korvet.domain.groups=error")) in told[0]
+
+
 def test_the_keeper_lets_go_what_a_shorter_retention_does_not_keep(tmp_path: Path) -> None:
     flags = ("--set", "log.retention.check.interval.ms=50")
     with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
