@@ -21,6 +21,7 @@ from loadtest.bench import frames, processes
 _START_SECONDS_MAX = 60.0
 _REPOSITORY = Path(__file__).parents[2]
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
+_ERROR = re.compile(r"^\S+Z ERROR +(.*)$", re.MULTILINE)
 SERVER = "redis"
 """What the embedded server is called among the processes."""
 
@@ -65,12 +66,19 @@ class Broker:
 
     def children_started(self) -> int:
         """Return how many children there have been so far; more than at first means that some were replaced."""
-        return len(_STARTED.findall(self.log.read_text(encoding="utf-8", errors="replace")))
+        return len(_STARTED.findall(self._said()))
+
+    def errors(self) -> list[str]:
+        """Return what it has logged as errors so far, a line each."""
+        return _ERROR.findall(self._said())
+
+    def _said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
 
     def usage(self) -> dict[str, Usage]:
         """Return what each living process takes, by name: supervisor, worker-1, redis; empty once it has ended."""
         assert self._process is not None
-        names = {int(pid): name for name, pid in _STARTED.findall(self.log.read_text(errors="replace"))}
+        names = {int(pid): name for name, pid in _STARTED.findall(self._said())}
         found = {}
         try:
             supervisor = psutil.Process(self._process.pid)

@@ -47,6 +47,8 @@ class Watch:
             found.append("the broker has ended")
         if (more := self._broker.children_started() - self._children) > 0:
             found.append(f"{more} of the broker's processes ended and were replaced")
+        if errors := self._broker.errors():
+            found.append(f"the broker has logged {len(errors)} errors, the first: {errors[0]}")
         for name, samples in self._samples.items():
             line = trend.of(samples)
             if growth_mib_max is None or line is None or name == SERVER:

@@ -168,11 +168,18 @@ def test_a_broker_that_is_killed_under_a_run_makes_it_fail(limits: Path, tmp_pat
     assert "the records cannot be read back" in output
 
 
-def test_a_worker_that_is_killed_loses_nothing_but_the_run_says_so(limits: Path, tmp_path: Path) -> None:
+def test_a_server_and_a_worker_that_are_killed_lose_nothing_but_the_run_says_so(
+    limits: Path, tmp_path: Path
+) -> None:
     with running(limits, "--directory", str(tmp_path), "--set", "workers=2", *_FEW) as run:
-        address = await_own_broker(run)
-        await_records(address)
+        await_records(await_own_broker(run))
         [log] = tmp_path.glob("korvet-loadtest-*/broker.log")
+        data = log.parent / "data"
+        with Redis(unix_socket_path=str(data / "server.sock")) as redis:
+            # By default it may put off a write while the disk is busy, and answer before it.
+            redis.config_set("appendfsync", "always")
+        processes.kill(int((data / "server.lock").read_text()))
+        processes.wait_until(lambda: "started the embedded server" in log.read_text(), "a new server")
         first, _ = _WORKER.findall(log.read_text())
         processes.kill(int(first))
         processes.wait_until(lambda: len(_WORKER.findall(log.read_text())) == 3, "a new worker")
@@ -180,6 +187,8 @@ def test_a_worker_that_is_killed_loses_nothing_but_the_run_says_so(limits: Path,
     assert run.returncode == 1, output
     assert "0 of those sent never acknowledged: no fault" in output
     assert "loadtest: 1 of the broker's processes ended and were replaced" in output
+    said = r"^loadtest: the broker has logged \d+ errors, the first: supervisor the embedded server ended"
+    assert re.search(said, output, re.MULTILINE), output
 
 
 def test_flags_that_cannot_be_end_a_run_at_once(limits: Path) -> None:
