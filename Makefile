@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run test test-console test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -49,6 +49,10 @@ test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object st
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
+
+test-console: $(VENV)/.console ## test the console in headless Chromium: $$CHROMIUM, that on PATH, or one fetched by npm
+	@$(BIN)/python -m tests.browser.chromium
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime, takes ten minutes
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
@@ -96,11 +100,13 @@ lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--up
 	@$(BIN)/uv pip compile $(COMPILING) --group stores --output-file requirements-stores.lock
 	@echo "==> requirements-bench.lock"
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
+	@echo "==> requirements-console.lock"
+	@$(COMPILE) --group console --constraint requirements-dev.lock --output-file requirements-console.lock
 	@echo "==> requirements-loadtest.lock"
 	@$(COMPILE) --group loadtest --constraint requirements-dev.lock --output-file requirements-loadtest.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/jvm/spark/.cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
@@ -146,6 +152,11 @@ $(VENV)/.bench: $(VENV)/.run requirements-bench.lock
 $(VENV)/.deploy: $(VENV)/.dev requirements-deploy.lock
 	@echo "==> installing what the checks of deploy/ need (requirements-deploy.lock)"
 	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-deploy.lock
+	@touch $@
+
+$(VENV)/.console: $(VENV)/.dev requirements-console.lock
+	@echo "==> installing what drives the browser (requirements-console.lock)"
+	@$(PIP) install --require-hashes --only-binary :all: --requirement requirements-console.lock
 	@touch $@
 
 $(VENV)/.loadtest: $(VENV)/.run requirements-loadtest.lock

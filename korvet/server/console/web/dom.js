@@ -30,20 +30,43 @@ function filled(element, attributes, children) {
 /** Make the content of an element what `fresh` is, changing as little as possible: focus, selection and scrolling stay. */
 export function show(element, ...fresh) {
   const wanted = fresh.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
-  const now = [...element.childNodes];
-  wanted.forEach((each, index) => {
-    const node = each instanceof Node ? each : document.createTextNode(String(each));
-    if (index >= now.length) element.append(node);
-    else update(now[index], node);
-  });
-  for (const surplus of now.slice(wanted.length)) surplus.remove();
+  const nodes = wanted.map((each) => (each instanceof Node ? each : document.createTextNode(String(each))));
+  const keys = new Set(nodes.map(keyOf));
+  const known = new Map([...element.childNodes].map((each) => [keyOf(each), each]));
+  let now = element.firstChild;
+  for (const node of nodes) {
+    const key = keyOf(node);
+    // What is wanted no more goes first, so that what stays need not be moved: that would cost it the focus.
+    while (key && now && !(keyOf(now) && keys.has(keyOf(now)))) {
+      const gone = now;
+      now = now.nextSibling;
+      gone.remove();
+    }
+    const same = key ? known.get(key) : keyOf(now) ? null : now;
+    if (!same) {
+      element.insertBefore(node, now);
+      continue;
+    }
+    if (same === now) now = now.nextSibling;
+    else element.insertBefore(same, now);
+    update(same, node);
+  }
+  while (now) {
+    const gone = now;
+    now = now.nextSibling;
+    gone.remove();
+  }
+}
+
+function keyOf(node) {
+  return node?.dataset?.key;
 }
 
 function update(now, fresh) {
   const alike =
     now.nodeType === fresh.nodeType &&
     now.nodeName === fresh.nodeName &&
-    now.dataset?.key === fresh.dataset?.key;
+    keyOf(now) === keyOf(fresh);
   if (!alike) {
     now.replaceWith(fresh);
     return;

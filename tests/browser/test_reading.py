@@ -1,0 +1,190 @@
+"""What a person reads in the console, whatever lies in the broker."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.batches import Record
+from tests.support.broker import Broker
+from tests.support.console import Caller
+from tests.support.topic_client import Client
+
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+PAGES = ["", "topics", "groups", "records", "lake"]
+
+
+def heading(page: Page, text: str) -> None:
+    """Wait until a page has been entered."""
+    expect(page.locator("h1")).to_have_text(text)
+    expect(page.locator("h1")).to_be_focused()
+
+
+def test_the_overview_tells_that_the_broker_is_ready_and_what_runs(page: Page) -> None:
+    page.goto("/")
+    heading(page, "Overview")
+    expect(page.get_by_label("State")).to_contain_text("Ready")
+    processes = page.get_by_role("table", name="Processes")
+    expect(processes.get_by_role("row")).to_have_count(4)
+    expect(processes).to_contain_text("worker 0")
+    expect(page.get_by_role("table", name="Brokers")).to_contain_text("controller")
+
+
+def test_topics_are_filtered_and_opened(page: Page, client: Client, name: str) -> None:
+    client.create(name, partitions=3, retention_ms="60000")
+    client.create(f"{name}-other")
+    page.goto("/#/topics")
+    heading(page, "Topics")
+    page.get_by_label("Filter topics").fill(f"{name}-o")
+    rows = page.get_by_role("table", name="Topics").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Filter topics").fill(name)
+    expect(rows).to_have_count(2)
+    page.get_by_role("link", name=name, exact=True).click()
+    heading(page, name)
+    expect(page.get_by_role("table", name="Partitions").locator("tbody tr")).to_have_count(3)
+    config = page.get_by_role("table", name="Configs").locator('tr[data-key="retention.ms"]')
+    expect(config).to_contain_text("60000")
+
+
+def test_what_somebody_wrote_into_a_record_stays_text(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    text = HOSTILE.encode()
+    client.append(name, Record(text, text, 5, [(HOSTILE, text)]))
+    page.goto(f"/#/records?topic={name}")
+    row = page.get_by_role("table", name="Records").locator("tbody tr").first
+    expect(row).to_contain_text("<script>")
+    row.get_by_role("button").click()
+    expect(page.locator(".record")).to_contain_text(HOSTILE)
+    assert page.locator("main img, main script").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_name_of_a_group_stays_text_wherever_it_is_shown(
+    page: Page, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name)
+    group = f"{name}{HOSTILE}/../?&#%\u202e"
+    wish = {"name": group, "to": "latest", "topic": name, "execute": True}
+    console.changed("POST", "groups/offsets", wish)
+    page.goto("/#/groups")
+    page.get_by_role("link", name=re.compile(f"^{name}<img")).click()
+    expect(page.locator("h1")).to_have_text(group)
+    assert page.locator("main img, main script").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_markup_that_a_fault_let_in_would_be_refused(broker: Broker, browser: Browser) -> None:
+    # Not the page of the others: that it is told as an error is wanted here.
+    page = browser.new_context(base_url=f"http://{broker.ops_address}").new_page()
+    page.goto("/")
+    heading(page, "Overview")
+    refused = page.evaluate(
+        """() => new Promise((told) => {
+            document.addEventListener("securitypolicyviolation", (each) => told(each.effectiveDirective), {once: true});
+            try { document.body.innerHTML += "<b>x</b>"; } catch { told("trusted-types"); }
+            setTimeout(() => told("nothing"), 5000);
+        })"""
+    )
+    assert refused in {"trusted-types", "require-trusted-types-for"}
+    assert page.locator("body > b").count() == 0
+    page.context.close()
+
+
+def test_json_keeps_its_digits_and_bytes_are_shown_in_hex(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    text = '{"id": 12345678901234567890, "b": {"z": [], "a": 1.10}, "u\\u202e": "\u202eabc"}'
+    client.append(name, Record(text.encode(), b"\xff\x00A", 5))
+    page.goto(f"/#/records?topic={name}")
+    page.get_by_role("table", name="Records").get_by_role("button").click()
+    value = page.get_by_role("region", name="Value").locator("pre")
+    expect(value).to_have_text(
+        '{\n  "id": 12345678901234567890,\n  "b": {\n    "z": [],\n    "a": 1.10\n  },\n'
+        '  "u\\u202e": "\\u202eabc"\n}',
+        use_inner_text=True,
+    )
+    expect(page.get_by_role("region", name="Key").locator("pre")).to_contain_text("ff 00 41")
+    page.get_by_role("group", name="How Value is shown").get_by_role("button", name="Hex").click()
+    expect(value).to_contain_text("7b 22 69 64")
+
+
+def test_a_long_value_is_fetched_whole_where_it_is_opened(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"x" * 50_000 + b"end")
+    page.goto(f"/#/records?topic={name}")
+    page.get_by_role("table", name="Records").get_by_role("button").click()
+    expect(page.get_by_role("region", name="Value").locator("pre")).to_contain_text("xend")
+
+
+def test_records_are_sought_by_offset_and_read_page_by_page(page: Page, client: Client, name: str) -> None:
+    client.create(name, storage_format="batch")
+    for number in range(60):
+        client.append(name, b"value %d." % number)
+    page.goto("/#/records")
+    page.get_by_label("Topic").fill(name)
+    page.get_by_label("From").select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("7")
+    page.locator("select[name=count]").select_option("25")
+    page.get_by_role("button", name="Show").click()
+    rows = page.get_by_role("table", name="Records").locator("tbody tr")
+    expect(rows).to_have_count(25)
+    expect(rows.first).to_contain_text("value 7.")
+    page.get_by_role("link", name="Next").click()
+    expect(rows.first).to_contain_text("value 32.")
+    page.get_by_role("link", name="Next").click()
+    expect(rows).to_have_count(3)
+    expect(page.get_by_role("link", name="Next")).to_have_count(0)
+    page.go_back()
+    expect(rows.first).to_contain_text("value 32.")
+
+
+def test_records_are_followed_as_they_come(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"before")
+    page.goto(f"/#/records?topic={name}")
+    rows = page.get_by_role("table", name="Records").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Follow").click()
+    for number in range(3):
+        client.append(name, b"after %d" % number)
+        expect(rows.first).to_contain_text(f"after {number}")
+    expect(rows).to_have_count(4)
+
+
+def test_a_page_is_brought_up_to_date_and_keeps_the_focus_and_what_is_open(
+    page: Page, client: Client, name: str
+) -> None:
+    client.create(name)
+    client.append(name, b"first")
+    page.goto(f"/#/records?topic={name}")
+    button = page.get_by_role("table", name="Records").get_by_role("button").first
+    button.click()
+    expect(page.locator(".record")).to_contain_text("first")
+    client.append(name, b"second")
+    rows = page.get_by_role("table", name="Records").locator("tbody tr:not(.detail)")
+    expect(rows).to_have_count(2)
+    expect(page.locator(".record")).to_contain_text("first")
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+
+
+def test_a_broker_that_is_away_is_told_and_found_again(page: Page) -> None:
+    page.goto("/#/topics")
+    heading(page, "Topics")
+    page.context.set_offline(True)
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    expect(page.locator("#state")).to_contain_text("no answer")
+    # What was known stays.
+    expect(page.get_by_role("table", name="Topics")).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_what_is_not_there_is_said_in_words(page: Page) -> None:
+    page.goto(f"/#/topic?name={quote('no/topic')}")
+    expect(page.get_by_role("alert")).to_contain_text("INVALID_TOPIC_EXCEPTION")
+    page.goto("/#/group?name=none")
+    expect(page.get_by_role("alert")).to_contain_text("GROUP_ID_NOT_FOUND")
+    page.goto("/#/no-page")
+    heading(page, "Overview")

@@ -1,0 +1,203 @@
+"""How the console is used: by keyboard, on a small screen, in the dark, with and without the token."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_reading import PAGES, heading
+from tests.support.broker import Broker
+from tests.support.console import TOKEN, Caller
+from tests.support.topic_client import Client
+
+UNNAMED = """() => [...document.querySelectorAll("a, button, input, select, textarea, [tabindex='0'], svg[role=img]")]
+    .filter((each) => each.checkVisibility())
+    .filter((each) => !(each.textContent.trim() || each.ariaLabel || each.labels?.length || each.title))
+    .map((each) => each.outerHTML)"""
+
+
+def test_all_is_reached_by_keys_alone(page: Page, client: Client, name: str) -> None:
+    for letter in "ab":
+        client.create(f"{name}-{letter}")
+    page.goto("/")
+    heading(page, "Overview")
+    page.keyboard.press("2")
+    heading(page, "Topics")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter topics")).to_be_focused()
+    # A key in a field is text.
+    page.keyboard.type(f"{name}-")
+    expect(page.get_by_role("table", name="Topics").locator("tbody tr")).to_have_count(2)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name=f"{name}-b")).to_be_focused()
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    heading(page, f"{name}-a")
+    page.keyboard.press("4")
+    heading(page, "Records")
+
+
+def test_the_first_tab_leads_to_the_content(page: Page) -> None:
+    page.goto("/")
+    heading(page, "Overview")
+    page.evaluate("document.activeElement.blur(); document.body.focus()")
+    page.locator("body").press("Tab")
+    link = page.get_by_role("link", name="Skip to content")
+    link.focus()
+    expect(link).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_the_keys_are_listed_and_can_be_switched_off(page: Page) -> None:
+    page.goto("/")
+    heading(page, "Overview")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Keyboard")
+    dialog.get_by_label("Single keys do this").uncheck()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("2")
+    page.keyboard.press("p")
+    expect(page.locator("#pause")).to_have_text("Live")
+    expect(page.locator("h1")).to_have_text("Overview")
+    page.keyboard.press("?")
+    expect(dialog.get_by_label("Single keys do this")).not_to_be_checked()
+
+
+def test_a_pause_stops_what_is_asked(page: Page, client: Client, name: str) -> None:
+    page.goto("/#/topics")
+    heading(page, "Topics")
+    page.keyboard.press("p")
+    expect(page.locator("#pause")).to_have_text("Paused")
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url))
+    client.create(name)
+    page.keyboard.press("r")
+    expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    assert len([each for each in asked if "/api/topics" in each]) == 1
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: str) -> None:
+    page.goto(f"/#/{path}")
+    expect(page.locator("h1")).to_be_focused()
+    assert page.evaluate(UNNAMED) == []
+    assert page.locator("h1").count() == 1
+    assert page.locator("table:not(:has(caption))").count() == 0
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("width", [320, 420, 800])
+def test_a_small_screen_does_not_scroll_sideways(page: Page, path: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    page.goto(f"/#/{path}")
+    expect(page.locator("h1")).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def ground(page: Page) -> str:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return colour
+
+
+def test_the_theme_is_the_systems_until_another_is_chosen(broker: Broker, browser: Browser) -> None:
+    grounds = {}
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        context = browser.new_context(base_url=f"http://{broker.ops_address}", color_scheme=scheme)
+        page = context.new_page()
+        page.goto("/")
+        heading(page, "Overview")
+        grounds[scheme] = ground(page)
+        if scheme == "dark":
+            page.keyboard.press("d")
+            assert ground(page) == grounds["light"]
+            page.reload()
+            heading(page, "Overview")
+            assert ground(page) == grounds["light"]
+            expect(page.locator("#theme")).to_have_accessible_name("Theme: light")
+        context.close()
+    assert grounds["light"] != grounds["dark"]
+
+
+def unlock(page: Page, token: str = TOKEN) -> None:
+    page.get_by_role("button", name="Unlock").click()
+    page.get_by_label("Token").fill(token)
+    page.get_by_label("Token").press("Enter")
+
+
+def test_nothing_can_be_changed_before_the_token_is_given(page: Page) -> None:
+    page.goto("/#/topics")
+    heading(page, "Topics")
+    expect(page.get_by_role("button", name="Create topic")).to_have_count(0)
+    unlock(page, "a wrong token, long enough")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("take the token")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_label("Token").press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Create topic")).to_be_visible()
+    # It is kept nowhere but in the page.
+    assert (
+        page.evaluate(
+            "[JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie].join()"
+        ).find(TOKEN)
+        < 0
+    )
+    page.reload()
+    heading(page, "Topics")
+    expect(page.get_by_role("button", name="Create topic")).to_have_count(0)
+
+
+def test_a_topic_is_made_changed_and_deleted(page: Page, console: Caller, name: str) -> None:
+    page.goto("/#/topics")
+    heading(page, "Topics")
+    unlock(page)
+    page.get_by_role("button", name="Create topic").click()
+    page.locator("dialog input[name=name]").fill(name)
+    page.get_by_role("spinbutton", name="Partitions").fill("2")
+    page.get_by_role("textbox", name="Configs").fill("retention.ms=60000")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("link", name=name, exact=True).click()
+    heading(page, name)
+    page.get_by_role("button", name="Change retention.ms").click()
+    page.get_by_role("textbox", name="Value").fill("soon")
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("INVALID_CONFIG")
+    page.get_by_role("textbox", name="Value").fill("90000")
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    config = page.get_by_role("table", name="Configs").locator('tr[data-key="retention.ms"]')
+    expect(config).to_contain_text("90000")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_label("Type its name").fill("another")
+    page.get_by_role("button", name="Delete topic").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("another name")
+    page.get_by_label("Type its name").fill(name)
+    page.get_by_role("button", name="Delete topic").click()
+    heading(page, "Topics")
+    assert console.get("/api/topic", name=name).status == 404
+
+
+def test_offsets_are_shown_before_they_are_reset(
+    page: Page, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    client.append(name, b"one", b"two")
+    console.changed("POST", "groups/offsets", {"name": name, "to": "latest", "topic": name, "execute": True})
+    page.goto(f"/#/group?name={name}")
+    heading(page, name)
+    unlock(page)
+    page.get_by_role("button", name="Reset offsets").click()
+    reset = page.get_by_role("dialog").get_by_role("button", name="Reset")
+    reset.click()
+    expect(page.get_by_role("table", name="Moves")).to_contain_text(f"{name}:0")
+    assert console.asked("group", name=name)["offsets"][0]["committed"] == "2"
+    reset.click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert console.asked("group", name=name)["offsets"][0]["committed"] == "0"
