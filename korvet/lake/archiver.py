@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from korvet import logs
 from korvet.errors import KafkaError, LakeError
 from korvet.lake import plan
-from korvet.lake.files import StorageOptions
+from korvet.lake.files import StorageOptions, WrittenFile, filesystem
 from korvet.lake.leftovers import discard, discard_refused
 from korvet.lake.rounds import Failure, Lost, Round
 from korvet.lake.source import Source, SourceTopic, Stores
@@ -213,6 +213,7 @@ class Archiver:
             return []
         before = table.version
         try:
+            self._check_seen(table, files)
             table.append(files, advances)
         except CommitConflictError as error:
             _log.info("another archiver came first", topic=some.topic.name, reason=error)
@@ -229,6 +230,19 @@ class Archiver:
         done.partitions += len(advances)
         done.missed(lost)
         return archived
+
+    def _check_seen(self, table: ArchiveTable, written: Sequence[WrittenFile]) -> None:
+        """Raise LakeError where a task has written to a directory that has the same name on another machine."""
+        if "://" in self._lake or not written:
+            return
+        try:
+            found = filesystem(table.uri, self._options).get_file_info([each.path for each in written])
+        except OSError as error:
+            raise LakeError(f"{table.uri}: {error}") from error
+        for each, info in zip(written, found, strict=True):
+            if info.size != each.size_bytes:
+                message = f"{each.path} is not where it was written: a directory has to be one that all machines share"
+                raise LakeError(f"{table.uri}: {message}")
 
     def _mirror(self, stores: Stores, archived: Iterable[Archived | None], done: Round) -> None:
         """Tell Redis how far the tables are. A crash before leaves that to the next round."""

@@ -146,6 +146,25 @@ def test_another_lake_is_told_also_where_there_is_nothing_to_archive(topics: Top
         assert "archived up to 2 as Redis knows, but this lake holds nothing" in failure.error
 
 
+def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2")
+
+    def elsewhere(tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = topics.run(tasks)
+        for each in outcomes:
+            assert each.file is not None
+            (Path(each.task.uri) / each.file.path).unlink()
+        return outcomes
+
+    done = topics.archiver().round(elsewhere)
+    assert done.records == 0
+    assert "a directory has to be one that all machines share" in done.failures[0].error
+    assert topics.bounds(topic.partitions[0]).archived == 0
+    topics.archiver().round(topics.run)
+    topics.check(topic)
+
+
 def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis: Any) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2", b"3")
