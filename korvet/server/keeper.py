@@ -9,6 +9,7 @@ its next step, so two keepers never work side by side for longer than one step.
 from __future__ import annotations
 
 import signal
+import time
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class Keeper:
         if token is None or not self.lease.held:
             return
         outcome = "done"
+        begun = time.monotonic()
         try:
             self.context.live.refresh()
             task.run(self.context, partial(self.lease.check, token))
@@ -83,6 +85,9 @@ class Keeper:
         except KafkaError as error:
             _log.warning("task failed", task=task.name, reason=error)
             outcome = "failed"
+        else:
+            metrics.KEEPER_TURN_DONE.labels(task.name).set(time.time())
+        metrics.KEEPER_TURN_DURATION.labels(task.name).observe(time.monotonic() - begun)
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 
     def _turns(self, task: Task, stop: Event) -> None:

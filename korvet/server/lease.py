@@ -47,6 +47,8 @@ class Lease:
         if token is not None:
             self._until = asked + self._ttl_ms / 1000
         if token != self.token:
+            if token is not None:
+                metrics.KEEPER_LEASES.inc()
             self.token = token
             metrics.KEEPER_LEADER.set(int(token is not None))
             _log.info("lease", held=token is not None, token=token)

@@ -5,11 +5,13 @@ Knows where the list lies; nothing of members or offsets. A name in the list tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
+from korvet.errors import KafkaError
 from korvet.storage import log_replies
 from korvet.storage.keys import Keys, group_decoded
+from korvet.storage.replies import Reply
 from korvet.storage.resp import Redis
 
 _PAGE = 500
@@ -22,6 +24,15 @@ class Listed(NamedTuple):
     group: str
     state: str
     protocol_type: str
+
+
+class GroupLook(NamedTuple):
+    """A group as its state tells of it: `members` have joined."""
+
+    group: str
+    state: str
+    generation: int
+    members: int
 
 
 class GroupList:
@@ -49,6 +60,13 @@ class GroupList:
             if cursor == b"0":
                 return
 
+    def look(self, names: Sequence[str]) -> list[GroupLook | KafkaError]:
+        """Return those of the groups that there are, all in one round trip; KAFKA_STORAGE_ERROR names a damaged one."""
+        keys = [self._keys.group_state(name) for name in names]
+        replies = self._redis.pipeline([("HMGET", key, "state", "generation", "size") for key in keys])
+        found = [_look(name, key, reply) for name, key, reply in zip(names, keys, replies, strict=True)]
+        return [each for each in found if each is not None]
+
     def every(self) -> list[Listed]:
         """Return all groups by name. Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError."""
         listed: list[Listed] = []
@@ -60,6 +78,20 @@ class GroupList:
                 if state is not None:
                     listed.append(Listed(name, _text(state), _text(protocol_type or b"")))
         return sorted(listed)
+
+
+def _look(group: str, key: str, reply: Reply) -> GroupLook | KafkaError | None:
+    try:
+        fields = cast("list[bytes | None]", log_replies.listed(key, reply))
+        state, generation, members = fields
+        # A group of which only offsets were ever committed never had members.
+        return (
+            None if state is None else GroupLook(group, _text(state), int(generation or 0), int(members or 0))
+        )
+    except KafkaError as error:
+        return error
+    except ValueError:
+        return log_replies.malformed(key, "a field")
 
 
 def _text(stored: bytes) -> str:

@@ -18,6 +18,7 @@ from korvet.storage.scripts import Script
 
 _FIND = scripts.get("index/find")
 _COUNT = scripts.get("index/count")
+_AGE = scripts.get("index/age")
 
 _ROWS_MAX = 1000
 """Rows that one search looks at behind those it bisects: less than a millisecond of Redis."""
@@ -37,6 +38,7 @@ RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
 
 TIMESTAMP_MAX = 2**63 - 1
 _ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,20}):(-?\d{1,20})")
+_AGE_TEXT = re.compile(rb"(?:-?\d{1,20})?")
 STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
 """What `read_totals` takes of the state."""
 
@@ -104,6 +106,16 @@ class Position(NamedTuple):
 
     partition: Partition
     offset: int
+
+
+class Lag(NamedTuple):
+    """How many records a log has from an offset on, and the age (ms) of the first of them, by its timestamp.
+
+    The age is 0 without records, and where the first has no timestamp; negative where that lies in the future.
+    """
+
+    records: int
+    age_ms: int
 
 
 class IndexStore:
@@ -200,6 +212,31 @@ class IndexStore:
                     waiting[place] = Position(position.partition, offset)
         return [outcomes[place] for place in range(len(positions))]
 
+    def lags(self, positions: Sequence[Position]) -> list[Lag | KafkaError]:
+        """Return how far behind its log each position is: one round trip more than `records_behind`, if any is.
+
+        In format `batch` the age is that of the first record of the batch that holds the offset; and of what is in the
+        lake only nothing is known here. In the answers KafkaError as from `records_behind`.
+        """
+        counts = self.records_behind(positions)
+        behind = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]
+        replies = self._redis.scripts([_age_call(positions[place]) for place in behind])
+        ages = {
+            place: _age(positions[place].partition, reply)
+            for place, reply in zip(behind, replies, strict=True)
+        }
+        lags: list[Lag | KafkaError] = []
+        for place, count in enumerate(counts):
+            age = ages.get(place, 0)
+            lags.append(
+                count
+                if isinstance(count, KafkaError)
+                else age
+                if isinstance(age, KafkaError)
+                else Lag(count, age)
+            )
+        return lags
+
 
 def read_totals(partition: Partition, reply: Reply) -> Totals:
     """Return what the state tells, asked for as `IndexStore.page` does; raises KafkaError as that does."""
@@ -248,6 +285,22 @@ def _count_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg
     bits = -1 if partition.format == "batch" else partition.bits
     keys = (partition.state, partition.index_key, partition.stream, *partition.clean)
     return _COUNT, keys, [partition.topic_id, bits, offset, _COUNT_MAX]
+
+
+def _age_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+    partition, offset = position
+    bits = -1 if partition.format == "batch" else partition.bits
+    return _AGE, (partition.state, partition.stream, *partition.clean), [partition.topic_id, bits, offset]
+
+
+def _age(partition: Partition, reply: Reply) -> int | KafkaError:
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return log_replies.refused(partition.state, reply)
+    if isinstance(reply, bytes) and _AGE_TEXT.fullmatch(reply):
+        return int(reply or 0)
+    return log_replies.malformed(partition.stream, "the answer of lua/index/age.lua")
 
 
 def _counted(partition: Partition, reply: Reply) -> tuple[int, int] | KafkaError:

@@ -63,6 +63,7 @@ def calls(log: Log) -> dict[str, Call]:
         "compaction/free": ((STREAM, STATE), [TOPIC_ID, bits, 100, 1 << 20]),
         "index/find": ((STATE, INDEX), [TOPIC_ID, int(is_dense), 1, -1, 100, 10]),
         "index/count": ((STATE, INDEX, STREAM, *CLEAN), [TOPIC_ID, bits, -1, 100]),
+        "index/age": ((STATE, STREAM, *CLEAN), [TOPIC_ID, bits, -1]),
         "index/fill": (
             (STATE, INDEX),
             [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"],

@@ -115,8 +115,8 @@ def test_the_lag_of_a_group_is_told_by_partition_or_topic(tmp_path: Path) -> Non
 
 def test_groups_are_told_with_members_and_generation_and_by_state(tmp_path: Path) -> None:
     groups = [
-        GroupFigures(group="a", state="Stable", members=3, generation=8),
-        GroupFigures(group="(other)", state=None, members=5, generation=None),
+        GroupFigures(group="a", members=3, generation=8),
+        GroupFigures(group="(other)", members=5, generation=None),
     ]
     publish(tmp_path, Snapshot(1.0, 9.0, [], [], groups, {"Stable": 2, "Empty": 4}))
     assert told(tmp_path)[1:] == [

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.storage.keys import Keys
 from korvet.storage.offset_store import Commit, Committer, OffsetStore
 from korvet.storage.resp import Redis
 from tests.storage.support import TOPIC_ID, Bench
 from tests.support import processes
+from tests.support.batches import Record
 from tests.support.broker import Broker, echo_broker
 from tests.support.ops import page
 
@@ -100,3 +103,63 @@ def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, 
         processes.wait_until(lambda: lag() == ["1.0"], "the lag follows an append")
         bench.topics.removal.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: lag() == [], "the topic is forgotten")
+
+
+def test_a_group_is_told_with_its_members_generation_and_the_age_of_what_it_lacks(
+    tmp_path: Path, redis_url: str, bench: Bench
+) -> None:
+    keys = Keys("korvet")
+    now_ms = int(time.time() * 1000)
+    first = bench.append(Record(timestamp=now_ms - 3_600_000))
+    name = 'a "group"\n\\ of {many} names, é'
+    store = OffsetStore(bench.redis, keys, mirror=True)
+    store.commit(Committer(name), [Commit(bench.partition, first, -1, "")])
+    bench.raw.hset(keys.group_state(name), mapping={"state": "Stable", "generation": 8, "size": 3})
+    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
+
+        def told(metric: str) -> dict[tuple[str, ...], float]:
+            families = text_string_to_metric_families(page(broker, "/metrics"))
+            samples = [sample for family in families for sample in family.samples if sample.name == metric]
+            return {tuple(value for _, value in sorted(each.labels.items())): each.value for each in samples}
+
+        processes.wait_until(lambda: told("korvet_consumer_group_members"), "the group is told of")
+        assert told("korvet_consumer_group_members") == {(name,): 3}
+        assert told("korvet_consumer_group_generation") == {(name,): 8}
+        assert told("korvet_consumer_group_rebalances_total") == {(name,): 8}
+        states = told("korvet_consumer_groups")
+        assert states == {
+            ("Stable",): 1,
+            ("Empty",): 0,
+            ("PreparingRebalance",): 0,
+            ("CompletingRebalance",): 0,
+        }
+        [(labels, seconds)] = told("korvet_consumer_group_lag_seconds").items()
+        assert labels == (name, "0", "orders")
+        assert seconds >= 3600
+        bench.raw.hset(keys.group_state(name), mapping={"state": "Empty", "generation": 9, "size": 0})
+        store.commit(Committer(name), [Commit(bench.partition, first + 1, -1, "")])
+        processes.wait_until(
+            lambda: told("korvet_consumer_group_lag_seconds") == {labels: 0.0}, "it has caught up"
+        )
+        assert told("korvet_consumer_group_members") == {(name,): 0}
+
+
+def test_the_keeper_tells_of_its_lease_and_of_its_turns(tmp_path: Path, redis_url: str) -> None:
+    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
+        counted = 'korvet_keeper_turns_total{outcome="done",task="figures"} '
+
+        def turns() -> float:
+            lines = page(broker, "/metrics").splitlines()
+            return sum(float(line.removeprefix(counted)) for line in lines if line.startswith(counted))
+
+        processes.wait_until(lambda: turns() >= 2, "figures were taken twice")
+        lines = page(broker, "/metrics").splitlines()
+        assert "korvet_keeper_leases_total 1.0" in lines
+        durations = 'korvet_keeper_turn_duration_seconds_count{task="figures"} '
+        assert [line for line in lines if line.startswith(durations)]
+        done = 'korvet_keeper_last_done_timestamp_seconds{task="figures"} '
+        [line] = [line for line in lines if line.startswith(done)]
+        assert float(line.removeprefix(done)) > 1_700_000_000
+        # Its questions to Redis are counted as those of workers are.
+        trips = 'korvet_redis_round_trip_seconds_count{operation="keeper/lease"} '
+        assert [line for line in lines if line.startswith(trips)]

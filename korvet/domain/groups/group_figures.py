@@ -17,13 +17,12 @@ STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty")
 
 
 class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One group, or several together: then it is named OTHER and `generation` and `state` are None.
+    """One group, or several together: then it is named OTHER and `generation` is None.
 
     `members` are those that have joined; the generation is one more after each rebalance.
     """
 
     group: str
-    state: str | None
     members: int
     generation: int | None
 
@@ -35,4 +34,4 @@ def condensed(figures: Sequence[GroupFigures], series_max: int) -> list[GroupFig
     ordered = sorted(figures, key=lambda one: (-one.members, one.group))
     kept, rest = ordered[:series_max], ordered[series_max:]
     members = sum(one.members for one in rest)
-    return [*kept, GroupFigures(group=OTHER, state=None, members=members, generation=None)]
+    return [*kept, GroupFigures(group=OTHER, members=members, generation=None)]

@@ -1,7 +1,8 @@
 """Takes from Redis how far groups are behind: records at the end of each log minus records at the committed offset.
 
-Knows where the two are to be had; what the figures mean stands in lag_figures.py. Exact in both formats: in `batch`
-offsets count records, in `record` the index does, but for one interval whose entries are counted.
+Knows where the two are to be had, and how old the first record between them is; what the figures mean stands in
+lag_figures.py. Exact in both formats: in `batch` offsets count records, in `record` the index does, but for one
+interval whose entries are counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from korvet.domain.groups.lag_figures import GroupLag
 from korvet.domain.topics import Topics, id_text
 from korvet.errors import ErrorCode, KafkaError
-from korvet.storage.index_store import IndexStore, Position
+from korvet.storage.index_store import IndexStore, Lag, Position
 from korvet.storage.log_types import Partition
 from korvet.storage.offset_store import Committed, OffsetStore, Place
 
@@ -47,8 +48,8 @@ class LagReader:
             for at in range(0, len(positions), _POSITIONS_PER_STEP):
                 before_step()
                 some = positions[at : at + _POSITIONS_PER_STEP]
-                for position, outcome in zip(some, self._index.records_behind(some), strict=True):
-                    if isinstance(outcome, int):
+                for position, outcome in zip(some, self._index.lags(some), strict=True):
+                    if isinstance(outcome, Lag):
                         lags.append(_lag(group, position.partition, outcome))
                     elif outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         errors.append(outcome)
@@ -65,5 +66,12 @@ class LagReader:
         return positions
 
 
-def _lag(group: str, partition: Partition, records: int) -> GroupLag:
-    return GroupLag(group=group, topic=partition.topic, partition=partition.index, records=records)
+def _lag(group: str, partition: Partition, lag: Lag) -> GroupLag:
+    return GroupLag(
+        group=group,
+        topic=partition.topic,
+        partition=partition.index,
+        records=lag.records,
+        # A producer's clock may be ahead of Redis'.
+        age_ms=max(lag.age_ms, 0),
+    )

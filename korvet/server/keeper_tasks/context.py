@@ -11,6 +11,7 @@ from itertools import islice
 from korvet.config import Settings
 from korvet.domain.live_settings import LiveSettings
 from korvet.domain.topics import Topics
+from korvet.server.redis_tally import REDIS_TALLY
 from korvet.storage.broker_config_store import BrokerConfigStore
 from korvet.storage.keeper_store import KeeperStore
 from korvet.storage.keys import Keys
@@ -35,6 +36,7 @@ class Context:
             settings.redis_url,
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
+            observer=REDIS_TALLY,
         )
         self.keeper_store = KeeperStore(self.redis, self.keys)
         self.log_store = LogStore(self.redis, self.redis, self.keys)

@@ -1,4 +1,4 @@
-"""The keeper's task that takes the figures of all logs, and the lag of all groups, for /metrics."""
+"""The keeper's task that takes the figures of all logs and of all groups, for /metrics."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from korvet import logs
 from korvet.domain.figure_reader import LogFigureReader
-from korvet.domain.groups import lag_figures
+from korvet.domain.groups import group_figures, lag_figures
 from korvet.domain.log_figures import LogFigures, condensed
 from korvet.errors import ErrorCode
 from korvet.server import figures_file
 from korvet.server.figures_file import Snapshot
 from korvet.server.keeper_tasks.context import CheckLease, Context
-from korvet.server.keeper_tasks.group_lag import group_lags
+from korvet.server.keeper_tasks.groups_told import groups_told
 from korvet.storage.figures_store import FiguresStore
 
 _log = logs.Log(__name__)
@@ -43,13 +43,20 @@ class Figures:
                 # A topic that was deleted meanwhile has no figures, and that is all there is to it.
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _log.warning("no figures of a log", reason=error)
-        lags = group_lags(context, check_lease)
+        told = groups_told(context, check_lease)
         now = time.time()
         valid_s = context.settings.log_figures_interval_ms / 1000 * _INTERVALS_VALID
         series_max = context.settings.metrics_partitions_max
-        logs_told, groups_told = condensed(taken, series_max), lag_figures.condensed(lags, series_max)
+        snapshot = Snapshot(
+            now,
+            now + valid_s,
+            condensed(taken, series_max),
+            lag_figures.condensed(told.lags, series_max),
+            group_figures.condensed(told.groups, series_max),
+            told.states,
+        )
         check_lease()
         try:
-            figures_file.publish(self._directory, Snapshot(now, now + valid_s, logs_told, groups_told))
+            figures_file.publish(self._directory, snapshot)
         except OSError as error:
             _log.warning("figures of the logs not published", reason=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from korvet.storage.index_store import IndexStore
 from korvet.storage.keys import Keys
 from korvet.storage.offset_store import Commit, Committer, OffsetStore
 from tests.domain.support import Domain, domain
+from tests.support.batches import Record
 
 KEYS = Keys("korvet")
 
@@ -58,6 +60,22 @@ def test_records_are_counted_not_offsets(worker: Domain) -> None:
     assert lags(worker, "h") == {("h", "orders", 0): 1}
 
 
+def test_the_age_of_the_first_record_that_was_not_committed_is_told(worker: Domain) -> None:
+    make(worker, "orders")
+    now = int(time.time() * 1000)
+    worker.append("orders", Record(timestamp=now - 7_200_000))
+    second = worker.append("orders", Record(timestamp=now - 3_600_000))
+    ahead = worker.append("orders", Record(timestamp=now + 3_000_000))
+    hours = []
+    for offset in (0, second, ahead, ahead + 1):
+        commit(worker, "g", "orders", offset)
+        store = OffsetStore(worker.redis, KEYS, mirror=True)
+        [found], _ = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g"], lambda: None)
+        hours.append(found.age_ms // 3_600_000)
+        assert found.age_ms >= 0
+    assert hours == [2, 1, 0, 0]
+
+
 def test_who_is_behind_the_start_or_the_end_of_the_log_has_what_there_is(worker: Domain) -> None:
     make(worker, "orders")
     worker.append("orders", b"a", b"b")
@@ -88,12 +106,18 @@ def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis
 
 
 def lag(group: str, topic: str, partition: int | None, records: int) -> GroupLag:
-    return GroupLag(group=group, topic=topic, partition=partition, records=records)
+    # The age so that the largest of several is not the largest one's.
+    return GroupLag(group=group, topic=topic, partition=partition, records=records, age_ms=100 - records)
+
+
+def summed(group: str, topic: str, records: int, age_ms: int) -> GroupLag:
+    return GroupLag(group=group, topic=topic, partition=None, records=records, age_ms=age_ms)
 
 
 def test_more_series_than_wanted_are_summed_and_the_largest_stay() -> None:
     lags = [lag("a", "t", 0, 1), lag("a", "t", 1, 2), lag("a", "u", 0, 9), lag("b", "t", 0, 4)]
     assert condensed(lags, 4) == lags
-    assert condensed(lags, 3) == [lag("a", "u", None, 9), lag("b", "t", None, 4), lag("a", "t", None, 3)]
-    assert condensed(lags, 1) == [lag("a", "u", None, 9), lag("(other)", "(other)", None, 7)]
+    by_topic = [summed("a", "u", 9, 91), summed("b", "t", 4, 96), summed("a", "t", 3, 99)]
+    assert condensed(lags, 3) == by_topic
+    assert condensed(lags, 1) == [by_topic[0], summed("(other)", "(other)", 7, 99)]
     assert condensed([], 0) == []

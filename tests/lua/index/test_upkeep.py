@@ -38,7 +38,12 @@ def count(log: Log, topic_id: str = TOPIC_ID) -> list[Any]:
     return reply
 
 
-@pytest.mark.parametrize("script", [fill, rebase, find, count])
+def age(log: Log, topic_id: str = TOPIC_ID) -> bytes:
+    reply: bytes = run(log.client, "index/age", (STATE, STREAM, *CLEAN), [topic_id, 10, -1])
+    return reply
+
+
+@pytest.mark.parametrize("script", [fill, rebase, find, count, age])
 def test_another_incarnation_is_fenced(log: Log, script: Any) -> None:
     before = log.snapshot()
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
@@ -46,7 +51,7 @@ def test_another_incarnation_is_fenced(log: Log, script: Any) -> None:
     assert log.snapshot() == before
 
 
-@pytest.mark.parametrize("script", [fill, rebase, find, count])
+@pytest.mark.parametrize("script", [fill, rebase, find, count, age])
 def test_a_malformed_state_is_named(log: Log, script: Any) -> None:
     log.client.hset(STATE, "start", "x")
     before = log.snapshot()
