@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from time import monotonic
 
+import msgspec
+
 STAGES = ("queue", "decode", "redis", "wait", "encode")
 """Names of the stages, in this order.
 
@@ -17,21 +19,25 @@ wait: for what others do, that is for records, the lake or replicas. encode: mak
 QUEUE, DECODE, REDIS, WAIT, ENCODE = range(len(STAGES))
 
 
-class Laps:
-    """The seconds of each stage, which add up to the time since the beginning."""
+class Laps(msgspec.Struct, gc=False):
+    """The `seconds` of each stage, which add up to the time since the beginning; `at` is the end of the last one.
 
-    __slots__ = ("_at", "seconds")
+    One is made for every request: as a Struct it costs a third of what a class of its own would.
+    """
 
-    def __init__(self, begun: float) -> None:
-        """Begin at `begun` (time.monotonic)."""
-        self._at = begun
-        self.seconds = [0.0, 0.0, 0.0, 0.0, 0.0]
+    at: float
+    seconds: list[float]
 
     def lap(self, stage: int) -> None:
         """Say that what was done since the last lap was this stage."""
         now = monotonic()
-        self.seconds[stage] += now - self._at
-        self._at = now
+        self.seconds[stage] += now - self.at
+        self.at = now
+
+
+def laps_of(at: float) -> Laps:
+    """Return the laps of a request that begins at this time (time.monotonic)."""
+    return Laps(at, [0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 class Untimed(Laps):
@@ -41,4 +47,4 @@ class Untimed(Laps):
         """Do nothing."""
 
 
-UNTIMED = Untimed(0.0)
+UNTIMED = Untimed(0.0, [])

@@ -49,7 +49,7 @@ class Caller(msgspec.Struct, frozen=True):
     hold: Callable[[int], None] = lambda _size: None
     mute: Callable[[int], None] = lambda _ms: None
     listener: str = DEFAULT_LISTENER
-    laps: Laps = UNTIMED
+    laps: Laps = msgspec.field(default_factory=lambda: UNTIMED)
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from korvet.config import DEFAULT_LISTENER
-from korvet.domain.laps import DECODE, ENCODE, QUEUE, UNTIMED, Laps
+from korvet.domain.laps import DECODE, ENCODE, QUEUE, UNTIMED, laps_of
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import api_versions
 from korvet.handlers.handler import Begun, Broker, Caller, Handler
@@ -119,7 +119,7 @@ class Exchange:
             chunks = self._refuse(refusal)
         laps.lap(ENCODE)
         seconds = time.monotonic() - self._arrived
-        TALLY.answered(self._api, code.name, seconds, laps.seconds if self._handler.staged else ())
+        TALLY.answered(self._api, code.name, seconds, laps.seconds)
         return chunks
 
     def _refuse(self, refusal: KafkaError) -> list[Buffer] | None:
@@ -205,7 +205,7 @@ class Dispatcher:
         if not first <= header.api_version <= last:
             return self._unsupported(header)
         arrived = time.monotonic() if arrived is None else arrived
-        laps = Laps(arrived) if handler.staged else UNTIMED
+        laps = laps_of(arrived) if handler.staged else UNTIMED
         laps.lap(QUEUE)
         request = decode(handler.request, header.api_version, frame, header.body)
         caller = Caller(header.client_id, peer, header.api_version, hold, mute, self._listener, laps)
