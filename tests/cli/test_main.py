@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
 from korvet import __version__
 from korvet.cli.main import main
 from korvet.cli.options import FLAGS
+from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
+from korvet.config import load
 from tests.cli.test_options import korvet
 
 
@@ -41,6 +44,26 @@ def test_help_of_the_group_names_each_command(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert "serve" in text
     assert "config" in text
+
+
+def test_help_tells_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    shown = re.findall(r"^ +(korvet [a-z -]+?)(?:  |$)", text, re.MULTILINE)
+    assert len(shown) > 3
+    for line in shown:
+        # Each names a command that is there, and flags that it has.
+        words = [word for word in line.split()[1:] if word not in {"COMMAND", "orders"}]
+        assert main([*words, "--help"]) == 0, line
+    # What is said of the environment and of --set is so.
+    assert (
+        load(None, {"KORVET_NUM_PARTITIONS": "4"}, {}).settings
+        == load(None, {}, {"num.partitions": "4"}).settings
+    )
+    for number in (DONE, FAILED, MISTAKEN, INTERRUPTED):
+        assert re.search(rf"\b{number}\b", text.partition("Exit codes:")[2])
+    for each in ("SIGTERM", "SIGHUP", "SIGUSR2", "_KORVET_COMPLETE"):
+        assert each in text
 
 
 @pytest.mark.parametrize("arguments", [["serve", "--liste", "x"], ["bogus"], ["config", "surplus"]])
