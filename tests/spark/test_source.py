@@ -248,6 +248,15 @@ def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
     assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
 
 
+def test_a_plan_shows_no_keys_of_an_object_store(spark: SparkSession, topics: Topics) -> None:
+    topics.make("orders", "batch")
+    given = options(topics) | {"lake.storage.options": "AWS_SECRET_ACCESS_KEY=hunter2"}
+    frame: Any = spark.read.format("korvet").options(**given).load()
+    told = frame._jdf.queryExecution().toString()
+    assert "korvet" in told
+    assert "hunter2" not in told
+
+
 def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: Topics) -> None:
     topics.make("orders", "batch")
     with pytest.raises(PySparkException, match="there is no topic others"):
