@@ -47,18 +47,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     listeners: Annotated[
-        str,
-        _fixed(
-            "In place of `listen`: several addresses by name, `NAME://HOST:PORT`, comma-separated; a client is told the"
-            " addresses of the listener that it came in by.",
-            named.listeners_or_none,
-        ),
+        str, _fixed("`NAME://HOST:PORT,...`: several ways in, in place of `listen`.", named.listeners_or_none)
     ] = ""
     advertised_listeners: Annotated[
         str,
         About(
-            "Addresses told to the clients of each listener, `NAME://HOST:PORT`, comma-separated; of those not named"
-            " that of `listeners`.",
+            "`NAME://HOST:PORT,...` told to clients of each listener; of one left out, that of `listeners`.",
             form=named.advertised_listeners_or_none,
         ),
     ] = ""
