@@ -57,7 +57,7 @@ def ready(
         ("broker", broker),
         ("data", f"{data}, {facts.name} {facts.version}"),
         ("durability", durability(facts)),
-        ("ops", f"http://{ops} (/healthz /readyz /metrics)" if ops else "off"),
+        ("ops", f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off"),
         ("stop", "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"),
     ]
     lines = [f"  {name:<10}  {value}" for name, value in rows]

@@ -169,6 +169,18 @@ def test_a_page_is_brought_up_to_date_and_keeps_the_focus_and_what_is_open(
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
 
 
+def test_a_record_that_is_open_stays_when_others_are_newer(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"first")
+    page.goto(f"/#/records?topic={name}&count=25")
+    page.get_by_role("table", name="Records").get_by_role("button").first.click()
+    for number in range(25):
+        client.append(name, b"later %d" % number)
+    rows = page.get_by_role("table", name="Records").locator("tbody tr:not(.detail)")
+    expect(rows).to_have_count(26)
+    expect(page.locator(".record")).to_contain_text("first")
+
+
 def test_a_broker_that_is_away_is_told_and_found_again(page: Page) -> None:
     page.goto("/#/topics")
     heading(page, "Topics")

@@ -69,7 +69,10 @@ async function read(parameters, signal) {
   const seek = parameters.get("seek") || "newest";
   const sought = at ? { at } : { seek, to: seek === "offset" || seek === "time" ? parameters.get("to") : null };
   const data = await ask("records", { ...place, ...sought }, signal);
-  Object.assign(now, { rows: data.records, next: data.next, logs: data.logs, problems: data.problems, asked: true });
+  // What the reader has open stays, also where others are newer by now.
+  const known = new Set(data.records.map(keyOf));
+  const held = (now.rows ?? []).filter((each) => now.opened.has(keyOf(each)) && !known.has(keyOf(each)));
+  Object.assign(now, { rows: [...held, ...data.records], next: data.next, logs: data.logs, problems: data.problems, asked: true });
 }
 
 function isNewest(parameters) {
