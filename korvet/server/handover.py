@@ -18,6 +18,7 @@ import msgspec
 
 from korvet.config import Value
 from korvet.errors import ConfigError
+from korvet.server import nameless
 from korvet.server.redis_check import ServerFacts
 from korvet.server.signals import HANDLED
 
@@ -79,7 +80,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(handed: Handover) -> int:
     """Return the descriptor of a file that holds it, ready to be read; it is closed by exec, as all are made."""
-    fd = os.memfd_create("korvet-handover")
+    fd = nameless.file("korvet-handover")
     os.write(fd, msgspec.json.encode(handed))
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Self
 
+from korvet.server import nameless
+
 # Twice the most workers that the settings allow: a replacement runs beside the worker it replaces.
 WORKER_ROWS = 2 * 1024
 OPS_ROW = WORKER_ROWS
@@ -61,7 +63,7 @@ class Scoreboard:
     def __init__(self, fd: int | None = None) -> None:
         """Make a table, or use that of the file `fd`, which must have the size of one."""
         if fd is None:
-            fd = os.memfd_create("korvet-scoreboard")
+            fd = nameless.file("korvet-scoreboard")
             os.ftruncate(fd, _BYTES)
         self._fd = fd
         self._memory = mmap.mmap(fd, _BYTES)
@@ -127,4 +129,6 @@ class Scoreboard:
         return value
 
     def _write(self, row: int, field: int, value: int) -> None:
+        if row > _ROWS:
+            return  # of a child that another version of Korvet started: its rows are in its own table
         _FIELD.pack_into(self._memory, row * _ROW_BYTES + field * _FIELD.size, value)

@@ -23,7 +23,7 @@ from korvet.server.data_dir import DataDir
 from korvet.server.embedded import EmbeddedServer
 from korvet.server.handover import HandedChild, HandedServer, Handover
 from korvet.server.ports import Reservation
-from korvet.server.scoreboard import Scoreboard, State
+from korvet.server.scoreboard import Scoreboard
 from korvet.server.startup import Foundation
 
 _log = logs.Log(__name__)
@@ -119,16 +119,13 @@ def children(handover: Handover) -> Children:
     """Return the children that live, with their table and their pipes."""
     scoreboard = Scoreboard.shared(handover.scoreboard_fd)
     if scoreboard is None:
-        # Another version's. The old children go on in the old one, which the old ops process shows till its end.
+        # Another version's. The old children go on in the old one, which the old ops process shows until its end.
         scoreboard = Scoreboard()
     found = Children(scoreboard, Path(handover.metrics_directory), handover.pipes)
     for each in handover.children:
         found.living[each.pid] = Child(
             each.pid, each.index, each.name, each.ready_at, each.retiring, each.kill_at
         )
-        scoreboard.started(each.index, each.pid)
-        if scoreboard.row(each.index).state is State.EMPTY:
-            scoreboard.set(each.index, State.STARTING if each.ready_at is None else State.ACCEPTING)
     return found
 
 

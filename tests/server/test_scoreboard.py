@@ -21,6 +21,18 @@ def test_what_a_forked_child_writes_is_read_by_its_parent() -> None:
     assert [(row.index, row.state, row.pid) for row in board.workers()] == [(3, State.ACCEPTING, pid)]
 
 
+def test_a_table_is_shared_by_its_file_unless_its_rows_are_other_ones() -> None:
+    board = Scoreboard()
+    board.start(3)
+    same = Scoreboard.shared(os.dup(board.fileno()))
+    assert same is not None
+    assert same.row(3).state is State.STARTING
+    other = os.dup(board.fileno())
+    os.ftruncate(other, 4096)
+    assert Scoreboard.shared(other) is None
+    os.close(other)
+
+
 def test_ops_and_keeper_are_no_workers() -> None:
     board = Scoreboard()
     for row in (OPS_ROW, KEEPER_ROW):

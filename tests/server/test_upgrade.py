@@ -142,6 +142,9 @@ def test_an_upgrade_replaces_every_process_but_two_and_refuses_no_client(
         done = installation.reload(broker, "--upgrade")
         assert done.returncode == 0, done.stderr
         assert "now version 77.1" in done.stdout
+        again = installation.reload(broker)
+        assert again.returncode == 0, again.stderr
+        assert ", version 77.1" in again.stdout
         processes.wait_until(
             lambda: before & processes.children(broker.pid) == {server}, "only the server is as before"
         )
@@ -185,6 +188,31 @@ def _answers(broker: Broker) -> bool:
     with contextlib.suppress(OSError):
         return api_versions(broker.address)
     return False
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["more rows", "fewer rows"])
+def test_an_upgrade_to_a_version_whose_table_of_processes_is_another(
+    tmp_path: Path, installation: Installation, *, back: bool
+) -> None:
+    # The keeper's row, and with it the size of the table.
+    changes = [
+        ("KEEPER_ROW = WORKER_ROWS + 1\n", "KEEPER_ROW = WORKER_ROWS + 9\n"),
+        ("_ROWS = WORKER_ROWS + 4\n", "_ROWS = WORKER_ROWS + 10\n"),
+    ]
+    if back:
+        for old, new in changes:
+            installation.alter("server/scoreboard.py", old, new)
+        changes = [(new, old) for old, new in changes]
+    with running(installation, tmp_path) as broker:
+        before = processes.children(broker.pid) - {broker.server_pid()}
+        for old, new in changes:
+            installation.alter("server/scoreboard.py", old, new)
+        done = installation.reload(broker, "--upgrade")
+        assert done.returncode == 0, done.stderr
+        processes.wait_until(lambda: not any(map(processes.alive, before)), "all others are replaced")
+        processes.wait_until(lambda: '"accepting": 2' in page(broker, "/readyz"), "ops knows the new ones")
+        assert len(processes.children(broker.pid)) == len(before) + 1
+        assert broker.stop() == 0
 
 
 @pytest.mark.parametrize(
