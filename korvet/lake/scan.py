@@ -147,9 +147,14 @@ def parts(stores: Stores, log: Log, wish: Wish) -> list[Part]:
         (max(group[0].first_offset, first), min(group[-1].last_offset + 1, behind), True) for group in groups
     ]
     if hot_first < behind:
+        there = stores.indexes.pieces(log.partition)
+        begin = min(there[0].first, behind) if there else behind
+        if hot_first < begin:
+            # It has left Redis since the log was looked at: whoever reads finds it in the lake, or that it is no more.
+            found.append((hot_first, begin, False))
         pieces = [
             each
-            for each in stores.indexes.pieces(log.partition)
+            for each in there
             # Its bound is in milliseconds.
             if each.behind > hot_first and each.first < behind and (each.bound + 1) * 1000 > wish.times.first
         ]

@@ -115,6 +115,14 @@ def test_a_range_that_left_redis_behind_the_plan_is_found_in_the_lake(tiers: Bot
     assert [value for _, value in rows_of(tiers, planned)] == VALUES
 
 
+def test_a_range_that_left_redis_before_the_plan_is_found_in_the_lake(tiers: Both) -> None:
+    log = log_of(tiers)
+    tiers.archive()
+    tiers.trim(tiers.bounds.archived)
+    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+
+
 def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
     tiers: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +177,14 @@ def test_what_retention_removes_behind_the_plan_is_an_error_or_left_out(tiers: B
     # A file goes as a whole.
     assert got == VALUES[-len(got) :]
     assert len(got) >= len(VALUES) - left
+
+
+def test_what_retention_removes_before_the_plan_is_an_error(tiers: Both) -> None:
+    log, (gone, _) = log_of(tiers), whole(tiers)[16]
+    tiers.archive()
+    remove(tiers, gone)
+    with pytest.raises(LakeError, match="records were deleted before they were read"):
+        rows_of(tiers, parts(tiers.stores, log, Wish(log.archived, log.end)))
 
 
 def test_what_retention_removes_behind_its_reading_is_no_loss(tiers: Both) -> None:
