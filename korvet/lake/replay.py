@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from korvet.admin import AdminClient, AdminError, BrokerError, TopicPartition, settled
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.pace import Pace
 from korvet.lake.partitioner import NO_KEY, partitions_of
 from korvet.lake.producing import BATCH_BYTES, PRODUCED, batches_of, by_partition, encoded, joined
@@ -224,18 +224,27 @@ class Replay:
         """Yield records of a partition, in the columns of PRODUCED, without those that only brokers write."""
         log = self._logs[index]
         reading = PartReading(*self._reading)
-        for part in parts(self._reading.stores, log, ScanWish(first, behind)):
-            for rows in reading.rows(part):
-                # Not before: Arrow filters no views.
-                yield _of_producers(shaped(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+        at = first
+        try:
+            for part in parts(self._reading.stores, log, ScanWish(first, behind)):
+                for rows in reading.rows(part):
+                    # Not before: Arrow filters no views.
+                    yield _of_producers(shaped(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+                at = part.behind
+        except LakeError:
+            self.check_there(index, at)
+            raise
 
     def check_there(self, index: int, first: int) -> None:
-        """Raise ReplayError where records from an offset on are not there any more."""
-        log = self._logs[index]
-        if first < log.start:
+        """Raise ReplayError where records from an offset on are not there any more; KafkaError."""
+        partition = self._logs[index].partition
+        [bounds] = self._reading.stores.logs.bounds([partition])
+        if isinstance(bounds, KafkaError):
+            raise bounds
+        if first < bounds.log_start:
             raise ReplayError(
-                f"{self.name}: records of {log.topic.name}-{index} from offset {first} on were deleted before they were"
-                f" replayed: what there is, from offset {log.start} on, takes another --name"
+                f"{self.name}: records of {partition.topic}-{index} from offset {first} on were deleted before they"
+                f" were replayed: what there is, from offset {bounds.log_start} on, takes another --name"
             )
 
     def refused(self, place: TopicPartition, error: AdminError, state: Kept) -> ReplayError:

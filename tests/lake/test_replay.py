@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -252,6 +253,32 @@ def test_records_that_were_deleted_before_they_were_replayed_are_told(stage: Sta
     with pytest.raises(ReplayError, match=message):
         stage.run(wish)
     assert values(stage, target) == [1]
+
+
+def test_records_that_are_deleted_while_a_replay_runs_are_told(stage: Stage) -> None:
+    source, target = stage.make(), stage.make()
+    for at in range(4):
+        stage.topics.produce(source.partitions[0], b"%d" % at)
+    wish = Wish(source=source.name, target=target.name)
+
+    def delete(*_: object) -> None:
+        settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 3}))
+
+    begun = stage.replay(wish)
+    begun.rows = _after(delete, begun.rows)  # type: ignore[method-assign]  # a moment that nothing else marks
+    with pytest.raises(
+        ReplayError, match=r"from offset 0 on were deleted before they were replayed: .*, from offset 3"
+    ):
+        begun.run(Pace(None), 0, lambda *_: None)
+    assert stage.contents(target) == []
+
+
+def _after(first: Callable[[], None], rows: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def both(*args: int) -> Iterator[Any]:
+        first()
+        yield from rows(*args)
+
+    return both
 
 
 def test_a_target_that_is_deleted_meanwhile_is_one_clear_error(stage: Stage) -> None:
