@@ -60,9 +60,16 @@ class BadAnswerError(AdminError):
 
 
 class AnswerTooLargeError(AdminError):
-    """The answer is larger than whoever asks wants to hold."""
+    """The answer is larger than whoever asks wants to hold.
+
+    `next_offset` is where the log goes on behind the batch that is too large; None where that is not known.
+    """
 
     ends_connection = True
+
+    def __init__(self, message: str, next_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.next_offset = next_offset
 
 
 class UnsupportedError(AdminError):

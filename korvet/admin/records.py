@@ -152,7 +152,8 @@ def _piece(place: TopicPartition, data: PartitionData, offset: int, bytes_max: i
                     records.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
     except KafkaError as failed:
         if failed.code is ErrorCode.MESSAGE_TOO_LARGE:
-            return AnswerTooLargeError(f"partition {place}, offset {next_offset}: {failed.message}")
+            message = f"partition {place}, before offset {next_offset}: {failed.message}"
+            return AnswerTooLargeError(message, next_offset)
         return BadAnswerError(f"partition {place}: {failed.message}")
     return Piece(records, next_offset, data.log_start_offset, data.high_watermark)
 

@@ -88,8 +88,9 @@ def test_a_batch_that_grows_beyond_the_limit_is_not_decompressed(
 ) -> None:
     client.create(name)
     assert client.produce(name, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
-    with pytest.raises(AnswerTooLargeError, match=f"partition {name}:0, offset "):
+    with pytest.raises(AnswerTooLargeError, match=f"partition {name}:0, before offset 1: ") as caught:
         piece(admin, name, decompressed_bytes_max=99_999)
+    assert caught.value.next_offset == 1
     assert len(piece(admin, name, decompressed_bytes_max=200_000).records) == 1
 
 

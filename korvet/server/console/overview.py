@@ -9,9 +9,9 @@ import korvet
 from korvet.config import Settings
 from korvet.server.console.asking import Asker
 from korvet.server.console.figures import Figures
-from korvet.server.scoreboard import KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
+from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
 
-_OTHERS = {KEEPER_ROW: "keeper", OPS_ROW: "ops", LAKE_ROW: "lake"}
+_OTHERS = {KEEPER_ROW: "keeper", OPS_ROW: "ops", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 
 
 def overview(

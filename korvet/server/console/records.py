@@ -167,18 +167,21 @@ def _read(
             break
         outcomes = asker.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(wait_ms))
         # The lake gives with a later fetch what it had no time for.
+        failed: set[TopicPartition] = set()
         wait_ms = 0 if any(_moves(each, wanted[place]) for place, each in outcomes.items()) else _COLD_WAIT_MS
         for place, outcome in outcomes.items():
             if not isinstance(outcome, Piece):
                 problems.append(f"partition {place.partition}: {outcome}")
-                # What is too large to be shown must not hide what lies behind it.
-                if isinstance(outcome, AnswerTooLargeError):
-                    at[place] += 1
+                behind = outcome.next_offset if isinstance(outcome, AnswerTooLargeError) else None
+                if behind is None:
+                    failed.add(place)
+                else:
+                    # What is too large to be shown must not hide what lies behind it.
+                    at[place] = behind
                 continue
             room = share - len(found[place])
             found[place] += outcome.records[:room]
             at[place] = outcome.records[room].offset if len(outcome.records) > room else outcome.next_offset
-        failed = {place for place, outcome in outcomes.items() if isinstance(outcome, AdminError)}
         wanted = {
             place: at[place]
             for place in wanted

@@ -20,10 +20,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory = tmp_path_factory.mktemp("console")
     (directory / "token").write_text(f"{TOKEN}\n")
     flags = (
-        "--set",
-        f"console.token.file={directory / 'token'}",
-        "--set",
-        "group.initial.rebalance.delay.ms=0",
+        *("--set", f"console.token.file={directory / 'token'}"),
+        *("--set", "group.initial.rebalance.delay.ms=0"),
+        # More than the console decompresses.
+        *("--set", "record.decompressed.max.bytes=33554432"),
     )
     with korvet_broker(directory, *flags, workers=1) as running:
         yield running

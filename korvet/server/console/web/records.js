@@ -6,6 +6,7 @@ import { h, heading, table, to } from "./dom.js";
 import { count, moment, plural } from "./format.js";
 
 const FOLLOW_SECONDS = 1;
+const CATCH_UP_SECONDS = 0.2;
 const REFRESH_SECONDS = 5;
 const KEPT_MAX = 500;
 const COUNTS = [25, 50, 100, 200];
@@ -30,7 +31,10 @@ export const records = {
     state = fresh();
   },
 
-  seconds: () => (state.follow ? FOLLOW_SECONDS : REFRESH_SECONDS),
+  seconds() {
+    if (!state.follow) return REFRESH_SECONDS;
+    return isBehind() ? CATCH_UP_SECONDS : FOLLOW_SECONDS;
+  },
 
   async load(parameters, signal) {
     const topic = parameters.get("topic");
@@ -77,6 +81,11 @@ async function read(parameters, signal) {
 
 function isNewest(parameters) {
   return !parameters.get("at") && (parameters.get("seek") || "newest") === "newest";
+}
+
+/** Whether there was more than was read. */
+function isBehind() {
+  return state.logs.some((each) => BigInt(each.at) < BigInt(each.end));
 }
 
 function keyOf(record) {
@@ -141,7 +150,7 @@ function found(parameters, page) {
     state.text = event.target.value;
     page.draw();
   };
-  const more = state.logs.some((each) => BigInt(each.at) < BigInt(each.end));
+  const more = isBehind();
   return [
     h(
       "div",
