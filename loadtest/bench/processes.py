@@ -60,6 +60,12 @@ def free_port() -> int:
         return port
 
 
+def in_use(port: int) -> bool:
+    """Tell whether somebody listens on a port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def spawn(
     command: Sequence[str | Path], log: Path, *, pipes: bool = False, cwd: Path | None = None
 ) -> subprocess.Popen[str]:

@@ -42,7 +42,9 @@ def main() -> int:
     except BadThresholdsError as why:
         print(f"loadtest: {why}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _interrupt)
+    # Both: a shell starts what runs in its background with Ctrl-C ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="korvet-loadtest-", dir=flags.directory))
     try:
         faults = Run(flags, rest, limits, directory).whole()
@@ -71,6 +73,8 @@ class Run:
 
     def whole(self) -> list[str]:
         """Run all of it; returns what is wrong. Raises NotAvailableError."""
+        if self._flags.web and processes.in_use(self._flags.web_port):
+            raise NotAvailableError(f"port {self._flags.web_port} is in use; --web-port takes another one")
         with self._broker() as broker:
             address = broker.address if broker else self._flags.host
             watch = Watch(broker) if broker else None
@@ -143,8 +147,8 @@ class Run:
             "--keep-topics",
         ]
         words += [str(word) for pair in flags.items() for word in pair]
-        words += ["--web-host", "127.0.0.1"] if self._flags.web else ["--headless", "--only-summary"]
-        return words + self._rest
+        page = ["--web-host", "127.0.0.1", "--web-port", str(self._flags.web_port)]
+        return [*words, *(page if self._flags.web else ["--headless", "--only-summary"]), *self._rest]
 
     def _check(self, address: str) -> list[str]:
         """Read everything back, and delete it."""
@@ -200,7 +204,8 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--minutes", type=_above_zero(float), default=1.0, help="length of the run, 1 by default"
     )
-    parser.add_argument("--web", action="store_true", help="locust's page on 127.0.0.1:8089, until Ctrl-C")
+    parser.add_argument("--web", action="store_true", help="locust's page on 127.0.0.1, until Ctrl-C")
+    parser.add_argument("--web-port", type=int, default=8089, help="where that page is, 8089 by default")
     parser.add_argument("--thresholds", type=Path, default=_HERE / "thresholds.toml", help="a TOML file")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the started broker"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,21 @@ def test_a_server_and_a_worker_that_are_killed_lose_nothing_but_the_run_says_so(
     assert "loadtest: 1 of the broker's processes ended and were replaced" in output
     said = r"^loadtest: the broker has logged \d+ errors, the first: supervisor the embedded server ended"
     assert re.search(said, output, re.MULTILINE), output
+
+
+def test_a_port_for_the_page_that_is_taken_is_one_clear_error(limits: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(limits, "--web", "--web-port", str(port)) as run:
+            output, _ = run.communicate(timeout=_END_SECONDS_MAX)
+    assert run.returncode == 1
+    assert output == f"loadtest: port {port} is in use; --web-port takes another one\nFAILED\n"
+
+
+def test_what_is_beside_locust_does_not_import_it_for_it_patches_the_standard_library() -> None:
+    program = "import loadtest.locust.cli, sys; print({'locust', 'gevent.monkey'} & sys.modules.keys())"
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, cwd=_REPOSITORY, text=True) == "set()\n"
 
 
 def test_flags_that_cannot_be_end_a_run_at_once(limits: Path) -> None:
