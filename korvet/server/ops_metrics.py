@@ -6,17 +6,16 @@ Knows which collectors there are, and what they need; nothing of HTTP, and nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import redis
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from korvet.config import Settings
 from korvet.server import redis_check
+from korvet.server.counted import CountedByProcesses
 from korvet.server.figures_file import LogCollector
 from korvet.server.lake_metrics import LakeCollector
 from korvet.server.process_metrics import ProcessCollector
@@ -33,9 +32,9 @@ REDIS_MS_MAX = 1000
 def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> CollectorRegistry:
     """Return the registry of the ops process, whose parent is the supervisor."""
     made = CollectorRegistry()
-    _CountedByProcesses(made, str(directory))  # type: ignore[no-untyped-call]  # untyped there
     hurried = _hurried(settings)
     for collector in (
+        CountedByProcesses(directory),
         ProcessCollector(scoreboard, os.getppid()),
         RedisCollector(redis_check.connect(hurried)),
         TopicCollector(
@@ -46,24 +45,6 @@ def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> Col
     ):
         made.register(collector)
     return made
-
-
-class _CountedByProcesses(MultiProcessCollector):
-    """What the processes' files say, but for those that were made a moment ago and hold nothing yet, not even that."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return every metric."""
-        files = [str(path) for path in Path(self._path).glob("*.db") if _holds_any(path)]
-        merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]  # untyped there
-        return merged
-
-
-def _holds_any(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except FileNotFoundError:
-        # What a process that is gone told of the present is removed.
-        return False
 
 
 def _hurried(settings: Settings) -> Settings:

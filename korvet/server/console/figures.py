@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from korvet.admin import TopicPartition
 from korvet.admin.metrics import GroupPartition
+from korvet.server.counted import CountedByProcesses
 from korvet.server.figures_file import LogCollector
 from korvet.server.topic_metrics import TopicCollector
 
@@ -42,7 +41,7 @@ class Figures:
     """The counters and figures in one directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._counted = MultiProcessCollector(CollectorRegistry(), str(directory))  # type: ignore[no-untyped-call]  # untyped there
+        self._counted = CountedByProcesses(directory)
         # Whether a topic is still there is known of those that are asked about.
         self._topics = TopicCollector(directory, _TOPICS_MAX, lambda _: True, lambda _: set())
         self._figures = LogCollector(directory)
@@ -50,7 +49,7 @@ class Figures:
     def totals(self) -> dict[str, float]:
         """Return the sums over all labels, by the names that the console has for them."""
         found = dict.fromkeys(_TOTALS.values(), 0.0)
-        for name, _, value in _samples(self._counted.collect()):  # type: ignore[no-untyped-call]  # untyped there
+        for name, _, value in _samples(self._counted.collect()):
             if name in _TOTALS:
                 found[_TOTALS[name]] += value
         return found
