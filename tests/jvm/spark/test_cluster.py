@@ -181,12 +181,13 @@ def test_a_kill_costs_a_compaction_another_try_and_no_row(
     topic = files_of(topics)
     killed = tmp_path / "killed"
 
-    def once_killed(task: MergeTask, options: StorageOptions) -> Merged:
+    # Spark carries a function that is defined here to its workers whole.
+    def once_killed(options: StorageOptions, task: MergeTask) -> Merged:
         merged = rewrite(task, options) if place == "after the write" else None
         kill_once(victim, killed)
         return merged or rewrite(task, options)
 
-    monkeypatch.setattr(compaction, "rewrite", once_killed)
+    monkeypatch.setattr(compaction, "_rewrite", once_killed)
     lake = Lake(topics.lake)
     done = list(compact(lake, TopicOfLake(topic.name, topic.id), run=compaction.runner(spark)))
     assert killed.exists()
