@@ -10,6 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.protocol.messages.fetch import FetchResponse
+from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from korvet.protocol.messages.leave_group import LeaveGroupRequest
 from korvet.protocol.messages.produce import ProduceResponse
 from tests.support import processes
 from tests.support.batches import batch
@@ -141,6 +143,27 @@ def test_a_fetch_that_waits_is_parked_until_records_come(broker: Broker) -> None
         client.append("parked", b"a")
         waiting.receive(FetchResponse, 11)
         wait_until(lambda: parked() == 0, "none is parked")
+
+
+def test_a_member_that_waits_for_others_is_parked_until_its_group_is_complete(broker: Broker) -> None:
+    def parked() -> float:
+        return values(broker, "korvet_requests_parked").get(("JoinGroup",), 0)
+
+    join = JoinGroupRequest(
+        group_id="parked",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=600_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    with Client(broker.address) as first, Client(broker.address) as second:
+        known = first.call(join, 3)
+        second.send(join, 3)
+        wait_until(lambda: parked() == 1, "the second waits for the first")
+        first.call(LeaveGroupRequest(group_id="parked", member_id=known.member_id), 1)
+        second.receive(JoinGroupResponse, 3)
+        wait_until(lambda: parked() == 0, "nobody waits")
 
 
 def test_counts_survive_workers_that_are_replaced_and_those_that_are_killed(tmp_path: Path) -> None:
