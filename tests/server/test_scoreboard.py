@@ -65,3 +65,9 @@ def test_a_life_that_was_long_enough_starts_again_without_a_wait() -> None:
         backoff.delay_s(0.0)
     assert backoff.delay_s(60.0) == 0.0
     assert backoff.delay_s(0.0) == 0.1
+
+
+def test_how_long_is_long_enough_depends_on_the_child() -> None:
+    backoff = Backoff(lived_s=60.0)
+    assert [backoff.delay_s(5.0) for _ in range(3)] == [0.1, 0.2, 0.4]
+    assert backoff.delay_s(60.0) == 0.0
