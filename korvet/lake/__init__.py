@@ -24,6 +24,7 @@ imports one of these modules imports pyarrow, so nothing outside does before a t
     tables      which tables there are, and their removal
     compaction  the rows of small files in fewer large ones; compaction_plan says of which
     expiry      retention of whole logs: out of the log, then the table, then the disk
+    upkeep      both for all topics, as a broker does it
     producing   rows as record batches for a broker; partitioner: where their keys go
     replay      ranges of a topic produced into another one, each record once; replay_state is what that has come to
     pace        how fast records may pass

@@ -28,9 +28,11 @@ from korvet.spark.session import SparkError, session
 _SPARK: Mapping[str, str] = {
     # Records never come to the driver: it holds plans and what tables are told of files.
     "spark.driver.memory": "512m",
-    # A merge of compaction keeps a core for seconds; a round of archiving takes the next one that is free.
+    # A merge of compaction keeps a core for seconds; a round of archiving takes the next one that is free. That is
+    # shared between pools: within one, jobs wait for each other.
     "spark.scheduler.mode": "FAIR",
 }
+_POOL = "spark.scheduler.pool"
 
 _IDLE_MS_MAX = 10_000
 """How soon the first topic with a cold tier is seen."""
@@ -44,6 +46,7 @@ class Acting:
     def __init__(self, settings: Settings, directory: Path) -> None:
         """Leave figures for /metrics in `directory`."""
         self._settings = settings
+        self._directory = directory
         self._source = Source.of(settings, settings.redis_url)
         self._lake = Lake(settings.lake_path, key_values(settings.lake_storage_options) or None)
         self._figures = Figures(directory, settings, self._source, self._lake)
@@ -62,7 +65,11 @@ class Acting:
         self._wait_for_topics()
         _log.info("starts Spark", master=self._settings.lake_master)
         master = self._settings.lake_master
-        with session("korvet", master=master, configs=_SPARK, launch=self._java.launch) as spark:
+        configs = dict(_SPARK)
+        if master.startswith("local"):
+            # What a killed Java leaves there goes with the broker.
+            configs["spark.local.dir"] = str(self._directory / "spark")
+        with session("korvet", master=master, configs=configs, launch=self._java.launch) as spark:
             self._spark = spark
             _log.info("archives", interval_ms=self._settings.lake_interval_ms)
             self._rounds(spark)
@@ -113,8 +120,10 @@ class Acting:
         """Look after the tables for ever."""
         while True:
             time.sleep(self._settings.lake_upkeep_interval_ms / 1000)
-            options = self._lake.storage_options
-            run = None if self._spark is None else compact.runner(self._spark, options)
+            run = None
+            if self._spark is not None:
+                self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
+                run = compact.runner(self._spark, self._lake.storage_options)
             done: Upkeep | None = None
             try:
                 done = upkeep(self._source, self._lake, time.time_ns() // 1_000_000, run)
