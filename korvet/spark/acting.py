@@ -17,13 +17,14 @@ from korvet import logs
 from korvet.config import Settings
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
+from korvet.lake.compaction import Run
 from korvet.lake.rounds import Round
 from korvet.lake.source import Source
 from korvet.lake.tables import Lake
 from korvet.lake.upkeep import Upkeep, upkeep
 from korvet.spark import archive, compact, java_process
 from korvet.spark.figures import Figures
-from korvet.spark.session import SparkError, session
+from korvet.spark.session import JOB_ERRORS, SparkError, reason_of, session
 
 _SPARK: Mapping[str, str] = {
     # Records never come to the driver: it holds plans and what tables are told of files.
@@ -120,16 +121,23 @@ class Acting:
         """Look after the tables for ever."""
         while True:
             time.sleep(self._settings.lake_upkeep_interval_ms / 1000)
-            run = None
-            if self._spark is not None:
-                self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
-                run = compact.runner(self._spark, self._lake.storage_options)
             done: Upkeep | None = None
             try:
-                done = upkeep(self._source, self._lake, time.time_ns() // 1_000_000, run)
+                now_ms = time.time_ns() // 1_000_000
+                done = upkeep(self._source, self._lake, now_ms, self._merges())
             except (KafkaError, LakeError, ValueError) as error:
                 _log.error("upkeep failed", reason=error)
             self._figures.kept_up(done)
+
+    def _merges(self) -> Run | None:
+        """Return what does merges; None as long as there is no Spark. Raises SparkError."""
+        if self._spark is None:
+            return None
+        try:
+            self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
+        except JOB_ERRORS as error:
+            raise SparkError(f"no job begins: {reason_of(error)}") from error
+        return compact.runner(self._spark, self._lake.storage_options)
 
 
 def _told(done: Round) -> None:

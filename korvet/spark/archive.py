@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from korvet import logs
@@ -23,7 +21,7 @@ from korvet.lake.plan import bins
 from korvet.lake.rounds import Round
 from korvet.lake.source import Source
 from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.spark.session import SparkError, reason_of
+from korvet.spark.session import JOB_ERRORS, SparkError, reason_of
 
 _BINS_PER_CORE = 4
 """Spark's tasks for each core: more would cost more to start than they even out."""
@@ -51,19 +49,19 @@ def runner(session: SparkSession, source: Source, storage_options: StorageOption
     """Return what runs tasks on a session; it raises SparkError where the job fails, as when no executor is left."""
     context = session.sparkContext
 
-    def job(works: Sequence[Sequence[Task]]) -> list[Outcome]:
+    def job(tasks: Sequence[Task]) -> list[Outcome]:
+        spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
+        works = [[tasks[place] for place in places] for places in spread]
         work = partial(archive_ranges, source, storage_options)
         return context.parallelize(works, len(works)).flatMap(work).collect()
 
     def run(tasks: Sequence[Task]) -> Iterable[Outcome]:
-        spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
-        works = [[tasks[place] for place in places] for places in spread]
         # In a thread of its own: a signal must not come in the middle of what Java is being asked. Where this one is
         # interrupted, the session stops, and with it the job.
         pool = ThreadPoolExecutor(1)
         try:
-            return pool.submit(job, works).result()
-        except (PySparkException, Py4JError) as error:
+            return pool.submit(job, tasks).result()
+        except JOB_ERRORS as error:
             raise SparkError(f"the job failed: {reason_of(error)}") from error
         finally:
             pool.shutdown(wait=False)

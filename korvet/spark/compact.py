@@ -5,16 +5,14 @@ Knows how merges are spread; what is written is committed by whoever planned it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from korvet.lake.compaction import Merged, MergeTask, Run, rewrite
 from korvet.lake.files import StorageOptions
-from korvet.spark.session import SparkError, reason_of
+from korvet.spark.session import JOB_ERRORS, SparkError, reason_of
 
 _MERGES_PER_CORE = 2
 """Of one Spark job, behind which they are committed: what a crash may cost."""
@@ -25,16 +23,19 @@ def runner(session: SparkSession, storage_options: StorageOptions = None) -> Run
     context = session.sparkContext
 
     def run(tasks: Sequence[MergeTask]) -> Iterable[Merged]:
-        at_once = context.defaultParallelism * _MERGES_PER_CORE
-        for first in range(0, len(tasks), at_once):
-            yield from job(tasks[first : first + at_once])
+        waiting = list(tasks)
+        while waiting:
+            done = job(waiting)
+            del waiting[: len(done)]
+            yield from done
 
-    def job(tasks: Sequence[MergeTask]) -> Iterator[Merged]:
+    def job(tasks: Sequence[MergeTask]) -> list[Merged]:
+        """Do the first of some merges."""
         try:
-            done = context.parallelize(tasks, len(tasks)).map(partial(_rewrite, storage_options)).collect()
-        except (PySparkException, Py4JError) as error:
+            some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
+            return context.parallelize(some, len(some)).map(partial(_rewrite, storage_options)).collect()
+        except JOB_ERRORS as error:
             raise SparkError(f"the job failed: {reason_of(error)}") from error
-        return iter(done)
 
     return run
 

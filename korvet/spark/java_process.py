@@ -44,7 +44,7 @@ class JavaProcess:
     def launch(self, conf: SparkConf) -> None:
         """Start it for the next session of this process. Raises PySparkException where it does not come up."""
         read_fd, write_fd = os.pipe()
-        threading.Thread(target=_tell, args=(read_fd,), daemon=True).start()
+        threading.Thread(target=self._tell, args=(read_fd,), daemon=True).start()
         try:
             gateway = launch_gateway(conf, {"stdout": write_fd, "stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
         finally:
@@ -57,13 +57,12 @@ class JavaProcess:
         self._launched.set()
 
     def watch(self) -> None:
-        """Wait for its end; returns when it ended before it was to."""
+        """Wait for its end, and tell of one that came before it was to."""
         self._launched.wait()
         assert self._process is not None  # noqa: S101 - it was launched
         status = self._process.wait()
-        if self._ending:
-            threading.Event().wait()
-        _log.error("Java ended", status=status)
+        if not self._ending:
+            _log.error("Java ended", status=status)
 
     def end(self) -> None:
         """End it; it gets seconds to clear its files away. One that is only starting ends once it has."""
@@ -79,6 +78,14 @@ class JavaProcess:
         except subprocess.TimeoutExpired:
             process.kill()
 
+    def _tell(self, read_fd: int) -> None:
+        with os.fdopen(read_fd, errors="backslashreplace") as lines:
+            for line in lines:
+                text = line.strip()
+                # What it was doing when it was to end is nobody's concern any more.
+                if text and not self._ending and not text.startswith(_NO_NEWS):
+                    _log.warning("Spark says", line=text)
+
 
 def is_stopped(session: SparkSession) -> bool:
     """Return whether nothing can run on a session any more: Java is gone, or its cluster."""
@@ -90,11 +97,3 @@ def is_stopped(session: SparkSession) -> bool:
 
 def _forget_it(*_of: object) -> None:
     pass
-
-
-def _tell(read_fd: int) -> None:
-    with os.fdopen(read_fd, errors="backslashreplace") as lines:
-        for line in lines:
-            text = line.strip()
-            if text and not text.startswith(_NO_NEWS):
-                _log.warning("Spark says", line=text)

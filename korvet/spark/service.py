@@ -120,6 +120,7 @@ class Service:
     def __init__(self, configuration: Configuration, ends: Ends) -> None:
         self._configuration = configuration
         self._ends = ends
+        self._closing = False
         self._lease = Lease(configuration.settings)
         self._acting: Acting | None = None
 
@@ -133,6 +134,7 @@ class Service:
 
     def close(self) -> None:
         """Give up the lease and end Java; what Spark was doing counts only where it was committed."""
+        self._closing = True
         self._lease.give_up()
         if self._acting is not None:
             self._acting.close()
@@ -158,11 +160,13 @@ class Service:
         try:
             work()
         except (ConfigError, KafkaError, LakeError) as error:
-            _log.error("cannot go on", reason=error)
             end = End.FAILED
+            if not self._closing:
+                _log.error("cannot go on", reason=error)
         except BaseException:  # noqa: BLE001 - the boundary of a thread: logged once, then the process ends
-            _log.exception("ended by a fault")
             end = End.FAILED
+            if not self._closing:
+                _log.exception("ended by a fault")
         if end is not None:
             self._ends.put(end)
 

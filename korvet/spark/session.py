@@ -45,6 +45,10 @@ _LOCAL = {
 }
 
 
+JOB_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""What a job raises that fails: Spark's errors, and those of the way to it where Java is gone."""
+
+
 class SparkError(LakeError):
     """Spark does not start, or a job on it failed; the message says why, in one line."""
 

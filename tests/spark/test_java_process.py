@@ -1,0 +1,58 @@
+"""Java beside a process that uses Spark: what is told of one that is killed. Each program here has one of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import os, signal, threading
+
+from korvet import logs
+from korvet.config import Settings
+from korvet.lake.source import Source
+from korvet.lake.task import Task
+from korvet.spark import archive, compact
+from korvet.spark.java_process import JavaProcess, is_stopped
+from korvet.spark.session import SparkError, session
+
+logs.configure(Settings(), "archiver")
+java = JavaProcess()
+watching = threading.Thread(target=java.watch, daemon=True)
+watching.start()
+with session("test", master="local[1,4]", launch=java.launch) as spark:
+    source = Source(redis_url="redis://127.0.0.1:1")
+    with source.opened() as stores:
+        partition = stores.logs.partition("orders", 0, "AAAAAAAAAAAAAAAAAAAAAA", 10, "batch")
+    task = Task(partition=partition, first=0, behind=1, bytes=1, last=True, uri=os.getcwd(), log_append_time=False)
+    run = archive.runner(spark, source)
+    print("error", [each.error is not None for each in run([task])])
+    print("stopped", is_stopped(spark))
+    os.kill(java._process.pid, signal.SIGKILL)
+    watching.join()
+    for job in (run, compact.runner(spark)):
+        try:
+            list(job([task]))
+        except SparkError as error:
+            print("the job failed" in str(error))
+    print("stopped", is_stopped(spark))
+os._exit(0)
+"""
+
+
+def test_a_job_whose_java_is_killed_fails_with_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["error [True]", "stopped False", "True", "True", "stopped True"], done
+    [line] = [each for each in done.stderr.splitlines() if "Java ended" in each]
+    assert "archiver Java ended status=-9" in line
+    assert "Traceback" not in done.stderr
