@@ -106,9 +106,10 @@ class LogCollector(Collector):
         """Yield every gauge, with a series for each log, or sum of logs, that has a value."""
         try:
             text = (self._directory / _FILE).read_bytes()
-        except FileNotFoundError:
+            snapshot = msgspec.json.decode(text, type=Snapshot)
+        except (FileNotFoundError, msgspec.DecodeError):
+            # What cannot be read is of another version: an upgrade in place leaves the files where they are.
             return
-        snapshot = msgspec.json.decode(text, type=Snapshot)
         if self._clock() <= snapshot.valid_until:
             yield from families(snapshot)
 

@@ -55,8 +55,16 @@ def read(path: Path) -> list[TopicTraffic]:
         rows = data[_FRONT.size : _FRONT.size + size]
         # A writer may be at work, which takes microseconds.
         if len(rows) == size and zlib.crc32(rows) == crc:
-            return msgspec.msgpack.decode(rows, type=list[TopicTraffic])
+            return _decoded(rows)
     return []
+
+
+def _decoded(rows: bytes) -> list[TopicTraffic]:
+    try:
+        return msgspec.msgpack.decode(rows, type=list[TopicTraffic])
+    except msgspec.DecodeError:
+        # Of another version: an upgrade in place leaves the files where they are.
+        return []
 
 
 class TrafficFile:

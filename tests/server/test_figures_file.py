@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from korvet.domain.groups.group_figures import GroupFigures
@@ -89,6 +90,14 @@ def test_a_snapshot_that_nobody_renewed_is_not_told(tmp_path: Path) -> None:
     publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", 0)]))
     assert told(tmp_path, now=9.0) != []
     assert told(tmp_path, now=9.1) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"taken_at": 1}', '{"taken_at": 1, "valid_until": 9, "logs": 5}'])
+def test_figures_of_another_version_are_not_told(tmp_path: Path, text: str) -> None:
+    """After an upgrade in place the keeper of the version before may have left them."""
+    publish(tmp_path, Snapshot(1.0, 9.0, [of("orders", 0)]))
+    (tmp_path / "log_figures_keeper.json").write_text(text)
+    assert told(tmp_path) == []
 
 
 def test_what_a_keeper_told_goes_with_it_and_with_no_other_process(tmp_path: Path) -> None:

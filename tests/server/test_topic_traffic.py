@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from korvet.domain.traffic import TopicTraffic, Traffic
@@ -91,6 +94,27 @@ def test_a_file_whose_writer_died_half_way_is_as_good_as_none(tmp_path: Path, cu
     path.write_bytes(path.read_bytes()[:cut])
     assert read(path) == []
     assert TrafficFile(path, Traffic()).publish()
+
+
+@pytest.mark.parametrize("rows", [[["orders"]], [["orders", "one", "many"]], {"orders": 1}])
+def test_a_file_of_another_version_is_as_good_as_none(tmp_path: Path, rows: object) -> None:
+    """After an upgrade in place the workers of the version before are replaced one by one, and their files stay."""
+    path = tmp_path / name_of("worker0")
+    data = msgspec.msgpack.encode(rows)
+    path.write_bytes(struct.pack("=II", len(data), zlib.crc32(data)) + data)
+    assert read(path) == []
+    traffic = Traffic()
+    file = TrafficFile(path, traffic)
+    traffic.received(partition("orders"), 2, 100)
+    file.close()
+    assert read(path) == [TopicTraffic("orders", "one", 2, 100)]
+
+
+def test_a_file_of_a_version_that_counts_more_is_read_as_far_as_it_is_known(tmp_path: Path) -> None:
+    path = tmp_path / name_of("worker0")
+    data = msgspec.msgpack.encode([["orders", "one", 1, 2, 3, 4, 5, 6]])
+    path.write_bytes(struct.pack("=II", len(data), zlib.crc32(data)) + data)
+    assert read(path) == [TopicTraffic("orders", "one", 1, 2, 3, 4)]
 
 
 def test_a_reader_beside_a_writer_sees_whole_counts(tmp_path: Path) -> None:
