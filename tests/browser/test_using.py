@@ -101,6 +101,17 @@ def test_a_small_screen_does_not_scroll_sideways(page: Page, path: str, width: i
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_record_is_read_whole_on_a_small_screen(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"\xff" * 64)
+    page.set_viewport_size({"width": 390, "height": 700})
+    page.goto(f"/#/records?topic={name}")
+    page.get_by_role("table", name="Records").get_by_role("button").click()
+    box = page.get_by_role("region", name="Value").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 390
+
+
 def ground(page: Page) -> str:
     colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return colour
