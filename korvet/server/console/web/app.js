@@ -46,6 +46,7 @@ const page = {
   parameters: new URLSearchParams(),
   data: null,
   overview: null,
+  told: -Infinity,
   paused: false,
   keys: kept.get("keys") !== "off",
   abort: null,
@@ -78,13 +79,18 @@ async function refresh(entered = false) {
   clearTimeout(page.timer);
   const abort = (page.abort = new AbortController());
   const shown = PAGES[page.name];
+  // A page that asks more often need not have all told anew each time.
+  const due = performance.now() - page.told >= REFRESH_SECONDS * 900;
   const [state, data] = await Promise.allSettled([
-    Promise.all([ask("overview", {}, abort.signal), readiness()]),
+    due ? Promise.all([ask("overview", {}, abort.signal), readiness()]) : null,
     shown.load(page.parameters, abort.signal, page),
   ]);
   if (abort.signal.aborted) return;
-  if (state.status === "fulfilled") noted(...state.value);
-  drawState(state);
+  if (due) {
+    page.told = state.status === "fulfilled" ? performance.now() : -Infinity;
+    if (state.status === "fulfilled") noted(...state.value);
+    drawState(state);
+  }
   if (data.status === "fulfilled") {
     page.data = data.value;
     complain(null);

@@ -9,6 +9,7 @@ const FOLLOW_SECONDS = 1;
 const CATCH_UP_SECONDS = 0.2;
 const REFRESH_SECONDS = 5;
 const KEPT_MAX = 500;
+const NAMES_MAX = 100;
 const COUNTS = [25, 50, 100, 200];
 const SEEKS = [
   ["newest", "newest"],
@@ -21,7 +22,7 @@ const SEEKS = [
 let state = fresh();
 
 function fresh() {
-  return { rows: null, next: null, logs: [], problems: [], follow: false, asked: false, opened: new Set(), whole: new Map(), way: new Map(), text: "" };
+  return { names: null, partitions: null, rows: null, next: null, logs: [], problems: [], follow: false, asked: false, opened: new Set(), whole: new Map(), way: new Map(), text: "" };
 }
 
 export const records = {
@@ -37,13 +38,14 @@ export const records = {
   },
 
   async load(parameters, signal) {
+    const now = state;
     const topic = parameters.get("topic");
-    const named = ask("topics", { q: topic ?? "", count: 100 }, signal);
-    const every = topic ? ask("topics", { count: 100 }, signal) : named;
-    const [{ topics: like }, { topics }] = await Promise.all([named, every]);
-    const data = { topics: topics.map((each) => each.name), partitions: like.find((each) => each.name === topic)?.partitions ?? 0 };
-    if (topic) await read(parameters, signal);
-    return data;
+    now.names ??= (await ask("topics", { count: NAMES_MAX }, signal)).topics.map((each) => each.name);
+    if (topic) {
+      now.partitions ??= (await ask("topic", { name: topic }, signal)).partitions.length;
+      await read(parameters, signal);
+    }
+    return { topics: now.names, partitions: now.partitions ?? 0 };
   },
 
   render(data, parameters, page) {
