@@ -1,13 +1,16 @@
 """How far groups are behind, as a broker of Korvet has counted it last and tells in /metrics.
 
-Kafka's protocol has no word for a count of records; this does, exact in both storage formats and in compacted topics.
-Knows the one metric, and only as much of the text format as it is written in.
+Kafka's protocol has no word for a count of records, or for their age; this does, exact in both storage formats and in
+compacted topics. Knows the two metrics, and only as much of the text format as they are written in.
 """
 
 from __future__ import annotations
 
 import http.client
+import math
 import re
+
+import msgspec
 
 from korvet.admin.connection import Address
 from korvet.admin.errors import BadAnswerError, ConnectionFailedError
@@ -18,14 +21,24 @@ PAGE_BYTES_MAX = 128 * 1024 * 1024
 
 GroupPartition = tuple[str, TopicPartition]
 
-_LINE = re.compile(r"^korvet_consumer_group_lag_records\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
+
+class Lags(msgspec.Struct, frozen=True):
+    """How far groups are behind: `records` not committed yet, and the age of the first of them in `seconds`."""
+
+    records: dict[GroupPartition, int]
+    seconds: dict[GroupPartition, float]
+
+
+_LINE = re.compile(
+    r"^korvet_consumer_group_lag_(?P<unit>records|seconds)\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE
+)
 _LABEL = re.compile(r'(?P<name>\w+)="(?P<value>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _OK = 200
 
 
-def group_lags(address: Address, timeout: float) -> dict[GroupPartition, int]:
-    """Return the records that groups have not committed yet, of each group and partition that has a figure.
+def group_lags(address: Address, timeout: float) -> Lags:
+    """Return how far groups are behind, each in each partition of which there is a figure.
 
     Only the broker whose keeper acts has figures, taken every `log.figures.interval.ms`, and those of very many
     partitions are summed: then there is none. `timeout` is in seconds. Raises ConnectionFailedError, BadAnswerError.
@@ -46,17 +59,23 @@ def group_lags(address: Address, timeout: float) -> dict[GroupPartition, int]:
     return lags_of(page.decode(errors="replace"))
 
 
-def lags_of(page: str) -> dict[GroupPartition, int]:
+def lags_of(page: str) -> Lags:
     """Return the figures that stand on a page, without those of sums; what is no figure is passed over."""
-    found = {}
+    found = Lags({}, {})
     for line in _LINE.finditer(page):
         labels = {
             each["name"]: _ESCAPED.sub(_meant, each["value"]) for each in _LABEL.finditer(line["labels"])
         }
         try:
             place = TopicPartition(labels["topic"], int(labels["partition"]))
-            found[labels["group"], place] = int(float(line["value"]))
-        except (KeyError, ValueError, OverflowError):
+            key, value = (labels["group"], place), float(line["value"])
+            if not math.isfinite(value):
+                continue
+            if line["unit"] == "records":
+                found.records[key] = int(value)
+            else:
+                found.seconds[key] = value
+        except (KeyError, ValueError):
             continue
     return found
 

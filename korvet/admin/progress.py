@@ -19,7 +19,7 @@ Counted = Mapping[tuple[str, TopicPartition], int]
 class Progress(msgspec.Struct, frozen=True):
     """One partition that a group has committed an offset of, or that a member reads; None is not there or not known.
 
-    `end` is None where the partition is gone; `lag` is in records.
+    `end` is None where the partition is gone; `lag` is in records, `lag_seconds` the age of the first of them.
     """
 
     partition: TopicPartition
@@ -27,15 +27,19 @@ class Progress(msgspec.Struct, frozen=True):
     end: int | None
     lag: int | None
     member: Member | None
+    lag_seconds: float | None = None
 
 
 def progress_of(
-    admin: AdminClient, groups: Iterable[GroupDescription], counted: Counted
+    admin: AdminClient,
+    groups: Iterable[GroupDescription],
+    counted: Counted,
+    ages: Mapping[tuple[str, TopicPartition], float] | None = None,
 ) -> dict[str, list[Progress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
     `counted` are lags from elsewhere (see metrics); they go before what offsets tell, but not before the 0 of a group
-    that has come to the end, since they are older.
+    that has come to the end, since they are older. `ages` are theirs, in seconds, of which the protocol tells nothing.
     """
     found = {}
     for group in groups:
@@ -51,9 +55,12 @@ def progress_of(
         for place in sorted(readers.keys() | committed.keys()):
             offset, start, end = committed.get(place), starts.get(place), ends.get(place)
             lag = lag_of(offset.offset, start.offset, end.offset) if offset and start and end else None
+            seconds: float | None = 0.0
             if lag != 0:
                 lag = counted.get((group_id, place), lag)
-            rows.append(Progress(place, offset, end.offset if end else None, lag, readers.get(place)))
+                seconds = (ages or {}).get((group_id, place))
+            at = end.offset if end else None
+            rows.append(Progress(place, offset, at, lag, readers.get(place), seconds))
         progress[group_id] = rows
     return progress
 

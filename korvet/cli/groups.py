@@ -26,7 +26,7 @@ from korvet.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
     from korvet.admin import GroupDescription
-    from korvet.admin.metrics import GroupPartition
+    from korvet.admin.metrics import Lags
     from korvet.admin.progress import Progress
 
 _UNKNOWN = "-"
@@ -107,7 +107,8 @@ def describe(
 
     Lag is in records, from the committed offset to the end of the log; "-" where the protocol does not tell it: for a
     topic in storage format `record` whose end the group has not reached. With --metrics it is what the cluster has
-    counted, at most log.figures.interval.ms ago: give all brokers, since one of them counts for all.
+    counted, at most log.figures.interval.ms ago, with the age of the first of these records in seconds: give all
+    brokers, since one of them counts for all.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -119,14 +120,15 @@ def describe(
         outcomes = admin.groups.describe(asked)
         found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
         wanted = [] if members and not as_json else found
-        progress = progress_of(admin, wanted, _counted(ops, timeout))
+        counted = _counted(ops, timeout)
+        progress = progress_of(admin, wanted, counted.records, counted.seconds)
     rows = {name: [_row(each) for each in some] for name, some in progress.items()}
     if as_json:
         objects = [_as_object(each, rows[each.group_id]) for each in found]
         click.echo(json.dumps(objects, indent=2))
     else:
         for each in found:
-            _print_group(each, rows.get(each.group_id, ()), members=members)
+            _print_group(each, rows.get(each.group_id, ()), members=members, ages=bool(ops))
     failures_told("group", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
 
 
@@ -159,19 +161,21 @@ def delete(
 groups.add_command(reset_offsets)
 
 
-def _counted(ops: Sequence[str], timeout: float) -> dict[GroupPartition, int]:
+def _counted(ops: Sequence[str], timeout: float) -> Lags:
     """Return what the brokers at these addresses have counted; raises AdminError."""
+    from korvet.admin import metrics  # noqa: PLC0415 - the same
     from korvet.admin.client import address_of  # noqa: PLC0415 - other commands start without it
-    from korvet.admin.metrics import group_lags  # noqa: PLC0415 - the same
 
     try:
         addresses = [address_of(each, _OPS_PORT) for each in ops]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--metrics") from error
-    lags: dict[GroupPartition, int] = {}
+    found = metrics.Lags({}, {})
     for address in addresses:
-        lags |= group_lags(address, timeout)
-    return lags
+        told = metrics.group_lags(address, timeout)
+        found.records.update(told.records)
+        found.seconds.update(told.seconds)
+    return found
 
 
 def _row(progress: Progress) -> dict[str, Any]:
@@ -184,6 +188,7 @@ def _row(progress: Progress) -> dict[str, Any]:
         "metadata": committed.metadata if committed else None,
         "end": progress.end,
         "lag": progress.lag,
+        "lag_seconds": progress.lag_seconds,
         "member": member.member_id if member else None,
     }
 
@@ -209,7 +214,9 @@ def _as_object(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[
     }
 
 
-def _print_group(group: GroupDescription, rows: Sequence[dict[str, Any]], *, members: bool) -> None:
+def _print_group(
+    group: GroupDescription, rows: Sequence[dict[str, Any]], *, members: bool, ages: bool
+) -> None:
     protocol = f", {group.protocol}" if group.protocol else ""
     count = f"{len(group.members)} member{'' if len(group.members) == 1 else 's'}"
     click.echo(shown(f"{group.group_id}: {group.state}, {count}{protocol}"))
@@ -227,6 +234,16 @@ def _print_group(group: GroupDescription, rows: Sequence[dict[str, Any]], *, mem
         ]
         print_table(titles, cells)
         return
-    names = ("topic", "partition", "committed", "end", "lag", "member")
-    told = [tuple(_UNKNOWN if row[name] is None else str(row[name]) for name in names) for row in rows]
-    print_table([name.capitalize() for name in names], told, numbers=("Partition", "Committed", "End", "Lag"))
+    columns = {name: name.capitalize() for name in ("topic", "partition", "committed", "end", "lag")}
+    if ages:
+        columns["lag_seconds"] = "Seconds"
+    columns["member"] = "Member"
+    told = [tuple(_cell(row[name]) for name in columns) for row in rows]
+    numbers = ("Partition", "Committed", "End", "Lag", "Seconds")
+    print_table(list(columns.values()), told, numbers=numbers)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -41,8 +41,12 @@ korvet_consumer_group_lag_records{group="a",partition="0",topic="orders"} NaN
 korvet_consumer_group_lag_records{group="a",partition="1",topic="orders"} +Inf
 korvet_consumer_group_lag_records{group="big",partition="0",topic="orders"} 1.5e+09
 korvet_log_records{partition="0",topic="orders"} 1.0
+korvet_consumer_group_lag_seconds{group="big",partition="0",topic="orders"} 3600.25
+korvet_consumer_group_lag_seconds{group="big",partition="1",topic="orders"} NaN
 """
-    assert lags_of(page) == {
+    lags = lags_of(page)
+    assert lags.records == {
         ('a "b"\\\n},x=1', TopicPartition("orders", 3)): 7,
         ("big", TopicPartition("orders", 0)): 1_500_000_000,
     }
+    assert lags.seconds == {("big", TopicPartition("orders", 0)): 3600.25}
