@@ -9,7 +9,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from korvet.server.process_metrics import usage_of
+from korvet.server.process_metrics import ProcessCollector, usage_of
+from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard, State
 from tests.support.broker import korvet_broker
 from tests.support.ops import page
 
@@ -50,6 +51,17 @@ def test_a_name_with_blanks_and_brackets_misleads_nobody(tmp_path: Path) -> None
     ticks, page_size = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     # The fields hold their own numbers, as proc(5) counts them.
     assert usage == ((14 + 15) / ticks, 1_700_000_000 + 22 / ticks, 24 * page_size, 1)
+
+
+def test_every_child_that_there_may_be_is_told_while_it_is_there() -> None:
+    scoreboard = Scoreboard()
+    for row in (OPS_ROW, KEEPER_ROW, LAKE_ROW, ARCHIVER_ROW, 3, 4):
+        scoreboard.start(row)
+        scoreboard.started(row, os.getpid())
+    scoreboard.set(4, State.DEAD)
+    families = {family.name: family for family in ProcessCollector(scoreboard, os.getpid()).collect()}
+    named = [sample.labels["process"] for sample in families["korvet_process_resident_bytes"].samples]
+    assert sorted(named) == ["archiver", "keeper", "lake", "ops", "supervisor", "worker-3"]
 
 
 def test_every_process_of_a_broker_is_told_by_name(tmp_path: Path) -> None:
