@@ -23,6 +23,7 @@ from korvet.server.channel import Channel
 from korvet.server.connection import Connection
 from korvet.server.dispatch import Dispatcher
 from korvet.server.frames import Limits
+from korvet.server.syn_filter import begin_no_handshake
 
 _log = Log(__name__)
 
@@ -31,6 +32,9 @@ BACKLOG = 4096
 
 PAUSE_SECONDS = 0.1
 """Pause where the system has no descriptors or memory for another connection: those that close will free some."""
+
+HANDSHAKE_SECONDS_MAX = 0.5
+"""Time for what has begun: the rest of a handshake with a client far away, and its first request."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -71,6 +75,15 @@ class Acceptor:
     def start(self) -> None:
         """Accept from now on, until closed."""
         self._accepting = [gevent.spawn(self._accept, door) for door in self._doors]
+
+    def leave_to_others(self) -> None:
+        """Let connections that begin from now on go to the other workers, and those that have begun come in.
+
+        Takes HANDSHAKE_SECONDS_MAX; to be followed by `close`.
+        """
+        for door in self._doors:
+            begin_no_handshake(door.socket)
+        gevent.sleep(HANDSHAKE_SECONDS_MAX)
 
     def close(self) -> None:
         """Accept what the kernel has queued, then stop listening."""

@@ -167,6 +167,9 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     slot.ready()
     stopping.wait()
     slot.draining()
+    if not slot.scoreboard.draining:
+        # Another worker is there, or soon will be; where all of the broker ends, there is nobody to leave them to.
+        acceptor.leave_to_others()
     acceptor.close()
     broker.fetcher.drain()
     broker.groups.drain()
