@@ -1,8 +1,8 @@
 """How far the archive is behind in steady state: a broker that archives on its own, and a producer that never stops.
 
 Run as `python -m loadtest.lake.steady [--seconds 120] [--rate 20000] [--interval-ms 10000]` from the repository. The
-lag is what /metrics says of it, the age of the oldest record that is not archived, looked at twice a second from the
-third round on. Broker, embedded server, Spark and producer share this machine.
+lag is what /metrics says of it, the age of the oldest record that is not archived, looked at twice a second once the
+backlog of Spark's start is archived. Broker, embedded server, Spark and producer share this machine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -27,7 +28,6 @@ PARTITIONS = 4
 VALUE_BYTES = 100
 STEPS_PER_SECOND = 20
 FIGURES_MS = 500
-ROUNDS_BEFORE = 2
 START_SECONDS_MAX = 300.0
 
 
@@ -46,7 +46,8 @@ def main() -> None:
                     "orders", PARTITIONS, storage_format=storage_format, remote_storage_enable="true"
                 )
             with _producing(broker, args.rate):
-                processes.wait_until(lambda: _rounds(broker) >= ROUNDS_BEFORE, "rounds", START_SECONDS_MAX)
+                caught_up = partial(_caught_up, broker, args.interval_ms)
+                processes.wait_until(caught_up, "the end of the backlog of Spark's start", START_SECONDS_MAX)
                 _measure(broker, storage_format, args.seconds, args.interval_ms)
 
 
@@ -62,8 +63,11 @@ def _broker(directory: Path, interval_ms: int) -> Iterator[Broker]:
         yield running
 
 
-def _rounds(broker: Broker) -> float:
-    return total(broker, "korvet_lake_rounds_total")
+def _caught_up(broker: Broker, interval_ms: int) -> bool:
+    """Return whether what was produced before Spark had started is archived."""
+    lag = _largest(broker)
+    archived = total(broker, "korvet_lake_archived_records_total") > 0
+    return archived and lag is not None and lag * 1000 < interval_ms
 
 
 @contextlib.contextmanager
@@ -76,8 +80,11 @@ def _producing(broker: Broker, rate: int) -> Iterator[None]:
         number, began = 0, time.monotonic()
         while not ended.wait(1 / STEPS_PER_SECOND):
             while number < (time.monotonic() - began) * rate:
-                with contextlib.suppress(BufferError):
+                try:
                     producer.produce("orders", b"%0*d" % (VALUE_BYTES, number), partition=number % PARTITIONS)
+                except BufferError:
+                    producer.poll(0.1)
+                else:
                     number += 1
             producer.poll(0)
         producer.flush(60)
