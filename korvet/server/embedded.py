@@ -34,11 +34,11 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4096
 # A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps
 # only seven of a size at hand. More spare an append of a hundred records a seventh of its CPU. That takes memory: some
-# 18 MiB under batches of one size, up to 65 MiB and what is lost between under all of them, for there are 64 sizes up to
-# 1 KiB (`make loadtest` with logs bounded to 7 MiB: 81 MiB resident, with 300 of a size 37). What lies free at the end of the heap glibc returns to the system in one piece: a log of a gigabyte, emptied,
-# stopped the server for 80 ms. So it returns nothing there, and takes batches of all sizes from the heap, where the
-# next ones find what the last ones left; what it holds is the most that was ever in use. Another malloc than glibc's
-# does not look at this.
+# 18 MiB under batches of one size, and up to 65 MiB under all, for there are 64 sizes up to 1 KiB, besides what is lost
+# between (`make loadtest` with logs bounded to 7 MiB: 81 MiB resident, and 37 with 300 of a size). What lies free at
+# the end of the heap glibc returns to the system in one piece: a log of a gigabyte, emptied, stopped the server for
+# 80 ms. So it returns nothing there, and takes batches of all sizes from the heap, where the next ones find what the
+# last ones left; what it holds is the most that was ever in use. Another malloc than glibc's does not look at this.
 _TUNABLES = (
     "glibc.malloc.tcache_count=2000",
     f"glibc.malloc.trim_threshold={1 << 40}",
