@@ -59,8 +59,8 @@ class LakeCollector(Collector):
         now = self._clock()
         try:
             lags = msgspec.json.decode((self._directory / _LAGS).read_bytes(), type=Lags)
-        except FileNotFoundError:
-            pass
+        except (FileNotFoundError, msgspec.DecodeError):
+            pass  # what cannot be read is of another version, which an upgrade in place has replaced
         else:
             if now <= lags.valid_until:
                 yield from _of_logs(lags)

@@ -92,6 +92,7 @@ def _publish(path: Path, told: object) -> None:
 
 
 def _read(path: Path, of: type[_Told]) -> _Told | None:
-    with contextlib.suppress(FileNotFoundError):
+    # What cannot be read is of another version: an upgrade in place leaves the files where they are.
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=of)
     return None

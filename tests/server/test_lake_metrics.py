@@ -72,6 +72,17 @@ def test_the_archiver_tells_of_tables_while_it_acts_and_of_what_it_counted_for_e
     assert "korvet_lake_archived_records_total 30.0" in left
 
 
+def test_what_another_version_has_left_is_as_good_as_none(tmp_path: Path) -> None:
+    lake_metrics.publish(tmp_path, Lags(10.0, [of(0, 7)]))
+    lake_figures.publish_totals(tmp_path, Totals(records=17))
+    lake_figures.publish_tables(tmp_path, Tables(10.0, [TableSize("orders", 2, 17, 900)]))
+    assert len(told(tmp_path)) > 0
+    for path in tmp_path.glob("*.json"):
+        path.write_text('{"valid_until": "soon", "records": "many", "tables": {}}')
+    assert told(tmp_path) == []
+    assert (lake_figures.totals(tmp_path), lake_figures.tables(tmp_path)) == (None, None)
+
+
 def test_many_tables_become_few() -> None:
     sizes = [TableSize(name, 1, 10, size) for name, size in (("a", 5), ("b", 9), ("c", 7))]
     assert lake_figures.condensed(sizes, 3) == [sizes[1], sizes[2], sizes[0]]
