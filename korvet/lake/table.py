@@ -156,6 +156,8 @@ class ArchiveTable:
         try:
             columns = [_column(actions, each) for each in _FILE_COLUMNS]
             found = [TableFile(*each) for each in zip(*columns, strict=True)]
+            if any(None in (each.rows, each.first_offset, each.last_offset) for each in found):
+                raise TypeError("it has no statistics")  # noqa: TRY301 - as of a column that is not there
             return sorted(found, key=lambda each: (each.partition, each.first_offset))
         except (KeyError, TypeError, pa.ArrowInvalid) as error:
             raise LakeError(f"{self.uri}: a file is not as Korvet writes them: {error!r}") from error

@@ -85,10 +85,10 @@ class Figures:
         for topic in topics:
             try:
                 table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+                files = [] if table is None else table.files()
             except LakeError as error:
                 _log.warning("no figures of a table", topic=topic.name, reason=error)
                 continue
-            files = [] if table is None else table.files()
             rows, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
             sizes.append(TableSize(topic.name, len(files), rows, size))
         return lake_figures.condensed(sizes, self._settings.metrics_partitions_max)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
 from korvet.config import Settings
+from korvet.domain.topics import NewTopic
 from korvet.lake.rounds import Failure, Lost, Round
 from korvet.lake.upkeep import Upkeep
 from korvet.spark.figures import Figures
 from korvet.storage import lake_figures
 from korvet.storage.lake_figures import TableSize, Totals
-from tests.lake.both import TOPIC, both
+from tests.lake.both import TOPIC, Both, both
 from tests.support import processes
 
 
@@ -44,12 +46,41 @@ def test_sizes_of_tables_are_told(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000, 2000), (3000,))
         size = sum(file.size_bytes for file in tiers.files())
-        figures = Figures(tmp_path, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
-        # It ends with its process.
-        threading.Thread(target=figures.take, daemon=True).start()
+        take(tiers, tmp_path)
 
         def told() -> bool:
             found = lake_figures.tables(tmp_path)
             return found is not None and found.tables == [TableSize(TOPIC, 2, 3, size)]
 
         processes.wait_until(told, "the table is told of")
+
+
+def test_a_table_that_cannot_be_read_keeps_no_other_from_being_told(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        tiers.archive_batches((1000,))
+        without_statistics(tiers)
+        sound = {"remote.storage.enable": "true"}
+        tiers.worker.topics.create(NewTopic(name="sound", partitions=1, configs=sound))
+        take(tiers, tmp_path)
+
+        def told() -> bool:
+            found = lake_figures.tables(tmp_path)
+            return found is not None and found.tables == [TableSize("sound", 0, 0, 0)]
+
+        processes.wait_until(told, "the other topic is told of")
+
+
+def take(tiers: Both, directory: Path) -> None:
+    """Look at the tables; who does ends with its process."""
+    figures = Figures(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
+    threading.Thread(target=figures.take, daemon=True).start()
+
+
+def without_statistics(tiers: Both) -> None:
+    """Let the table's log not tell which offsets are in a file, as that of nobody who knows Korvet's tables."""
+    [commit] = tiers.path_of("_delta_log").glob("*1.json")
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = None
+    commit.write_text("\n".join(map(json.dumps, actions)))
