@@ -24,6 +24,7 @@ from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile, table_uri
 from korvet.lake.tables import Lake
 from korvet.lake.task import RangeReading, Task
+from korvet.lake.windows import Windows, apart
 from korvet.storage.index_store import BYTES_PER_ROW, RECORDS_PER_ROW
 from korvet.storage.log_types import Bounds, Partition, Read
 
@@ -132,8 +133,8 @@ def _log(
 def parts(stores: Stores, log: Log, wish: Wish) -> list[Part]:
     """Return the parts in which a wish is to be read, in the order of their offsets.
 
-    None ends within a file, or within an interval of the log's index: so it may have more records than wished, where
-    one of these has. Raises KafkaError, StorageUnavailableError.
+    None ends within a file, files that overlap, or an interval of the log's index: so it may have more records than
+    wished, where one of these has. Raises KafkaError, StorageUnavailableError.
     """
     first, behind = max(wish.first, log.start), min(wish.behind, log.end)
     cold_behind, hot_first = min(behind, log.archived), max(first, log.archived)
@@ -142,9 +143,19 @@ def parts(stores: Stores, log: Log, wish: Wish) -> list[Part]:
         for each in log.files
         if each.last_offset >= first and each.first_offset < cold_behind and _may_hold(each, wish.times)
     ]
-    groups = _grouped(files, lambda each: each.size_bytes, lambda each: each.rows, wish.records_max)
+    groups = _grouped(
+        apart(files),
+        lambda some: sum(each.size_bytes for each in some),
+        lambda some: sum(each.rows for each in some),
+        wish.records_max,
+    )
     found = [
-        (max(group[0].first_offset, first), min(group[-1].last_offset + 1, behind), True) for group in groups
+        (
+            max(group[0][0].first_offset, first),
+            min(max(each.last_offset for each in group[-1]) + 1, behind),
+            True,
+        )
+        for group in groups
     ]
     if hot_first < behind:
         there = stores.indexes.pieces(log.partition)
@@ -293,14 +304,17 @@ class PartReading:
         if self._fail_on_data_loss:
             # Behind the look at the table: the log's start moves before files leave that.
             self._check_start(part, first)
-        data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
-        for file in table.files():
-            if file.partition != index or not (file.last_offset >= first and file.first_offset < behind):
-                continue
-            for group in data.groups(file.path):
-                wanted = group.last_offset >= first and group.first_offset < behind
-                if wanted and (group.largest is None or group.largest >= part.times.first):
-                    rows = _between(data.rows(file.path, group), first, behind)
+        windows = Windows(DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options)))
+        files = [
+            each
+            for each in table.files()
+            if each.partition == index and each.last_offset >= first and each.first_offset < behind
+        ]
+        for some in apart(files):
+            for window in windows.of(tuple(each.path for each in some)):
+                wanted = window.last_offset >= first and window.first_offset < behind
+                if wanted and (window.largest is None or window.largest >= part.times.first):
+                    rows = _between(windows.rows(window), first, behind)
                     if rows.num_rows:
                         yield rows
 

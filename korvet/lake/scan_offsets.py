@@ -16,6 +16,7 @@ from korvet.lake.schema import OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.source import Source, Stores
 from korvet.lake.table import table_uri
 from korvet.lake.tables import Lake
+from korvet.lake.windows import Windows, apart
 from korvet.storage.index_store import Position, Search
 from korvet.storage.log_types import Partition, Read
 
@@ -76,17 +77,18 @@ def behind_records(stores: Stores, lake: Lake | None, log: Log, first: int, coun
 def _behind_archived(lake: Lake, log: Log, at: int, left: int) -> tuple[int, int]:
     """Return where `left` archived records end, or the archive before that, and how many are left then."""
     uri = table_uri(lake.path, log.topic.name, log.topic.id)
-    for file in log.files:
-        if file.last_offset < at or file.first_offset >= log.end:
+    for some in apart(log.files):
+        last_offset, rows = max(each.last_offset for each in some), sum(each.rows for each in some)
+        if last_offset < at or some[0].first_offset >= log.end:
             continue
-        if at <= file.first_offset and file.rows <= left:
-            at, left = file.last_offset + 1, left - file.rows
+        if at <= some[0].first_offset and rows <= left:
+            at, left = last_offset + 1, left - rows
         else:
-            data = DataFiles(uri, filesystem(uri, lake.storage_options))
-            for group in data.groups(file.path):
-                if group.last_offset < at:
+            windows = Windows(DataFiles(uri, filesystem(uri, lake.storage_options)))
+            for window in windows.of(tuple(each.path for each in some)):
+                if window.last_offset < at:
                     continue
-                offsets = data.stamps(file.path, group).column(OFFSET).to_numpy()
+                offsets = windows.stamps(window).column(OFFSET).to_numpy()
                 taken = offsets[np.searchsorted(offsets, at) :][:left]
                 at, left = int(taken[-1]) + 1, left - len(taken)
                 if not left:

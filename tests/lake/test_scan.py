@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import redis
 
 from korvet.errors import LakeError
+from korvet.lake import files as lake_files
+from korvet.lake import scan
 from korvet.lake.compaction import compact
 from korvet.lake.expiry import Expiry
+from korvet.lake.files import WrittenFile, filesystem
 from korvet.lake.reader import TopicOfLake
 from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
 from korvet.lake.scan_offsets import behind_records, first_from
@@ -212,6 +217,55 @@ def remove(made: Both, start: int) -> None:
     made.stores.lake.expire([(made.partition, start)])
     Expiry(made.source, made.lake).expire(made.stores, made.topic, Retention(), 0)
     assert made.bounds.log_start == start
+
+
+def test_files_that_others_left_are_read_as_if_they_were_in_order(
+    tiers: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(scan, "PART_BYTES", 1)
+    whole_log = whole(tiers)
+    left_by_others(tiers, [[11, 0, 3, 7], [5, 2], [10, 9, 8, 6, 4, 1]])
+    assert whole(tiers) == whole_log
+    log = log_of(tiers)
+    for at, (first, _) in enumerate(whole_log):
+        for last in range(at, len(whole_log)):
+            wish = Wish(first, whole_log[last][0] + 1, records_max=2)
+            assert rows_of(tiers, parts(tiers.stores, log, wish)) == whole_log[at : last + 1]
+    for at in range(12):
+        for count in range(1, 12 - at):
+            behind = behind_records(tiers.stores, tiers.lake, log, whole_log[at][0], count)
+            assert behind == whole_log[at + count - 1][0] + 1
+
+
+def left_by_others(made: Both, files: Sequence[Sequence[int]]) -> None:
+    """Let the archived rows lie in other files, those of each number of them, as an OPTIMIZE may leave them."""
+    table, old = made.table, made.files()
+    uri = table.uri
+    system = filesystem(uri)
+    rows = pa.concat_tables([pq.read_table(each.path, filesystem=system) for each in old])
+    written = []
+    for number, places in enumerate(files):
+        path = f"partition=0/part-{number}.snappy.parquet"
+        pq.write_table(rows.take(pa.array(places)), path, filesystem=system, row_group_size=2)
+        offsets = sorted(rows.column(OFFSET)[place].as_py() for place in places)
+        first, last = offsets[0], offsets[-1]
+        size = system.get_file_info(path).size
+        written.append(
+            WrittenFile(
+                path=path,
+                partition=0,
+                size_bytes=size,
+                rows=len(places),
+                first_offset=first,
+                last_offset=last,
+                first_timestamp=old[0].first_timestamp,
+                last_timestamp=old[-1].last_timestamp,
+                rows_without_timestamp=0,
+                written_ms=1,
+            )
+        )
+    table.replace(old, written, 1)
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
