@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.servers import Server
 from tests.faults.work import Work
 from tests.support import processes
-from tests.support.broker import korvet_broker
+from tests.support.broker import korvet_broker, korvet_cluster
 
 
 @pytest.mark.timeout(300)
@@ -46,16 +47,17 @@ def test_the_supervisor_is_killed_and_nothing_of_the_broker_is_left(tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
-def test_one_of_two_brokers_is_killed_with_all_of_its_processes(tmp_path: Path) -> None:
+def test_the_leader_is_killed_with_all_of_its_processes_and_the_other_broker_takes_over(
+    tmp_path: Path,
+) -> None:
     with (
-        korvet_broker(tmp_path / "0") as first,
-        korvet_broker(
-            tmp_path / "1", "--redis-url", f"unix://{first.data_dir}/server.sock", "--broker-id", "1"
-        ) as second,
-        Work(f"{first.bootstrap},{second.bootstrap}") as work,
+        Server(tmp_path / "redis") as server,
+        korvet_cluster(tmp_path, server.url) as cluster,
+        Work(",".join(broker.bootstrap for broker in cluster)) as work,
     ):
-        left = processes.descendants(second.pid)
-        second.kill()
+        leader = cluster[work.leader()]
+        left = processes.descendants(leader.pid)
+        leader.kill()
         for pid in left:
             processes.kill(pid)
-        work.goes_on("one of two brokers was killed")
+        work.goes_on("the leader of two brokers was killed")

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from tests.support import processes, reading
 from tests.support.load import AiokafkaLoad, ConfluentLoad, Load
@@ -103,6 +104,14 @@ class Work:
         processes.wait_until(
             lambda: len(self._reader.received) > got, "the group goes on", _GO_ON_SECONDS_MAX
         )
+
+    def leader(self) -> int:
+        """Return the id of the broker that leads the first partition that is written."""
+        topic = self._loads[0].topic
+        told = AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(
+            topic, processes.WAIT_SECONDS_MAX
+        )
+        return int(told.topics[topic].partitions[0].leader)
 
     def stands_still(self) -> bool:
         """Whether no producer has a record acknowledged for a while, and all have sent some."""
