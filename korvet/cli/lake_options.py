@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import click
 
@@ -105,13 +104,12 @@ def lake_of(
 
 
 def _embedded(directory: Path) -> str:
-    from korvet.server import data_dir  # noqa: PLC0415 - only where no URL is given
+    from korvet.storage.embedded_socket import running_url  # noqa: PLC0415 - only where no URL is given
 
-    socket = data_dir.socket_of(directory)
-    if not socket.exists():
-        message = f"say where the log is: --redis-url; no embedded server runs on {directory}"
-        raise click.UsageError(message)
-    return f"unix://{quote(str(socket))}"
+    url = running_url(directory)
+    if url is None:
+        raise click.UsageError(f"say where the log is: --redis-url; no embedded server runs on {directory}")
+    return url
 
 
 @contextlib.contextmanager

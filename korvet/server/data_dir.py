@@ -1,24 +1,19 @@
 """The data directory of the embedded server: made private, and locked for one supervisor and one server.
 
-Knows files, locks and the length of a unix socket's path; nothing of Redis. Two locks: `lock` belongs to the
-supervisor, `server.lock` to the server process itself, which inherits the descriptor. So the second stays held for as
-long as any server still writes there, whoever started it, and no server can start beside it.
+Knows files and locks; nothing of Redis. Two locks: `lock` belongs to the supervisor, `server.lock` to the server
+process itself, which inherits the descriptor. So the second stays held for as long as any server still writes there,
+whoever started it, and no server can start beside it.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import tempfile
 from pathlib import Path
 
 from korvet.errors import ConfigError
 from korvet.server.runtime_dir import make_private
-
-# sun_path holds 108 bytes with the final zero (unix(7)).
-_SOCKET_PATH_BYTES_MAX = 107
-_SOCKET = "server.sock"
+from korvet.storage.embedded_socket import socket_of
 
 
 class LockedError(Exception):
@@ -34,7 +29,9 @@ class DataDir:
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
-        self.socket = _socket_path(path)
+        self.socket = socket_of(path)
+        if self.socket.parent != path:
+            make_private(self.socket.parent)
         self.lock_fd = lock_fd
 
     def lock_server(self) -> int:
@@ -54,11 +51,6 @@ class DataDir:
     def close(self) -> None:
         """Release the supervisor's lock."""
         os.close(self.lock_fd)
-
-
-def socket_of(path: Path) -> Path:
-    """Return where the server of a data directory listens while it runs."""
-    return _socket_path(path.expanduser().resolve())
 
 
 def open_locked(path: Path) -> DataDir:
@@ -91,17 +83,3 @@ def _locked(path: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _socket_path(directory: Path) -> Path:
-    """Return a path short enough for a unix socket, the same at every start on the same directory."""
-    path = directory / _SOCKET
-    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
-        return path
-    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    runtime = Path(tempfile.gettempdir()) / f"korvet-{os.getuid()}-{digest}"
-    short = runtime / _SOCKET
-    if len(os.fsencode(short)) > _SOCKET_PATH_BYTES_MAX:
-        raise ConfigError(f"data.dir {directory}: too long for a unix socket, and so is {runtime}")
-    make_private(runtime)
-    return short

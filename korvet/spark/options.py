@@ -13,18 +13,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from korvet.config import Settings
 from korvet.config.values import key_values
 from korvet.lake.source import Source
 from korvet.lake.tables import Lake
+from korvet.storage.embedded_socket import running_url
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST, LATEST = -2, -1
 """As offsets of one partition."""
 
-_NEEDED = {"redis.url": "where the log is", "topic": "which one to read"}
 _NAMES = (
-    *_NEEDED,
-    *("namespace", "lake", "lake.storage.options"),
+    *("redis.url", "data.dir", "namespace", "topic", "lake", "lake.storage.options"),
     *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("maxRecordsPerPartition", "maxRecordsPerTrigger", "failOnDataLoss"),
 )
@@ -52,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Return what options say; raises ValueError for what is wrong with them.
+    """Return what options say; raises ValueError for what is wrong with them, ConfigError for `data.dir`.
 
     Spark gives their names in any case. Those that Spark adds itself are none of them.
     """
@@ -60,10 +60,9 @@ def read_options(given: Mapping[str, str]) -> Options:
     unknown = sorted(found.keys() - {name.lower() for name in _NAMES} - {"path"})
     if unknown:
         raise ValueError(f"unknown option {unknown[0]}; known are {', '.join(_NAMES)}")
-    for name, meaning in _NEEDED.items():
-        if not found.get(name):
-            raise ValueError(f"the option {name} is missing: {meaning}")
-    topic = found["topic"]
+    topic = found.get("topic", "")
+    if not topic:
+        raise ValueError("the option topic is missing: which one to read")
     path = found.get("lake", "")
     if path and "://" not in path:
         # A task may run in another directory.
@@ -73,7 +72,9 @@ def read_options(given: Mapping[str, str]) -> Options:
     if ending is not None and ending.edge == "earliest":
         raise ValueError("endingOffsets cannot be earliest")
     return Options(
-        source=Source(redis_url=found["redis.url"], namespace=found.get("namespace", "korvet")),
+        source=Source(
+            redis_url=found.get("redis.url") or _embedded(found), namespace=found.get("namespace", "korvet")
+        ),
         lake=Lake(path, key_values(found.get("lake.storage.options", "")) or None) if path else None,
         topic=topic,
         starting=starting,
@@ -82,6 +83,16 @@ def read_options(given: Mapping[str, str]) -> Options:
         records_per_trigger=_count(found, "maxRecordsPerTrigger"),
         fail_on_data_loss=_truth(found, "failOnDataLoss"),
     )
+
+
+def _embedded(found: Mapping[str, str]) -> str:
+    directory = found.get("data.dir") or Settings().data_dir
+    url = running_url(Path(directory))
+    if url is None:
+        raise ValueError(
+            f"say where the log is: the option redis.url; no embedded server runs on {directory} (data.dir)"
+        )
+    return url
 
 
 def _place(found: Mapping[str, str], topic: str, which: Literal["starting", "ending"]) -> Place | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,23 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
 def test_a_wrong_option_is_one_clear_error(option: str, value: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_options(NEEDED | {"lake": "/lake", option: value})
+
+
+def test_without_a_redis_url_the_log_is_that_of_the_embedded_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"topic": "orders"}
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"redis\.url; no embedded server runs on ./korvet-data \(data\.dir\)"
+    ):
+        read_options(told)
+    for directory in (tmp_path / "korvet-data", tmp_path / "others data"):
+        directory.mkdir()
+        (directory / "server.sock").touch()
+    assert read_options(told).source.redis_url == f"unix://{tmp_path}/korvet-data/server.sock"
+    found = read_options(told | {"data.dir": "./others data"})
+    assert found.source.redis_url == f"unix://{tmp_path}/others%20data/server.sock"
 
 
 def test_an_end_is_given_in_one_way_only() -> None:

@@ -18,10 +18,9 @@ import redis
 from korvet.config import Settings
 from korvet.errors import ConfigError
 from korvet.server import announce, redis_check, startup
-from korvet.server.data_dir import socket_of
 from korvet.server.doctor.finding import Finding, error, ok, warning
 from korvet.server.doctor.machine import clock
-from korvet.storage import redis_url
+from korvet.storage import embedded_socket, redis_url
 from korvet.storage.keys import Keys
 
 _PINGS = 21
@@ -35,11 +34,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what is true of the Redis that the settings name."""
     limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
     if not settings.redis_url:
-        path = socket_of(Path(settings.data_dir))
-        if not path.exists():
+        url = embedded_socket.running_url(Path(settings.data_dir))
+        if url is None:
             yield ok("redis", f"embedded, in {settings.data_dir}; it does not run, and is asked when it does")
             return
-        settings = msgspec.structs.replace(settings, redis_url=f"unix://{path}")
+        settings = msgspec.structs.replace(settings, redis_url=url)
     try:
         facts = redis_check.check(settings, _no_pause, lambda _: None)
         with redis_check.connected(settings) as client:
