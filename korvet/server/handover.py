@@ -8,7 +8,6 @@ that is handed over keeps its number. All else stands in a file without a name, 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from korvet.config import Value
 from korvet.errors import ConfigError
 from korvet.server import nameless
 from korvet.server.redis_check import ServerFacts
-from korvet.server.signals import HANDLED
+from korvet.server.signals import Signals
 
 HANDOVER, REHEARSAL = "_KORVET_HANDOVER", "_KORVET_REHEARSAL"
 """Environment variables with the number of the file's descriptor: to take over, and to find out whether one could."""
@@ -119,14 +118,14 @@ def command() -> list[str]:
     return [sys.executable, *sys.orig_argv[1:]]
 
 
-def become(handed: Handover, environ: Iterable[tuple[str, str]]) -> NoReturn:
+def become(handed: Handover, environ: Iterable[tuple[str, str]], signals: Signals) -> NoReturn:
     """Go on as the program that stands on disk now, in this process. Raises OSError where that cannot be.
 
-    Signals that come meanwhile wait until the next supervisor takes them.
+    `signals` that have come and nobody acted on, and that come meanwhile, wait until the next supervisor takes them.
     """
     fd = write(handed)
     kept = [fd, *handed.descriptors()]
-    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    signals.hold()
     try:
         for each in kept:
             os.set_inheritable(each, True)  # noqa: FBT003 - takes no keyword
@@ -137,5 +136,5 @@ def become(handed: Handover, environ: Iterable[tuple[str, str]]) -> NoReturn:
         for each in kept:
             os.set_inheritable(each, False)  # noqa: FBT003 - takes no keyword
         os.close(fd)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        signals.release()
         raise

@@ -51,6 +51,18 @@ class Signals:
         os.close(self._read_fd)
         os.close(self._write_fd)
 
+    def hold(self) -> None:
+        """Block them all, and send those again that nobody was told of yet: so they wait, also for another program."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        self._drain()
+        for number in set(self._pending):
+            os.kill(os.getpid(), number)
+        self._pending.clear()
+
+    def release(self) -> None:
+        """Queue them again, and what came since `hold`."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+
     def wait(self, timeout_s: float | None, fds: Iterable[int] = ()) -> tuple[list[int], list[int]]:
         """Wait for a signal or a readable descriptor of `fds`; None waits without end. Returns both lists."""
         readable = self._poll(0.0 if self._pending else timeout_s, fds)

@@ -139,8 +139,9 @@ class Supervisor:
         self._manager.alive()
         if self._stop_at is not None:
             return self._stop_at <= time.monotonic() or not STOPPING.isdisjoint(numbers)
-        if self._rehearsal is not None:
-            self._on_rehearsal(self._rehearsal)
+        # First of all: another program would not know that it was told to end.
+        for number in STOPPING.intersection(numbers):
+            return self._begin_to_stop(signal.Signals(number).name)
         if signal.SIGUSR2 in numbers:
             self._ask_for(self._upgrade)
         if signal.SIGHUP in numbers:
@@ -148,8 +149,8 @@ class Supervisor:
                 # The terminal that started this was closed: that is no wish for a new configuration.
                 return self._begin_to_stop("the terminal is gone")
             self._ask_for(self._read_anew)
-        for number in STOPPING.intersection(numbers):
-            return self._begin_to_stop(signal.Signals(number).name)
+        if self._rehearsal is not None:
+            self._on_rehearsal(self._rehearsal)
         return False
 
     def _begin_to_stop(self, why: str) -> bool:
@@ -174,7 +175,7 @@ class Supervisor:
         moments += [self._embedded.restart_at, self._manager.alive_at, self._stop_at]
         if self._rollout:
             moments.append(self._rollout.deadline)
-        if self._rehearsal:
+        if self._rehearsal and self._stop_at is None:
             moments.append(self._rehearsal.deadline)
         due = [moment for moment in moments if moment is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -241,7 +242,7 @@ class Supervisor:
             self._next_change()
 
     def _next_change(self) -> None:
-        if self._wanted:
+        if self._wanted and self._stop_at is None:
             change = self._wanted.pop(0)
             self._failure = self._notes = ""
             self._manager.reloading("a change is under way")
@@ -294,7 +295,7 @@ class Supervisor:
         _log.info("becoming the version on disk")
         sys.stdout.flush()
         try:
-            handover.become(self._handed(), os.environ.items())
+            handover.become(self._handed(), os.environ.items(), self._signals)
         except OSError as error:
             self._fail("the version on disk cannot be run", reason=error)
             self._end_change()

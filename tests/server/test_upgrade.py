@@ -260,6 +260,32 @@ def test_signals_that_come_during_an_upgrade_are_not_lost(tmp_path: Path, instal
         assert broker.stop() == 0
 
 
+def test_a_broker_that_is_told_to_end_when_its_upgrade_is_due_ends(
+    tmp_path: Path, installation: Installation
+) -> None:
+    with running(installation, tmp_path, workers=1) as broker:
+        before = processes.children(broker.pid)
+        broker.signal(signal.SIGUSR2)
+        processes.wait_until(lambda: processes.children(broker.pid) - before, "the rehearsal begins")
+        broker.signal(signal.SIGSTOP)
+        processes.wait_until(lambda: processes.children(broker.pid) == before, "the rehearsal has ended")
+        # It hears of both at the same moment.
+        broker.signal(signal.SIGTERM)
+        broker.signal(signal.SIGCONT)
+        assert broker.process.wait(60) == 0
+
+
+def test_no_change_begins_while_a_broker_lets_load_balancers_see_that_it_ends(
+    tmp_path: Path, installation: Installation
+) -> None:
+    with running(installation, tmp_path, "--set", "drain.delay.ms=2000", workers=1) as broker:
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "replacing the workers" in broker.log(), "a change begins")
+        broker.signal(signal.SIGUSR2)
+        assert broker.stop() == 0
+        assert "rehearsing the upgrade" not in broker.log()
+
+
 def test_a_supervisor_that_is_killed_after_an_upgrade_leaves_no_process_behind(
     tmp_path: Path, installation: Installation
 ) -> None:
