@@ -26,6 +26,17 @@ def _one(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
+def _links() -> dict[str, str]:
+    """Return what Kubernetes tells containers of the services of their namespace unless it is told not to."""
+    links: dict[str, str] = {}
+    for each in OBJECTS:
+        if each["kind"] != "Service" or each["spec"].get("clusterIP") == "None":
+            continue
+        name = each["metadata"]["name"].upper().replace("-", "_")
+        links |= {f"{name}_SERVICE_HOST": "10.0.0.1", f"{name}_PORT": "tcp://10.0.0.1:9092"}
+    return links
+
+
 POD: dict[str, Any] = _one("StatefulSet", "korvet")["spec"]["template"]
 CONTAINER: dict[str, Any] = POD["spec"]["containers"][0]
 
@@ -50,6 +61,8 @@ def settings(tmp_path: Path) -> Settings:
                 # What stands above it, as Kubernetes puts it in.
                 value = re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], text)
         environment[each["name"]] = value
+    if POD["spec"].get("enableServiceLinks", True):
+        environment |= _links()
     config = tmp_path / "korvet.toml"
     config.write_text(_one("ConfigMap", "korvet")["data"]["korvet.toml"])
     ours = {name: value for name, value in environment.items() if name.startswith("KORVET_")}
@@ -62,7 +75,9 @@ def test_a_broker_takes_its_settings(settings: Settings) -> None:
     (listening,) = parse_listeners(settings.listeners)
     assert told == (listening.name, Address("korvet-2.korvet-brokers.kafka.svc", listening.address.port))
     assert settings.redis_url == "redis://:secret@korvet-redis:6379/0"
-    assert POD["spec"]["terminationGracePeriodSeconds"] * 1000 > settings.drain_timeout_ms
+    seconds = POD["spec"]["terminationGracePeriodSeconds"]
+    assert seconds * 1000 > settings.drain_delay_ms + settings.drain_timeout_ms > settings.drain_timeout_ms
+    assert settings.console_hosts == "korvet-2.korvet-brokers,korvet-2.korvet-brokers.kafka.svc"
     assert str(settings.workers) == CONTAINER["resources"]["requests"]["cpu"]
 
 
