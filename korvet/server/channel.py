@@ -24,6 +24,8 @@ _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 JOIN_BYTES = 16 * 1024
 """What is sent at once is joined up to this size: cheaper than telling the kernel of each piece."""
 
+_DROPPED_BYTES = 64 * 1024  # taken from the kernel at once, of what nobody reads any more
+
 PIECES_MAX = 512
 """Pieces given to the kernel at once; it takes 1024 (IOV_MAX)."""
 
@@ -38,6 +40,7 @@ class Channel:
 
     __slots__ = (
         "_due",
+        "_ended",
         "_hub",
         "_readable",
         "_socket",
@@ -59,6 +62,7 @@ class Channel:
         self._timer = loop.timer(0)
         self._timer_due = self._due = inf
         self._waiting: Any = None
+        self._ended = False
         self.waited = False
         """Whether the last `receive` had to wait."""
 
@@ -72,8 +76,14 @@ class Channel:
             try:
                 return self._socket.recv(size_max)
             except BlockingIOError:
+                if self._ended:
+                    return b""
                 self.waited = True
+            try:
                 self._wait(self._readable, seconds)
+            except TimeoutError:
+                if not self._ended:
+                    raise
 
     def receive_at_once(self, size_max: int) -> bytes | None:
         """Return what has arrived already; None: nothing has."""
@@ -98,11 +108,28 @@ class Channel:
         return size
 
     def end_receiving(self) -> None:
-        """Let a waiting `receive`, and every later one, find that the peer has closed."""
+        """Let a waiting `receive`, and every later one, find that the peer has closed, where nothing is here yet."""
+        self._ended = True
+        if self._waiting is not None:
+            self._due = time.monotonic()
+            self._set_timer(0)
+
+    def close_behind(self, seconds: float) -> None:
+        """Close behind what was sent: once the peer has closed too, after `seconds` at the latest.
+
+        What it still sends is dropped. A socket that closes beside bytes that nobody has read resets the connection,
+        and takes answers with it that are on their way.
+        """
         try:
-            self._socket.shutdown(socket.SHUT_RD)
+            self._socket.shutdown(socket.SHUT_WR)
+            self._ended = False
+            due = time.monotonic() + seconds
+            while (left := due - time.monotonic()) > 0 and self.receive(_DROPPED_BYTES, left):
+                pass
         except OSError:
-            return  # the peer went first
+            return  # the peer went first, or not in time
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the socket; nobody may be waiting."""

@@ -24,6 +24,9 @@ from korvet.server.tally import TALLY
 
 _log = Log(__name__)
 
+LEAVING_SECONDS_MAX = 1.0
+"""What a client has to close its side of a connection that is drained; clients do as soon as they see the end."""
+
 OVERLAPPING_MAX = 5
 """Requests of one connection under way at once: as many as an idempotent producer keeps in flight."""
 
@@ -76,7 +79,10 @@ class Connection:
             _log.debug("connection closed", peer=self._peer, reason=str(error))
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
-            self._channel.close()
+            if reason == "draining":
+                self._channel.close_behind(LEAVING_SECONDS_MAX)
+            else:
+                self._channel.close()
 
     def drain(self) -> None:
         """End the connection behind the requests it serves now, at once where it serves none."""

@@ -175,5 +175,23 @@ def test_a_worker_that_ends_answers_what_it_has_begun(tmp_path: Path) -> None:
         assert "cut off" not in broker.log()
 
 
+def test_a_worker_that_ends_resets_no_connection_whose_client_has_sent_more(tmp_path: Path) -> None:
+    """A reset takes answers with it that are on their way: a producer would send again what was appended."""
+    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
+        client.create("ending")
+        client.append("ending", b"v")
+        client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
+        with socket_of_redis(broker) as stored:
+            processes.wait_until(lambda: stored.pubsub_numsub("korvet:ending:0")[0][1], "a parked fetch")
+        client.send(ApiVersionsRequest(), 0, correlation_id=6)
+        broker.signal(signal.SIGTERM)
+        [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses
+        assert values(answer.partitions[0].records) == [b"v"]
+        assert client.socket.recv(1) == b""
+        client.close()
+        assert broker.process.wait(30) == 0
+        assert "cut off" not in broker.log()
+
+
 def socket_of_redis(broker: Broker) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock"))
