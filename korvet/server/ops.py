@@ -36,7 +36,7 @@ class Ops:
         self._scoreboard = scoreboard
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
-        self._redis = redis_check.connect(settings)
+        self._redis = redis_check.connect(ops_metrics.hurried(settings))
         self._registry = ops_metrics.registry(settings, scoreboard, metrics_directory)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,

@@ -26,19 +26,19 @@ from korvet.storage import topic_rows
 from korvet.storage.keys import Keys
 
 REDIS_MS_MAX = 1000
-"""What connecting to Redis, and each answer, may take: a scrape has ten seconds for everything."""
+"""What connecting to Redis, and each answer, may take: a scrape has ten seconds for everything, a probe two."""
 
 
 def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> CollectorRegistry:
     """Return the registry of the ops process, whose parent is the supervisor."""
     made = CollectorRegistry()
-    hurried = _hurried(settings)
+    hurry = hurried(settings)
     for collector in (
         CountedByProcesses(directory),
         ProcessCollector(scoreboard, os.getppid()),
-        RedisCollector(redis_check.connect(hurried)),
+        RedisCollector(redis_check.connect(hurry)),
         TopicCollector(
-            directory, settings.metrics_partitions_max, _Workers(scoreboard).hold, _Registry(hurried).gone
+            directory, settings.metrics_partitions_max, _Workers(scoreboard).hold, _Registry(hurry).gone
         ),
         LogCollector(directory),
         LakeCollector(directory),
@@ -47,8 +47,8 @@ def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> Col
     return made
 
 
-def _hurried(settings: Settings) -> Settings:
-    """Return the settings for whoever asks Redis while a scrape waits."""
+def hurried(settings: Settings) -> Settings:
+    """Return the settings for whoever asks Redis while a scrape or a probe waits."""
     return msgspec.structs.replace(
         settings,
         redis_timeout_ms=min(settings.redis_timeout_ms, REDIS_MS_MAX),
