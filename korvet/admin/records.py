@@ -6,6 +6,7 @@ keeps no position, and reads a bounded piece at a time. Offsets may have gaps of
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from korvet.protocol.records.batch import (
     BatchHeader,
 )
 from korvet.protocol.records.record import Header
-from korvet.protocol.records.stored import stored_records
+from korvet.protocol.records.stored import each_stored_record
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -45,7 +46,7 @@ _Buffer = bytes | bytearray | memoryview
 _VERSIONS = (4, 12)
 
 _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Largest batch that is decompressed, unless said otherwise."""
+"""Largest batch that is decompressed, and what is held of all of them, unless said otherwise."""
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -82,13 +83,16 @@ class Records:
         *,
         bytes_max: int = 1024 * 1024,
         decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX,
+        records_max: int = sys.maxsize,
         wait_ms: int = 0,
     ) -> dict[TopicPartition, Piece | AdminError]:
         """Return for each partition a piece from this offset on, or why there is none.
 
         OffsetOutOfRangeError for an offset outside of the log, UnknownTopicOrPartitionError for no log. All pieces that
         a broker gives have together `bytes_max`, as compressed, or are one batch that is larger; with nothing there it
-        waits for `wait_ms`. AnswerTooLargeError for a batch that decompressed has more than the limit.
+        waits for `wait_ms`. A piece has `records_max` records at the most, and all pieces together end with the batch
+        that brings their keys, values and headers to `decompressed_bytes_max`: a few bytes can stand for gigabytes.
+        AnswerTooLargeError for a batch that decompressed has more than that limit.
 
             >>> place = TopicPartition("orders", 0)
             >>> [record.value for record in settled(admin.records.read({place: 48}))[place].records]
@@ -123,39 +127,72 @@ class Records:
             if error is not None:
                 raise error
             found: dict[TopicPartition, Piece | AdminError] = {}
+            room = _Room(decompressed_bytes_max, records_max)
             for topic in response.responses:
                 for each in topic.partitions:
                     place = TopicPartition(topic.topic, each.partition_index)
                     if place in offsets:
-                        found[place] = _piece(place, each, offsets[place], decompressed_bytes_max)
+                        found[place] = _piece(place, each, offsets[place], room)
             return for_each(address, keys, found)
 
         return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
 
 
-def _piece(place: TopicPartition, data: PartitionData, offset: int, bytes_max: int) -> Piece | AdminError:
+class _Room:
+    """What the pieces of one answer may hold: `bytes_left` in all, each batch less than `batch_bytes`."""
+
+    def __init__(self, bytes_max: int, records_max: int) -> None:
+        self.batch_bytes = self.bytes_left = bytes_max
+        self.records_max = records_max
+
+    def take(self, record: LogRecord) -> None:
+        """Count a record that is held."""
+        parts = [record.key, record.value, *(value for _, value in record.headers)]
+        names = sum(len(name) for name, _ in record.headers)
+        self.bytes_left -= names + sum(len(part) for part in parts if part is not None)
+
+
+def _piece(place: TopicPartition, data: PartitionData, offset: int, room: _Room) -> Piece | AdminError:
     error = BrokerError.of(data.error_code, f"partition {place}")
     if error is not None:
         return error
     records: list[LogRecord] = []
-    next_offset = offset
+    next_offset = behind = offset
     try:
         for header, payload in _batches(_joined(data.records)):
-            next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
-            if header.attributes & CONTROL_BIT:
-                continue
-            appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
-            for each in stored_records(header, payload, header.base_offset, bytes_max):
-                # A broker gives the whole of the batch that the offset lies in.
-                if each[0] >= offset:
-                    timestamp = each[1] if appended_at is None else appended_at
-                    records.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
+            if room.bytes_left <= 0 or len(records) >= room.records_max:
+                break
+            behind = max(behind, header.base_offset + header.last_offset_delta + 1)
+            _take(records, header, payload, offset, room)
+            next_offset = behind if len(records) < room.records_max else records[-1].offset + 1
     except KafkaError as failed:
-        if failed.code is ErrorCode.MESSAGE_TOO_LARGE:
-            message = f"partition {place}, before offset {next_offset}: {failed.message}"
-            return AnswerTooLargeError(message, next_offset)
-        return BadAnswerError(f"partition {place}: {failed.message}")
+        if next_offset > offset:
+            pass  # what lies before it is a piece, and the next one tells of it
+        elif failed.code is ErrorCode.MESSAGE_TOO_LARGE:
+            message = f"partition {place}, before offset {behind}: {failed.message}"
+            return AnswerTooLargeError(message, behind)
+        else:
+            return BadAnswerError(f"partition {place}: {failed.message}")
     return Piece(records, next_offset, data.log_start_offset, data.high_watermark)
+
+
+def _take(
+    records: list[LogRecord], header: BatchHeader, payload: memoryview, offset: int, room: _Room
+) -> None:
+    """Add the records of a batch from `offset` on, as far as there is room; raises KafkaError with none of them."""
+    if header.attributes & CONTROL_BIT:
+        return
+    appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    found: list[LogRecord] = []
+    for each in each_stored_record(header, payload, header.base_offset, room.batch_bytes):
+        # A broker gives the whole of the batch that the offset lies in.
+        if each[0] >= offset:
+            timestamp = each[1] if appended_at is None else appended_at
+            found.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
+            room.take(found[-1])
+            if len(records) + len(found) >= room.records_max:
+                break
+    records += found
 
 
 def _joined(records: _Buffer | list[_Buffer] | None) -> bytes:

@@ -94,6 +94,50 @@ def test_a_batch_that_grows_beyond_the_limit_is_not_decompressed(
     assert len(piece(admin, name, decompressed_bytes_max=200_000).records) == 1
 
 
+def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    for partition in (0, 1):
+        for _ in range(4):
+            grows = batch(b"\0" * 100_000, codec=Codec.gzip)
+            assert client.produce(name, grows, partition=partition).error_code == 0
+    both = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    offsets = dict.fromkeys(both, 0)
+    pieces = 0
+    while min(offsets.values()) < 4:
+        found = settled(admin.records.read(offsets, decompressed_bytes_max=200_000))
+        assert sum(len(each.records) for each in found.values()) == 2
+        offsets = {place: each.next_offset for place, each in found.items()}
+        pieces += 1
+    assert pieces == 4
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_piece_has_no_more_records_than_wanted(
+    admin: AdminClient, client: Client, name: str, codec: Codec
+) -> None:
+    client.create(name)
+    for values in ((b"0", b"1", b"2"), (b"3", b"4", b"5")):
+        assert client.produce(name, batch(*values, codec=codec)).error_code == 0
+    found = piece(admin, name, 1, records_max=3)
+    assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2", b"3"], 4)
+    found = piece(admin, name, 1, records_max=2)
+    assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2"], 3)
+
+
+def test_what_lies_before_a_batch_that_is_too_large_is_a_piece(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name)
+    client.append(name, b"small")
+    assert client.produce(name, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
+    found = piece(admin, name, decompressed_bytes_max=99_999)
+    assert ([each.value for each in found.records], found.next_offset) == ([b"small"], 1)
+    with pytest.raises(AnswerTooLargeError, match="before offset 2"):
+        piece(admin, name, 1, decompressed_bytes_max=99_999)
+
+
 def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(
     broker: Broker, client: Client, name: str
 ) -> None:

@@ -8,7 +8,7 @@ offset delta, producer and codec stay (KIP-98, "Compacted Topics"; Kafka's Recor
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -37,15 +37,20 @@ def stored_records(
 
     Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD (a header's name is not UTF-8).
     """
+    return list(each_stored_record(header, payload, base_offset, bytes_max))
+
+
+def each_stored_record(
+    header: BatchHeader, payload: bytes | memoryview, base_offset: int, bytes_max: int
+) -> Iterator[StoredRecord]:
+    """Yield what `stored_records` returns, for who may need only some of millions; raises KafkaError as it does."""
     plain = decompress(header.codec, bytes(payload), bytes_max)
     head = bytearray(patched_header(header, base_offset, 0))
     # The reader would undo the compression itself, without a bound.
     struct.pack_into(">h", head, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
     try:
-        return [
-            (record.offset, record.timestamp, record.key, record.value, list(record.headers))
-            for record in DefaultRecordBatch(bytes(head) + plain)
-        ]
+        for record in DefaultRecordBatch(bytes(head) + plain):
+            yield record.offset, record.timestamp, record.key, record.value, list(record.headers)
     except CorruptRecordException as error:
         message = f"the records cannot be read: {error.args[-1:]}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error

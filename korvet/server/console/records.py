@@ -70,15 +70,19 @@ def record(asker: Asker, query: Query) -> dict[str, Any]:
     """Return one record with all of it that a browser can bear. Raises AdminError, BadQuestionError."""
     place = TopicPartition(query.text("topic"), query.number("partition", None, 0, 2**31 - 1))
     offset = query.number("offset", None, 0, _OFFSET_MAX)
-    piece = settled(asker.records.read({place: offset}, bytes_max=1, **_limits(_COLD_WAIT_MS)))[place]
+    piece = settled(asker.records.read({place: offset}, bytes_max=1, **_limits(1, _COLD_WAIT_MS)))[place]
     for each in piece.records:
         if each.offset == offset:
             return _row(place, each, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_HEADERS_MAX)
     raise OffsetOutOfRangeError(ErrorCode.OFFSET_OUT_OF_RANGE, f"partition {place} has no record {offset}")
 
 
-def _limits(wait_ms: int = 0) -> dict[str, int]:
-    return {"decompressed_bytes_max": _DECOMPRESSED_BYTES_MAX, "wait_ms": wait_ms}
+def _limits(records_max: int, wait_ms: int = 0) -> dict[str, int]:
+    return {
+        "decompressed_bytes_max": _DECOMPRESSED_BYTES_MAX,
+        "records_max": records_max,
+        "wait_ms": wait_ms,
+    }
 
 
 def _places(asker: Asker, query: Query) -> list[TopicPartition]:
@@ -140,7 +144,7 @@ def _offsets(asker: Asker, place: TopicPartition, begin: int, end: int, most: in
     """Return the offsets of the records between; None for more than `most`, or more than there is time for."""
     found: list[int] = []
     while begin < end:
-        piece = settled(asker.records.read({place: begin}, bytes_max=_PAGE_BYTES, **_limits()))[place]
+        piece = settled(asker.records.read({place: begin}, bytes_max=_PAGE_BYTES, **_limits(most + 1)))[place]
         found += [each.offset for each in piece.records if each.offset < end]
         if len(found) > most:
             return None
@@ -165,7 +169,7 @@ def _read(
     for _ in range(_ROUNDS_MAX):
         if not wanted or asker.deadline().left() < _SECONDS_KEPT:
             break
-        outcomes = asker.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(wait_ms))
+        outcomes = asker.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(share, wait_ms))
         # The lake gives with a later fetch what it had no time for.
         failed: set[TopicPartition] = set()
         wait_ms = 0 if any(_moves(each, wanted[place]) for place, each in outcomes.items()) else _COLD_WAIT_MS
