@@ -67,4 +67,4 @@ def test_every_alert_is_fired_in_a_unit_test() -> None:
 def test_prometheus_scrapes_the_brokers_of_compose_under_the_job_that_alerts_name() -> None:
     targets = {each["job_name"]: each["static_configs"][0]["targets"] for each in CONFIG["scrape_configs"]}
     assert targets["korvet"] == ["korvet:9093"]
-    assert 'up{job="korvet"}' in ALERTS["KorvetBrokerDown"]["expr"]
+    assert 'up{job=~"korvet.*"}' in ALERTS["KorvetBrokerDown"]["expr"]
