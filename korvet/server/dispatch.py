@@ -24,9 +24,11 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import RequestHeader, read_request_header, response_frame
 from korvet.protocol.schema import Message
 from korvet.server import metrics
+from korvet.server.seldom import Seldom
 from korvet.server.tally import TALLY
 
 _log = Log(__name__)
+_seldom = Seldom(_log)
 _API_VERSIONS = api_versions.REQUEST.api.key
 
 
@@ -144,7 +146,8 @@ class Exchange:
         if isinstance(error, KafkaError):
             if isinstance(error, StorageUnavailableError):
                 metrics.REDIS_UNAVAILABLE.inc()
-                _log.warning("Redis unavailable", api=self._api, peer=self._caller.peer, error=error.message)
+                fields = {"api": self._api, "peer": self._caller.peer, "error": error.message}
+                _seldom.warning(self._api, "Redis unavailable", **fields)
             return error
         self._log_fault("request failed")
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")

@@ -12,7 +12,7 @@ import pytest
 from gevent import socket
 
 from korvet.config import Settings
-from korvet.errors import ErrorCode, KafkaError, ProtocolError
+from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import HANDLERS, describe_cluster, init_producer_id
 from korvet.handlers.handler import Broker as Parts
 from korvet.handlers.handler import Caller, Handler
@@ -185,6 +185,25 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     [record] = caplog.records
     assert record.exc_info is not None
     assert record.levelno == logging.ERROR
+
+
+def test_a_redis_that_is_away_is_told_of_once_and_not_with_every_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def away(_request: Message, _caller: object, _broker: Parts) -> Message:
+        raise StorageUnavailableError("Redis is away")
+
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, away, describe_cluster.refuse)}
+    nothing: Any = None
+    dispatcher = Dispatcher(handlers, nothing)
+    with caplog.at_level(logging.INFO):
+        for _ in range(100):
+            chunks = dispatcher.begin(request_frame(request, 2)[4:], "peer").answer()
+            assert chunks is not None
+            assert decode(DescribeClusterResponse, 2, b"".join(chunks)[9:]).error_code == AWAY
+    [record] = caplog.records
+    assert record.message == "Redis unavailable"
 
 
 def unsayable(_request: Message, _caller: object, _error: KafkaError) -> Message:
