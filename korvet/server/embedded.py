@@ -64,7 +64,7 @@ class EmbeddedServer:
     @property
     def pid(self) -> int:
         """Process id of the running server, 0 when there is none."""
-        return self._process.pid if self._process else 0
+        return self._process.pid if self._process and self._process.returncode is None else 0
 
     def start(self, pause: Pause, progress: Progress) -> None:
         """Start and wait until the data is loaded; a server that an earlier supervisor left is ended first.
