@@ -134,9 +134,10 @@ def take_seats(seats: list[Seat], children: Children) -> list[Child]:
     free = [seat for seat in seats if seat.index is None]
     left_over = []
     for child in children.living.values():
-        if child.retiring:
-            continue
+        # A row of its own is not free before its child has ended, also where that is on its way.
         seat = next((seat for seat in seats if seat.index == child.index), None)
+        if seat is None and child.retiring:
+            continue
         if seat is None and child.name.startswith("worker") and free:
             seat = free.pop(0)
         if seat is None:
