@@ -158,6 +158,7 @@ class RedisCollector(Collector):
     def __init__(self, client: redis.Redis) -> None:
         """`client` is one that does not wait for long."""
         self._redis = client
+        self._newest: tuple[object, Sequence[Mapping[str, object]]] = (None, [])
 
     def collect(self) -> Iterator[Family]:
         """Yield what Redis tells; only that it does not answer where that is so."""
@@ -172,7 +173,18 @@ class RedisCollector(Collector):
             # A user may lack the permission for either.
             told = info if isinstance(info, Mapping) else {}
             loading = isinstance(info, redis.BusyLoadingError)
-            yield from families(None if loading else told, slow if isinstance(slow, list) else None)
+            newest = self._newest_of(told.get("run_id"), slow) if isinstance(slow, list) else None
+            yield from families(None if loading else told, newest)
+
+    def _newest_of(
+        self, run_id: object, slow: Sequence[Mapping[str, object]]
+    ) -> Sequence[Mapping[str, object]]:
+        """Return the newest entry, also where somebody has emptied SLOWLOG since: its numbers go on."""
+        known_of, known = self._newest
+        if not slow and known_of == run_id:
+            return known
+        self._newest = run_id, slow
+        return slow
 
 
 def families(info: Info | None, newest: Sequence[Mapping[str, object]] | None) -> Iterator[Family]:

@@ -13,10 +13,10 @@ from korvet.server.redis_metrics import RedisCollector, families
 from tests.support.processes import wait_until
 
 
-def told(client: redis.Redis) -> dict[str, float]:
+def told(client: redis.Redis, collector: RedisCollector | None = None) -> dict[str, float]:
     """Return every sample, by its name and the values of its labels."""
     registry = CollectorRegistry()
-    registry.register(RedisCollector(client))
+    registry.register(collector or RedisCollector(client))
     return {
         "/".join([sample.name, *sample.labels.values()]): sample.value
         for family in registry.collect()
@@ -97,6 +97,19 @@ def test_slow_commands_are_counted_on_though_redis_keeps_only_some(
         raw_redis.ping()
     raw_redis.config_set("slowlog-log-slower-than", -1)
     assert told(client)["korvet_redis_slow_commands_total"] - before >= grown + 10
+    raw_redis.config_set("slowlog-log-slower-than", 10_000)
+
+
+def test_slow_commands_do_not_become_fewer_where_their_log_is_emptied(
+    client: redis.Redis, raw_redis: Any
+) -> None:
+    raw_redis.config_set("slowlog-log-slower-than", 0)
+    raw_redis.config_set("slowlog-log-slower-than", 10_000_000)
+    collector = RedisCollector(client)
+    before = told(client, collector)["korvet_redis_slow_commands_total"]
+    assert before > 0
+    raw_redis.slowlog_reset()
+    assert told(client, collector)["korvet_redis_slow_commands_total"] == before
     raw_redis.config_set("slowlog-log-slower-than", 10_000)
 
 
