@@ -33,10 +33,12 @@ def test_a_copy_made_under_load_holds_what_was_acknowledged_before_it(tmp_path: 
             shutil.copytree(data / "appendonlydir", backup / "appendonlydir")
             client.config_set("auto-aof-rewrite-percentage", percentage)
         load.end()
-    with korvet_broker(tmp_path / "second", data_dir=backup) as broker:
-        with reading.consumer(broker.bootstrap, load.topic, range(PARTITIONS)) as running:
-            count = sum(running.get_watermark_offsets(each)[1] for each in running.assignment())
-            received = reading.read(running, count)
+    with (
+        korvet_broker(tmp_path / "second", data_dir=backup) as broker,
+        reading.consumer(broker.bootstrap, load.topic, range(PARTITIONS)) as running,
+    ):
+        count = sum(running.get_watermark_offsets(each)[1] for each in running.assignment())
+        received = reading.read(running, count)
     places = {(record.partition, record.offset) for record in received}
     assert set(before) <= places
     # And nothing that was not acknowledged at all.

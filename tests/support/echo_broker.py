@@ -2,8 +2,8 @@
 
 Run as `python -m tests.support.echo_broker [--config FILE] name=value ...`. A line gets the answer `<pid> <line>`;
 the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the addresses that clients are
-told, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings have
-`num.partitions` 13 dies at its start.
+told, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings
+have `num.partitions` 13 dies at its start.
 """
 
 from __future__ import annotations
