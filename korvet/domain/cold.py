@@ -106,8 +106,9 @@ class ColdTier:
     def read(self, wishes: Sequence[ColdWish], *, wait: bool) -> list[ColdAnswer | KafkaError | None]:
         """Answer each wish; None: the lake has not answered yet, and a later fetch may find that it has.
 
-        All are asked at once. Without `wait` only what is there already is taken. In the answers KafkaError
-        KAFKA_STORAGE_ERROR.
+        All are asked at once. Without `wait` only what is there already is taken; with it nothing comes back sooner
+        than an answer, or the end of the time for one: whoever is told None may ask again at once. In the answers
+        KafkaError KAFKA_STORAGE_ERROR.
         """
         self._forget()
         asked = [self._begin(wish) for wish in wishes]
@@ -119,6 +120,9 @@ class ColdTier:
                 answers.append(self._answer(each, left))
             else:
                 answers.append(each)
+        if wait and all(each is None for each in answers):
+            # What had no place could not be waited for.
+            gevent.sleep(max(0.0, deadline - self._clock()))
         return answers
 
     def stamps(self, wishes: Sequence[StampWish]) -> list[Stamp | KafkaError | None]:

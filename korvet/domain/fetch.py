@@ -70,7 +70,8 @@ class Fetcher:
     def fetch(self, wanted: Sequence[Wanted], limits: Limits, laps: Laps = UNTIMED) -> list[Found]:
         """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
 
-        An error of one partition stands in its answer and ends the waiting, as does a request without partitions.
+        An error of one partition stands in its answer and ends the waiting, as does a request without partitions, and
+        one for archived records: the lake has a time of its own (Kafka: DelayedRemoteFetch).
         """
         deadline = self._clock() + limits.wait_ms_max / 1000
         found: list[Found] = [Found() for _ in wanted]
@@ -88,7 +89,8 @@ class Fetcher:
         return found
 
     def _enough(self, found: list[Found], limits: Limits) -> bool:
-        if not found or self._draining or any(each.error for each in found):
+        if not found or self._draining or any(each.error or each.asked_lake for each in found):
+            # What the lake has is no less for being little, and nothing that comes in tells of a late answer of its.
             return True
         return sum(each.size_bytes for each in found) >= limits.bytes_min
 

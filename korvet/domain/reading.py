@@ -17,6 +17,7 @@ from korvet.domain.collecting import BatchCollector, Buffer, RecordCollector, Wa
 from korvet.domain.laps import ENCODE, REDIS, UNTIMED, WAIT, Laps
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
+from korvet.storage.cold_wire import ColdAnswer
 from korvet.storage.log_store import LogStore
 from korvet.storage.log_types import Bounds, Cold, Fetched, Read
 
@@ -47,6 +48,7 @@ class Found(msgspec.Struct):
     """The answer for one partition: an error, or record batches, in pieces, and bounds (-1 where not known).
 
     `size_bytes` are as the limits count them, without compression on the way; `record_count` are the batches' records.
+    `asked_lake`: they are from the lake, or were waited for in vain, and whoever asked is to come again.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -55,6 +57,7 @@ class Found(msgspec.Struct):
     chunks: list[Buffer] = []
     size_bytes: int = 0
     record_count: int = 0
+    asked_lake: bool = False
 
 
 class Reading(msgspec.Struct):
@@ -152,7 +155,7 @@ class Reader:
         planned = 0
         for each in reading:
             room = min(each.room, left - planned)
-            if each.cold is not None and (room > 0 or not (planned or left <= 0)):
+            if each.cold is not None and (room > 0 or (wait and not wishes)):
                 wishes.append(_cold_wish(each, each.cold, room, at_least_one=wait and not wishes))
                 cold.append(each)
                 planned += room
@@ -165,11 +168,12 @@ class Reader:
         for each, answer in zip(cold, answers, strict=True):
             part, each.cold = each.cold, None
             place = found[each.place]
+            place.asked_lake = answer is None or (isinstance(answer, ColdAnswer) and answer.more)
             if isinstance(answer, KafkaError):
                 place.error = answer.code
             elif answer is not None and answer.record_count:
                 place.chunks, place.size_bytes = [answer.data], len(answer.data)
-                place.record_count = answer.record_count
+                place.record_count, place.asked_lake = answer.record_count, True
                 left -= len(answer.data)
             elif answer is not None and part is not None and not answer.more:
                 # Nothing more is archived: what comes next is where Redis begins, or behind it. With more, the next

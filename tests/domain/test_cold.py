@@ -134,6 +134,18 @@ def test_what_is_held_for_consumers_is_bounded_in_bytes(
     assert store.asked == 3
 
 
+def test_what_has_no_place_is_not_answered_at_once_for_its_consumer_would_come_again(
+    tier: ColdTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_MAX", 0)
+    asking = gevent.spawn(tier.read, [wish()], wait=True)
+    gevent.sleep(0)
+    assert not asking.ready()
+    asking.kill()
+    assert tier.read([wish()], wait=False) == [None]
+    assert store.asked == 0
+
+
 def test_what_nobody_comes_for_is_let_go(
     tier: ColdTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import gevent
 import pytest
 
 from korvet.domain.delete_records import Deletion, RecordDeletion
@@ -21,6 +22,10 @@ from tests.support.batches import Record, read
 
 FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
 BATCHES, PER_BATCH = 30, 10
+
+NEVER_MS = 3_600_000
+TOO_LONG_S = 30
+"""Of what is to come without waiting for anything."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -236,6 +241,33 @@ def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, t
             [found] = made.worker.fetch(cold_wish)
             got = [record.offset for record in read(b"".join(found.chunks))]
         assert got[0] == 0
+
+
+def test_what_is_left_in_the_lake_is_served_though_it_is_less_than_a_fetch_wants(two: Tiers) -> None:
+    with gevent.Timeout(TOO_LONG_S):
+        wanted = two.worker.wanted(TOPIC, offset=offset_of(two, 149))
+        [found] = two.worker.fetch(wanted, wait_ms=NEVER_MS, bytes_min=1 << 20)
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 149)
+
+
+def test_a_fetch_waits_no_longer_for_the_lake_than_its_time(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch", wait_ms=50) as made:
+        fill(made)
+        made.archive(200)
+        made.trim(150)
+        made.service.process.send_signal(signal.SIGSTOP)
+        try:
+            with gevent.Timeout(TOO_LONG_S):
+                [found] = made.worker.fetch(made.worker.wanted(TOPIC), wait_ms=NEVER_MS)
+        finally:
+            made.service.process.send_signal(signal.SIGCONT)
+        assert (found.error, found.chunks) == (ErrorCode.NONE, [])
+
+
+def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> None:
+    first = offset_of(two, 0)
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=first, bytes_max=0), bytes_max=0)
+    assert [record.offset for record in read(b"".join(found.chunks))] == [first]
 
 
 def test_a_topic_made_anew_inherits_nothing(two: Tiers) -> None:
