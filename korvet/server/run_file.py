@@ -7,7 +7,9 @@ the truth also where the broker was killed: a file counts only while the process
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from korvet.server import runtime_dir
 
 _NAME = "supervisor.json"
+_BYTES_MAX = 64 * 1024
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -43,11 +46,11 @@ def write(directory: Path, state: RunState) -> None:
 
 def read(directory: Path) -> RunState | None:
     """Return what the broker of `directory` says, None where none runs."""
-    path = directory / _NAME
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=RunState)
+        content, owner = _content(directory / _NAME)
+        state = msgspec.json.decode(content, type=RunState)
         # Anybody may leave a file in a directory for temporary files: none may name a process of another user.
-        return state if path.stat().st_uid == _owner(state.pid) else None
+        return state if owner == _owner(state.pid) else None
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -60,6 +63,19 @@ def running() -> dict[Path, RunState]:
         if state is not None:
             found[directory] = state
     return found
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    """Return what a file holds, and its user; raises OSError for what is no file, which could keep us waiting."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Of what was opened: by its path another one could be found by now.
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return os.read(fd, _BYTES_MAX), found.st_uid
+    finally:
+        os.close(fd)
 
 
 def _owner(pid: int) -> int:

@@ -116,6 +116,22 @@ def test_a_file_that_makes_no_sense_is_no_broker(tmp_path: Path, content: bytes)
     assert run_file.read(tmp_path) is None
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_file_is_no_broker_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+    directory = tmp_path / "run" / "korvet-1000-127.0.0.1-9092"
+    directory.mkdir()
+    if kind == "pipe":
+        os.mkfifo(directory / "supervisor.json")
+    else:
+        run_file.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
+        (directory / "supervisor.json").symlink_to(tmp_path / "supervisor.json")
+    look = "from korvet.server import run_file; print(run_file.running())"
+    done = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("{}\n", "")
+
+
 def test_a_broker_that_ends_meanwhile_is_told_of(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         # A stopped process acts on no signal, until it is killed.
