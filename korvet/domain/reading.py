@@ -176,9 +176,10 @@ class Reader:
                 place.record_count, place.asked_lake = answer.record_count, True
                 left -= len(answer.data)
             elif answer is not None and part is not None and not answer.more:
-                # Nothing more is archived: what comes next is where Redis begins, or behind it. With more, the next
-                # record was too large for what is left, and is for another fetch.
-                each.offset, each.done, gaps = max(answer.next_offset, part.end), False, True
+                # Nothing more is in the lake: what comes next is where Redis begins, though the lake had been further
+                # before its files expired. With more, the next record was too large for what is left, and is for
+                # another fetch.
+                each.offset, each.done, gaps = part.end, False, True
         return left, gaps
 
     def _go_on(self, reading: Reading, result: Fetched | KafkaError, left: int) -> None:

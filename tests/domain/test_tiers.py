@@ -15,6 +15,7 @@ from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp
 from korvet.domain.topics import NewTopic
 from korvet.domain.trimming import BackgroundTrims, Reason, Start, Trimmer
 from korvet.errors import ErrorCode, KafkaError
+from korvet.lake.table import ArchiveTable
 from korvet.storage.lake_store import LakeStore
 from korvet.storage.trim_store import Trimmed, TrimStore
 from tests.domain.lake import TOPIC, Tiers, tiers
@@ -172,6 +173,15 @@ def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) 
         made.trim(last)
         [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=first + 1))
         assert [record.offset for record in read(b"".join(found.chunks))] == [last]
+
+
+def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers) -> None:
+    table = ArchiveTable.open(str(two.lake), TOPIC, two.topic_id)
+    assert table is not None
+    # Redis is not asked again between the look at the log and that at the table.
+    table.replace(table.files(), [], 1)
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, 10)))
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 150)
 
 
 def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tiers) -> None:
