@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.broker import korvet_broker
 from tests.support.load import ConfluentLoad
 
 PARTITIONS = 2
+MANIFEST = "appendonlydir/appendonly.aof.manifest"
 
 
 def test_a_copy_made_under_load_holds_what_was_acknowledged_before_it(tmp_path: Path) -> None:
@@ -31,6 +33,7 @@ def test_a_copy_made_under_load_holds_what_was_acknowledged_before_it(tmp_path: 
             )
             before = list(load.acknowledged)
             shutil.copytree(data / "appendonlydir", backup / "appendonlydir")
+            assert filecmp.cmp(data / MANIFEST, backup / MANIFEST, shallow=False)
             client.config_set("auto-aof-rewrite-percentage", percentage)
         load.end()
     with (

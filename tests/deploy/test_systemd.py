@@ -52,7 +52,8 @@ def test_a_unit_sets_no_setting_that_is_not_known(unit: Path) -> None:
 
 def test_a_broker_keeps_its_data_in_the_directory_that_systemd_makes() -> None:
     unit = dict(directives(DEPLOY / "systemd/korvet.service"))
-    assert unit["Environment"] == f"KORVET_DATA_DIR=/var/lib/{unit['StateDirectory']}"
+    assert load(EXAMPLE, {}, {}).settings.data_dir == f"/var/lib/{unit['StateDirectory']}"
+    assert str(EXAMPLE.name) in unit["ExecStart"]
     assert unit["RuntimeDirectory"].startswith("korvet")
 
 
