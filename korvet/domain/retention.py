@@ -50,8 +50,12 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def policy_of(config: TopicConfig) -> Policy:
-    """Return what a topic's configuration asks for: without `delete` in its cleanup.policy, to keep everything."""
-    if not config.delete:
+    """Return what a topic's configuration asks for: without `delete` in its cleanup.policy, to keep everything.
+
+    Where the policy is empty, and there is a cold tier, that keeps everything, and Redis what is local
+    (UnifiedLog.deleteOldSegments).
+    """
+    if not config.delete and (config.compact or not config.remote_storage):
         return Policy()
     if not config.remote_storage:
         return Policy(config.retention_ms, config.retention_bytes)
