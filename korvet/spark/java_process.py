@@ -1,6 +1,7 @@
 """The Java process beside one that uses Spark: what it prints, that it ended, and its end.
 
-Knows how PySpark starts it, and that it ends when its standard input does; not what it is asked.
+Knows how PySpark starts it, and that it ends when its standard input does; not what it is asked. A broker's child has
+what it prints in log lines, by JavaProcess; a program at a terminal has it as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import py4j
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorTCPServer
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -26,6 +28,8 @@ _END_SECONDS_MAX = 3.0
 
 _NO_NEWS = "WARNING: Using incubator modules"
 """Java prints it whenever Spark starts, for Spark asks for one."""
+
+_STDERR = 2
 
 _PY4J = str(Path(py4j.__file__).parent)
 """Where Py4J is, some of whose lines are the root logger's: they go by no name."""
@@ -85,6 +89,34 @@ class JavaProcess:
                 # What it was doing when it was to end is nobody's concern any more.
                 if text and not self._ending and not text.startswith(_NO_NEWS):
                     _log.warning("Spark says", line=text)
+
+
+def launch_quietly(conf: SparkConf) -> None:
+    """Start Java for the next session of a program, whose stderr gets its lines but the one that is no news.
+
+    Does nothing where the program has a Java already. Raises PySparkException where it does not come up.
+    """
+    if SparkContext._gateway is not None:  # noqa: SLF001 - PySpark does not tell
+        return
+    read_fd, write_fd = os.pipe()
+    passing = threading.Thread(target=_pass_on, args=(read_fd,), daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
+    except PySparkException:
+        os.close(write_fd)
+        # Java has ended; its last words say why.
+        passing.join(_END_SECONDS_MAX)
+        raise
+    os.close(write_fd)
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
+
+
+def _pass_on(read_fd: int) -> None:
+    with os.fdopen(read_fd, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_NO_NEWS.encode()):
+                os.write(_STDERR, line)
 
 
 def is_stopped(session: SparkSession) -> bool:

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from korvet import java
 from korvet.errors import LakeError
+from korvet.spark.java_process import launch_quietly
 from korvet.spark.submitted import is_submitted
 
 MASTER_DEFAULT = "local[*,4]"
@@ -64,7 +65,7 @@ def session(
     """Give a session of the application `name`, and stop it behind the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
-    was told. `configs` are more of Spark's settings, and win. `launch` starts Java where PySpark is not to do it.
+    was told. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
     """
     submitted = is_submitted()
     if master is None and not submitted:
@@ -88,8 +89,9 @@ def session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
-        if launch is not None:
-            launch(SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+        if not submitted:
+            at_start = {"spark.app.name": name, "spark.master": master or MASTER_DEFAULT} | wanted
+            (launch or launch_quietly)(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkError(f"Spark does not start: {reason_of(error)}") from error
