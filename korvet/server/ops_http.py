@@ -84,7 +84,12 @@ class HttpServer(ThreadingHTTPServer):
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # There is no thread that would give it back: the system has no memory or process left for one.
+            self._room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
         """Serve one connection in a thread of its own."""
@@ -198,7 +203,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str, body: bytes, *, with_body: bool = True) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.answer(Request(method, self.path, headers, body, self.client_address[0]))
+        try:
+            answer = self.server.answer(Request(method, self.path, headers, body, self.client_address[0]))
+        except OSError as error:
+            # Only reading and writing here tell that the peer has gone: this is not about it.
+            raise RuntimeError(f"{method} {self.path}: {error}") from error
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
