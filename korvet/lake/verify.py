@@ -1,8 +1,8 @@
 """Verification of a lake: whether tables hold what they say, and the same as Redis where both hold it.
 
 Knows tables, files and logs; changes nothing. What it finds is told, not thrown: one damaged file hides no other. In
-storage format `batch` every offset of a log is a record, so gaps are found; in format `record` offsets are sparse, and
-what is missing is found only where Redis still has it.
+storage format `batch` every offset of a log is a record, but where it was compacted once, so gaps are found; in format
+`record` offsets are sparse, and what is missing is found only where Redis still has it.
 """
 
 from __future__ import annotations
@@ -198,7 +198,10 @@ def _check_file(view: _View, file: TableFile) -> int:
 def _check_order(view: _View, file: TableFile, offsets: Ints, last: int | None) -> None:
     """Raise WrongError where offsets, behind `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
-    places = np.flatnonzero(steps != 1 if view.partition.format == "batch" else steps <= 0)
+    is_dense = view.partition.format == "batch"
+    # Below the end of what was compacted any may be missing.
+    wrong = (steps <= 0) | ((steps > 1) & (offsets > view.bounds.clean_end)) if is_dense else steps <= 0
+    places = np.flatnonzero(wrong)
     if not len(places):
         return
     step, at = int(steps[places[0]]), int(offsets[places[0]])
@@ -230,7 +233,7 @@ def _gaps_between(view: _View) -> Iterator[Finding]:
     """Yield what is missing between the files of a log without gaps; within a file it is found as that is read."""
     if view.partition.format != "batch":
         return
-    at = view.start
+    at = max(view.start, min(view.bounds.clean_end, view.next_offset))
     for file in view.files:
         if file.first_offset > at:
             yield Finding("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")

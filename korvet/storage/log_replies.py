@@ -189,6 +189,7 @@ def _bounds(state: State, first_offset: int) -> Bounds:
         max_timestamp=state.max_timestamp,
         archived=state.archived,
         cold=cold,
+        clean_end=state.clean_end,
     )
 
 

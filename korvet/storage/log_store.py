@@ -200,14 +200,14 @@ class LogStore:
             right = self._parts.learn(partition, offset, state)
             if stream != right:
                 return read
+            end, cold = state.next_offset, state.cold
+            if cold is not None and offset < cold.end:
+                return Fetched(cold.start, cold.start, end, [], more=False, cold=cold), True
             entries = log_replies.entries(partition, entries_reply)
             is_clean = right != partition.stream
             if is_clean and not entries:
                 # Nothing is left from here to the end of the compacted part: what comes next lies behind it.
                 return read._replace(offset=state.clean_end)
-            end, cold = state.next_offset, state.cold
-            if cold is not None and offset < cold.end:
-                return Fetched(cold.start, cold.start, end, [], more=False, cold=cold), True
             start = cold.start if cold else state.start
             first = end if state.first is None else min(max(state.start, state.first), end)
             first = cold.start if cold else first

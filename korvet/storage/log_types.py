@@ -152,6 +152,7 @@ class Bounds(NamedTuple):
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
     calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where records have left the
     log, that may have been one of them. Up to `archived` the lake holds the log; `cold` is the part that only it holds.
+    Below `clean_end` compaction has removed records.
     """
 
     log_start: int
@@ -160,6 +161,7 @@ class Bounds(NamedTuple):
     max_timestamp: int
     archived: int = 0
     cold: Cold | None = None
+    clean_end: int = 0
 
     @property
     def local_start(self) -> int:

@@ -224,7 +224,7 @@ def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
     [before] = log.logs.bounds([log.partition])
     log.compacted()
     [after] = log.logs.bounds([log.partition])
-    assert after == before
+    assert after._replace(clean_end=before.clean_end) == before
 
 
 def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:
