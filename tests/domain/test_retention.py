@@ -124,11 +124,7 @@ def test_nothing_goes_that_the_cold_tier_does_not_hold() -> None:
             {"remote.storage.enable": "true", "local.retention.ms": "5", "local.retention.bytes": "6"},
             Policy(5, 6, archived_only=True),
         ),
-        ({"cleanup.policy": "", "retention.ms": "5"}, Policy(-1, -1)),
-        (
-            {"cleanup.policy": "", "remote.storage.enable": "true", "local.retention.bytes": "6"},
-            Policy(604_800_000, 6, archived_only=True),
-        ),
+        ({"cleanup.policy": "", "remote.storage.enable": "true"}, Policy(7 * DAY_MS, archived_only=True)),
         (
             {"remote.storage.enable": "true", "retention.bytes": "9"},
             Policy(604_800_000, 9, archived_only=True),
