@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 
 from korvet.config import Settings
 from korvet.logs import Log
+from korvet.server.console.token import NoTokenError, read_token
 from korvet.server.ops_http import Answer, Request, plain
 
-TOKEN_CHARS_MIN = 16
-_TOKEN_BYTES_MAX = 4096
 _OWN_SITES = {"same-origin", "none"}
 
 _log = Log(__name__)
@@ -58,8 +57,10 @@ class Guard:
         """Return the answer to who may not change anything; None for who has the token. It is read anew each time."""
         if not self._token_file:
             return plain(HTTPStatus.NOT_FOUND, "console.token.file is not set: nothing is changed here")
-        token = _token(Path(self._token_file))
-        if token is None:
+        try:
+            token = read_token(Path(self._token_file))
+        except NoTokenError as problem:
+            _log.error("console.token.file holds no token", reason=problem)
             return plain(
                 HTTPStatus.SERVICE_UNAVAILABLE, "console.token.file holds no token; the log says why"
             )
@@ -79,19 +80,6 @@ class Guard:
         if name is None:
             return False
         return self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)
-
-
-def _token(path: Path) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            token = file.read(_TOKEN_BYTES_MAX + 1).strip()
-    except OSError as error:
-        _log.error("console.token.file cannot be read", reason=error)
-        return None
-    if not TOKEN_CHARS_MIN <= len(token) <= _TOKEN_BYTES_MAX:
-        _log.error("console.token.file holds no token", bytes=len(token), least=TOKEN_CHARS_MIN)
-        return None
-    return token
 
 
 def _netloc(origin: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from korvet.config import Settings
-from korvet.server.doctor import addresses, lake, machine, redis_server, settings_sense
+from korvet.server.doctor import addresses, console, lake, machine, redis_server, settings_sense
 from korvet.server.doctor.finding import Finding, Level
 from korvet.server.doctor.lake import LakeProblem
 
@@ -20,6 +20,7 @@ PARTS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     addresses.examine,
     redis_server.examine,
     machine.examine,
+    console.examine,
 )
 
 

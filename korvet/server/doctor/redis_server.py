@@ -51,7 +51,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             redis_check.try_out(client, settings)
             yield ok("permissions", "every command that Korvet needs is allowed")
     except ConfigError as problem:
-        yield error("redis", str(problem), "a broker does not start with it: change what it says")
+        yield error("redis", str(problem), "a broker does not start until this is mended")
 
 
 def _no_pause(_seconds: float) -> None:
