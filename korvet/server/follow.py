@@ -53,7 +53,7 @@ class Follower:
                 with contextlib.suppress(StorageUnavailableError):
                     self._subscriptions.listen(self._channel, self._heard)
                 said, refusals = refusals, self._look()
-                for refusal in refusals:
+                for refusal in dict.fromkeys(refusals):
                     # One line per outage: what is asked for meanwhile tells of it too.
                     if refusal not in said:
                         _log.warning("cannot look at what others have changed", reason=refusal)

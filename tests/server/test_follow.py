@@ -113,9 +113,9 @@ def test_a_look_that_fails_keeps_no_other_from_being_called(
         raise StorageUnavailableError("Redis is away")
 
     def called(times: int) -> bool:
-        return looks == ["failed", "b"] * times
+        return looks == ["failed", "b", "failed"] * times
 
-    with following(here.subscriptions, failing, lambda: looks.append("b")):
+    with following(here.subscriptions, failing, lambda: looks.append("b"), failing):
         for n in range(1, 4):
             until(partial(called, n))
             raw_redis.publish(CHANNEL, "1")
