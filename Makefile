@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run test test-console test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake test test-console test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -30,6 +30,8 @@ help: ## show this list
 
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
+
+lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake; to run, they take Java 17
 
 test: lint ## run all checks and all tests (those of the lake need Java 17); ARGS are flags of pytest
 	@echo "==> pytest"

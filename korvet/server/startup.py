@@ -145,7 +145,9 @@ def check_lake(settings: Settings) -> None:
     needed = ("deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ()))
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]'")
+        raise ConfigError(
+            f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]', or make lake in the repository"
+        )
     if archives and (problem := java.problem()):
         raise ConfigError(
             f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
