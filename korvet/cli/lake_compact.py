@@ -110,7 +110,12 @@ def _print(found: list[Compacted]) -> None:
     done = [each for each in found if each.done]
     before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
     size = amount(sum(each.bytes_after for each in done))
-    click.echo(f"{before} files became {after}, with {sum(each.rows for each in done):,} records in {size}")
+    if found:
+        click.echo(
+            f"{before} files became {after}, with {sum(each.rows for each in done):,} records in {size}"
+        )
+    else:
+        click.echo("no files to merge")
     late = sum(not each.done and each.error is None for each in found)
     if late:
         click.echo(f"{late} merges were left to others, who rewrote the same files meanwhile")

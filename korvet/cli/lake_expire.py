@@ -101,7 +101,7 @@ def _tell(done: Round, removed: dict[TopicOfLake, Stored], *, as_json: bool, dry
         gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
         click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
         return
-    titles = ("Topic", "Partition", "Start", "Files", "Records", "Size")
+    titles = ("Topic", "Partition", "Start", "Expired files", "Records", "Size")
     rows = [
         (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), amount(each.bytes))
         for each in done.expired

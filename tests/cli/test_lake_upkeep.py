@@ -63,7 +63,7 @@ def test_compact_tells_first_and_then_does(topic: Both) -> None:
     assert len(topic.files()) == 4
     assert printed(topic, "compact", "--topic", TOPIC).startswith("4 files became 1, with 8 records in ")
     assert len(topic.files()) == 1
-    assert printed(topic, "compact").startswith("0 files became 0")
+    assert printed(topic, "compact") == "no files to merge\n"
     assert told(topic, "compact") == []
 
 
@@ -105,7 +105,9 @@ def test_expire_tells_first_and_then_does(topic: Both) -> None:
     assert len(topic.files()) == 4
     assert told(topic, "expire", "--topic", TOPIC) == expected
     assert [file.first_offset for file in topic.files()] == [4, 6]
-    assert row(printed(topic, "expire")) == [TOPIC, "0", "4", "0", "0", "0", "B"]
+    again = printed(topic, "expire")
+    assert "Expired files" in again
+    assert row(again) == [TOPIC, "0", "4", "0", "0", "0", "B"]
 
 
 def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both) -> None:
