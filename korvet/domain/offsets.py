@@ -59,10 +59,11 @@ def is_fenced(answer: OffsetFound | KafkaError) -> bool:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A timestamp in ms, or a SpecialTimestamp, for one partition."""
+    """A timestamp in ms, or a SpecialTimestamp, for one partition; `cold_tier`: its topic is archived."""
 
     partition: Partition
     timestamp: int
+    cold_tier: bool = False
 
 
 class Run(NamedTuple):
@@ -256,7 +257,8 @@ def _bound(question: Question, bounds: Bounds) -> OffsetFound:
             return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
         case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
             return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
-        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if bounds.archived > 0:
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if question.cold_tier or bounds.archived > 0:
+            # Where nothing was archived yet, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
             return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
         case _:
             return OffsetFound()

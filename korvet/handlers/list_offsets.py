@@ -93,13 +93,13 @@ def _question(
     name: str, asked: ListOffsetsPartition, caller: Caller, broker: Broker
 ) -> Question | KafkaError:
     try:
-        _, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
+        topic, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
         check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return error
     if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not known")
-    return Question(partition, asked.timestamp)
+    return Question(partition, asked.timestamp, topic.config.remote_storage)
 
 
 def _response(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.support.batches import Record, raw
+from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
@@ -110,6 +112,17 @@ def test_each_special_timestamp_is_known_from_its_version_on(
     for version in range(1, 12):
         unknown = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
         assert found(client, topic, special, version) == (unknown if version < since else answers[special])
+
+
+def test_all_of_a_topic_with_a_cold_tier_is_pending_where_nothing_was_archived(tmp_path: Path) -> None:
+    lake = ("--set", f"lake.path={tmp_path / 'lake'}", "--set", "lake.interval.ms=0")
+    with korvet_broker(tmp_path, *lake, workers=1) as broker, Client(broker.address) as client:
+        client.create("orders", remote_storage_enable="true")
+        assert found(client, "orders", PENDING_UPLOAD) == (0, 0, -1)
+        first = client.append("orders", Record(timestamp=1000))
+        assert ask(client, "orders", PENDING_UPLOAD).leader_epoch == 0
+        assert found(client, "orders", PENDING_UPLOAD) == (0, first, -1)
+        assert found(client, "orders", LATEST_TIERED) == NOTHING
 
 
 def test_an_empty_log_begins_and_ends_at_0_and_holds_no_time(client: Client, topic: str) -> None:
