@@ -1,0 +1,95 @@
+"""The tutorial of README.md as it stands there: its commands, a real broker at the usual ports, and real Sparks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.readme import README
+from tests.support.tutorial import File, Step, as_repository, same, section_of, steps
+
+TITLE = "Ten minutes with the lake"
+SECONDS_MAX = 900.0
+
+
+@pytest.mark.timeout(SECONDS_MAX + 30)
+def test_the_tutorial_of_the_lake_goes_as_readme_says(tmp_path: Path) -> None:
+    missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
+    assert not missing, f"the tutorial, or a network of its own for it, needs {missing}"
+    as_repository(tmp_path)
+    # Nobody else has the usual ports there.
+    network = ("unshare", "--map-root-user", "--net", "--")
+    done = subprocess.run(
+        [*network, sys.executable, "-m", "tests.support.tutorial", TITLE, str(tmp_path), "alone"],
+        cwd=README.parent,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        preexec_fn=processes.die_with_tests,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    made = {file.name for file in tmp_path.iterdir() if not file.is_symlink()}
+    assert made == {"korvet-data", "lake", "report.py", "server.out", "server.err"}
+    # What a user of a terminal sees of the commands: all of them were run.
+    wanted = [step.command for step in steps(section_of(README.read_text(), TITLE)) if isinstance(step, Step)]
+    assert len(wanted) > 10
+    assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
+
+
+def test_commands_and_what_they_print_are_taken_as_they_stand() -> None:
+    section = section_of(
+        """
+## Before
+    no
+### This one
+
+Do `that`:
+
+    one | two
+    three "four"
+
+and as a file `five.py`:
+
+```python
+if True:
+    six()
+```
+
+    $ seven
+     Title   Files
+     ─────────────
+     a           1
+
+    b
+    $ eight
+    9
+
+## Behind
+
+    no
+""",
+        "This one",
+    )
+    assert list(steps(section)) == [
+        Step("one | two", None),
+        Step('three "four"', None),
+        File("five.py", "if True:\n    six()\n"),
+        Step("seven", " Title   Files\n ─────────────\n a           1\n\nb\n"),
+        Step("eight", "9"),
+    ]
+
+
+def test_what_is_printed_is_compared_but_for_space_and_what_hangs_on_the_moment() -> None:
+    shown = " Title   Files \n ────────────── \n a           1 "
+    assert same(shown, f"\n{shown}\n\n")
+    assert same(shown, shown.replace("1", "23"))
+    assert not same(shown, shown.replace("a", "b"))
+    assert not same(shown, f"{shown}\nWarning: c")
+    assert not same(shown, "")
+    assert not same("Files", "Size")

@@ -1,0 +1,215 @@
+"""Runs a section of README as a reader would: `python -m tests.support.tutorial TITLE DIRECTORY [alone]`.
+
+Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
+line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
+block of Python is a file, whose name the text before it tells. `make run` goes on while the rest is done, and
+`korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values.
+
+It prints each command with what it printed and how long it took (s), and ends with 1 at the first that went another
+way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support import processes
+from tests.support.readme import README
+
+MASKED = {"Files", "Size", "Compared"}
+"""What hangs on when records were archived and trimmed, and on compression."""
+
+_WAIT_S = 300.0
+_STATUS = "korvet lake status"
+_SERVER = "make run"
+_BLOCK = re.compile(
+    r"(?P<code>(?:^ {4}.*\n|^\n(?= {4}))+)|^```python\n(?P<python>(?:.*\n)*?)^```$", re.MULTILINE
+)
+_FILE = re.compile(r"`([a-z]+\.py)`")
+_GAP = re.compile(r"\s{2,}")
+_UP = 0x1
+_REPOSITORY = README.parent
+
+
+class Step(NamedTuple):
+    """A command, and what it is to print: None where the section does not show it."""
+
+    command: str
+    printed: str | None
+
+
+class File(NamedTuple):
+    """A file that the reader is to write."""
+
+    name: str
+    text: str
+
+
+class DifferentError(Exception):
+    """A command did not end well, or printed something else than what is shown."""
+
+
+def steps(section: str) -> Iterator[Step | File]:
+    """Yield what the text of a section tells its reader to do, in order."""
+    for block in _BLOCK.finditer(section):
+        if block["python"] is not None:
+            yield File(_FILE.findall(section[: block.start()])[-1], block["python"])
+            continue
+        text = re.sub(r"^ {4}", "", block["code"], flags=re.MULTILINE).strip("\n")
+        if text.startswith("$ "):
+            for command, _, printed in (
+                each.partition("\n") for each in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+            ):
+                yield Step(command, printed)
+        else:
+            yield from (Step(command, None) for command in text.splitlines())
+
+
+def section_of(text: str, title: str) -> str:
+    """Return the section of README that has this title, up to the next one."""
+    [found] = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def same(shown: str, printed: str) -> bool:
+    """Tell whether a command printed what is shown, but for space and masked columns."""
+    rows, others = (
+        [_GAP.split(line.strip()) for line in text.splitlines() if _says(line)] for text in (shown, printed)
+    )
+    if [len(row) for row in rows] != [len(row) for row in others]:
+        return False
+    titles = rows[0] if rows else []
+    return all(
+        ours == theirs or (row is not titles and len(row) == len(titles) and titles[at] in MASKED)
+        for row, other in zip(rows, others, strict=True)
+        for at, (ours, theirs) in enumerate(zip(row, other, strict=True))
+    )
+
+
+def _says(line: str) -> bool:
+    return bool(line.strip(" \N{BOX DRAWINGS LIGHT HORIZONTAL}"))
+
+
+class Reader:
+    """Somebody who does in a directory what a section says. What is started is ended by `close`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._exported: list[str] = []
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def do(self, step: Step | File) -> None:
+        """Do what a step says; raises DifferentError."""
+        began = time.monotonic()
+        match step:
+            case File(name, text):
+                (self._directory / name).write_text(text)
+                return
+            case Step(command) if command.startswith("export "):
+                self._exported.append(command)
+                told = ""
+            case Step(command) if command.startswith(_SERVER):
+                told = self._serve(command)
+            case _:
+                told = self._run(step)
+        # A program, whose output this is.
+        print(  # noqa: T201
+            f"$ {step.command}\n{told}({time.monotonic() - began:.1f} s)", flush=True
+        )
+
+    def close(self) -> None:
+        """Stop the server as Ctrl-C does."""
+        if self._server is not None and self._server.poll() is None:
+            os.killpg(self._server.pid, signal.SIGINT)
+            self._server.wait(60)
+
+    def _serve(self, command: str) -> str:
+        out, err = (self._directory / name for name in ("server.out", "server.err"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            self._server = subprocess.Popen(
+                ["sh", "-c", command],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        server = self._server
+        processes.wait_until(
+            lambda: server.poll() is not None or "is ready" in out.read_text(), command, _WAIT_S
+        )
+        if server.poll() is not None:
+            raise DifferentError(f"{command}\nended with {server.poll()}:\n{err.read_text()}")
+        return out.read_text()
+
+    def _run(self, step: Step) -> str:
+        end = time.monotonic() + _WAIT_S
+        script = "\n".join(["set -e", *self._exported, step.command])
+        while True:
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", script],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_WAIT_S,
+                check=False,
+            )
+            # A reader sees both; what is shown are results, and there is to be no noise beside them.
+            as_shown = step.printed is None or same(step.printed, done.stdout + done.stderr)
+            if done.returncode == 0 and as_shown:
+                return done.stdout + done.stderr
+            if not step.command.startswith(_STATUS) or time.monotonic() > end:
+                raise DifferentError(
+                    f"{step.command}\nended with {done.returncode} and printed\n{done.stdout}{done.stderr}\n"
+                    f"where README shows\n{step.printed}"
+                )
+
+
+def as_repository(directory: Path) -> None:
+    """Let a directory be as a clone with everything installed, where nobody else's data is."""
+    for name in (
+        "Makefile",
+        "pyproject.toml",
+        ".venv",
+        "korvet",
+        "lua",
+        *(file.name for file in _REPOSITORY.glob("*.lock")),
+    ):
+        (directory / name).symlink_to(_REPOSITORY / name)
+
+
+def loopback_up() -> None:
+    """Let 127.0.0.1 be reached in a network of its own, as a new one's cannot be."""
+    with socket.socket() as any_socket:
+        request = struct.pack("16sH14x", b"lo", _UP)
+        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS, netdevice(7)
+
+
+def main(title: str, directory: str, network: str = "") -> None:
+    """Do what the section says; `network` is "alone" in a new one. The exit code is 1 where it went another way."""
+    if network == "alone":
+        loopback_up()
+    reader = Reader(Path(directory))
+    with contextlib.closing(reader):
+        for step in steps(section_of(README.read_text(), title)):
+            try:
+                reader.do(step)
+            except DifferentError as different:
+                sys.exit(str(different))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
