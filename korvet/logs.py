@@ -78,10 +78,11 @@ def configure(settings: Settings, process: str) -> None:
 
 def set_level(settings: Settings) -> None:
     """Write lines from other levels on; the rest stays as it was configured."""
-    logging.getLogger().setLevel(_LEVELS[settings.log_level])
     for name in _named:
         logging.getLogger(name).setLevel(logging.NOTSET)
     _named.clear()
+    # After those: by the name "root" it may have been one of them.
+    logging.getLogger().setLevel(_LEVELS[settings.log_level])
     for name, level in key_values(settings.log_levels).items():
         logging.getLogger(name).setLevel(_LEVELS[level])
         _named.add(name)

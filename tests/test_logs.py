@@ -195,3 +195,15 @@ def test_single_loggers_have_levels_of_their_own(text: pytest.CaptureFixture[str
     log.info("fine")
     below.warning("coarse")
     assert text.readouterr().err.count("\n") == 1
+
+
+def test_the_logger_of_all_may_be_named_and_has_its_level_again_afterwards(
+    text: pytest.CaptureFixture[str],
+) -> None:
+    set_level(Settings(log_level="warning", log_levels="root=error"))
+    logging.getLogger("other").warning("nothing")
+    set_level(Settings(log_level="warning"))
+    logging.getLogger("other").info("nothing either")
+    logging.getLogger("other").warning("this")
+    [line] = text.readouterr().err.splitlines()
+    assert line.endswith("this")
