@@ -52,10 +52,6 @@ class ServiceManager:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", f"STATUS={status}")
 
-    def status(self, status: str) -> None:
-        """Tell in words what is going on."""
-        self._send(f"STATUS={status}")
-
     def stopping(self, status: str, seconds: float) -> None:
         """Tell that the end has begun, which may take so long."""
         self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")

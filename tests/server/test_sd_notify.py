@@ -90,7 +90,7 @@ def test_an_address_of_another_kind_is_told_of_once_and_left_alone(
 ) -> None:
     other = ServiceManager({"NOTIFY_SOCKET": address})
     other.ready("serving")
-    other.status("more")
+    other.stopping("draining", 1.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
