@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.errors import StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.archiver import Archiver
 from korvet.lake.rounds import Lost, Round
 from korvet.lake.source import Source
 from korvet.lake.task import Outcome, Task, archive_range, archive_ranges
+from korvet.protocol.records.batch import HEADER_BYTES
+from korvet.storage.log_types import AppendBatch
 from tests.domain.compacting import CompactedLog
 from tests.domain.support import domain
 from tests.support import batches
@@ -91,6 +93,25 @@ def test_a_batch_that_does_not_decompress_stops_its_partition(topics: Topics, ra
     assert topics.rounds(topics.archiver()).failures == []
     del topics.produced[topic.id, 0][1]
     topics.check(topic)
+
+
+ONE, THREE = batches.batch(b"a")[HEADER_BYTES:], batches.batch(b"a", b"b", b"c")[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize("records", [ONE * 2, THREE], ids=["one offset twice", "more than it says"])
+def test_a_batch_whose_records_have_other_offsets_stops_its_partition(topics: Topics, records: bytes) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, b"before")
+    data = memoryview(batches.raw(records, count=2))
+    wrong = AppendBatch(partition=partition, batch=data, codec=0, record_count=2, max_timestamp=1000)
+    [appended] = topics.stores.logs.append([wrong])
+    assert not isinstance(appended, KafkaError)
+    topics.produce(partition, b"behind")
+    done = topics.rounds(topics.archiver())
+    [failure] = done.failures
+    assert failure.error.endswith("offset 1 cannot be read: its records have no rising offsets of its own")
+    assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
 
 
 def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:
