@@ -266,9 +266,9 @@ def _hot_bytes(stores: Stores, partition: Partition, archived: int) -> int:
 
 def _largest(data: DataFiles, file: TableFile) -> int:
     known = -1 if file.last_timestamp is None else file.last_timestamp // 1000
-    if not file.rows_without_timestamp:
+    if file.last_timestamp is not None and not file.rows_without_timestamp:
         return known
-    # Some have none, or one that no calendar has, which the table does not tell.
+    # Some have none, or one that no calendar has, which the table does not tell; or it tells of none at all.
     for group in data.groups(file.path):
         rows = data.stamps(file.path, group)
         known = max(known, int(milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).max()))

@@ -189,7 +189,8 @@ def _may_hold(file: TableFile, times: Times) -> bool:
     if times == Times():
         return True
     if file.first_timestamp is None or file.last_timestamp is None:
-        return False
+        # No row has one, or whoever wrote the file has told nothing of them.
+        return file.rows_without_timestamp != file.rows
     return file.last_timestamp + 999 >= times.first and file.first_timestamp <= times.last
 
 

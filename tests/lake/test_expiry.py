@@ -73,6 +73,19 @@ def test_a_record_just_of_that_age_leaves(topic: Both) -> None:
     assert (done.start, done.files) == (6, 0)
 
 
+def test_a_file_of_others_that_tells_no_times_is_looked_into(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as made:
+        made.archive_batches((9000, 9001), (1000, 1001))
+        new = made.files()[0]
+        path = new.path.replace("part-", "other-")
+        made.path_of(path).write_bytes(made.path_of(new.path).read_bytes())
+        told = new._asdict() | {"path": path, "first_timestamp": None, "last_timestamp": None}
+        made.table.replace([new], [WrittenFile(**told)], 1)
+        assert made.files()[0].last_timestamp is None
+        [done] = expire(made, older_than(5000))
+        assert (done.start, done.files) == (0, 0)
+
+
 def test_a_log_whose_files_all_leave_starts_behind_what_is_archived(topic: Both) -> None:
     topic.trim(9)
     [done] = expire(topic, older_than(9999))

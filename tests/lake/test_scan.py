@@ -238,8 +238,19 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
             assert behind == whole_log[at + count - 1][0] + 1
 
 
-def left_by_others(made: Both, files: Sequence[Sequence[int]]) -> None:
-    """Let the archived rows lie in other files, those of each number of them, as an OPTIMIZE may leave them."""
+def test_a_file_of_others_that_tells_no_times_is_not_passed_over(tiers: Both) -> None:
+    left_by_others(tiers, [range(12)], told=False)
+    times = Times(batch(1)[1] * 1000, batch(1)[1] * 1000)
+    log = log_of(tiers)
+    found = rows_of(tiers, parts(tiers.stores, log, Wish(log.start, log.end, times)))
+    assert b"%d" % batch(1)[1] in [value for _, value in found]
+
+
+def left_by_others(made: Both, files: Sequence[Sequence[int]], *, told: bool = True) -> None:
+    """Let the archived rows lie in other files, those of each number of them, as an OPTIMIZE may leave them.
+
+    `told`: the table tells their times.
+    """
     table, old = made.table, made.files()
     uri = table.uri
     system = filesystem(uri)
@@ -259,8 +270,8 @@ def left_by_others(made: Both, files: Sequence[Sequence[int]]) -> None:
                 rows=len(places),
                 first_offset=first,
                 last_offset=last,
-                first_timestamp=old[0].first_timestamp,
-                last_timestamp=old[-1].last_timestamp,
+                first_timestamp=old[0].first_timestamp if told else None,
+                last_timestamp=old[-1].last_timestamp if told else None,
                 rows_without_timestamp=0,
                 written_ms=1,
             )
