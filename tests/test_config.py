@@ -118,6 +118,15 @@ def test_an_unknown_variable_is_refused_and_the_nearest_known_is_named() -> None
     assert line == "unknown setting KORVET_REDISURL (environment); did you mean KORVET_REDIS_URL?"
 
 
+@pytest.mark.parametrize(
+    "variable", ["KORVET_PORT", "KORVET_SERVICE_HOST", "KORVET_REDIS_PORT_6379_TCP_ADDR"]
+)
+def test_a_variable_of_a_service_in_kubernetes_is_refused_with_what_keeps_it_away(variable: str) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", variable: "tcp://10.0.0.2:9092"}
+    told = "Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
+    assert refusal(environ=environ) == f"unknown setting {variable} (environment); {told}"
+
+
 def test_an_unknown_name_that_is_near_to_none_points_to_the_list() -> None:
     line = refusal(overrides={"zzzzzzzzzz": "1"})
     assert line == "unknown setting 'zzzzzzzzzz' (command line); `korvet config` lists all settings"

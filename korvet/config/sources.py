@@ -24,6 +24,11 @@ DEFAULT = "default"
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
 
+# Kubernetes tells a container of the services beside it by variables that begin with their names: one may be korvet.
+_IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"
+_OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT|PORT)(?:_|$)")
+_NO_LINKS = "; Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
+
 _VALUE_CHARS_MAX = 80  # of a wrong value in an error line: enough to recognise it
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?")
@@ -118,7 +123,9 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]
         if not variable.startswith(VARIABLE_PREFIX):
             continue
         if variable not in by_variable:
-            raise ConfigError(f"unknown setting {variable} ({ENVIRONMENT}){_nearest(variable, by_variable)}")
+            linked = _IN_KUBERNETES in environ and _OF_A_SERVICE.search(variable)
+            advice = _NO_LINKS if linked else _nearest(variable, by_variable)
+            raise ConfigError(f"unknown setting {variable} ({ENVIRONMENT}){advice}")
         row = by_variable[variable]
         yield row.name, parsed(row, text, ENVIRONMENT)
 
