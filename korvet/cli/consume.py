@@ -20,6 +20,7 @@ from korvet.cli.kafka_client import failures_of_client_told
 from korvet.cli.names import GROUP, TOPIC
 from korvet.cli.progress import Progress
 from korvet.cli.record import Read
+from korvet.cli.record_flags import partitions_option
 from korvet.cli.record_format import LONG, PLACEHOLDERS, VALUE, formatter
 from korvet.cli.record_json import line_of
 
@@ -31,15 +32,7 @@ _PLACEHOLDERS = ", ".join(f"%{letter} {meaning}" for letter, meaning in PLACEHOL
 
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
-@click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    multiple=True,
-    metavar="N",
-    type=click.IntRange(0, 2**31 - 1),
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @click.option("--offset", "-o", "where", metavar="WHERE", help=f"Where to begin: {start.FORMS}.")
 @click.option("--group", "-g", metavar="NAME", type=GROUP, help="Read as a member of this group, and commit.")
 @click.option("--max-records", "-n", metavar="N", type=click.IntRange(min=1), help="End after so many.")

@@ -15,6 +15,7 @@ from korvet.cli.bootstrap import cluster_options, connected, print_table
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, place_options
 from korvet.cli.names import TOPIC
 from korvet.cli.progress import Progress
+from korvet.cli.record_flags import CODECS, compression_option, partitions_option
 from korvet.cli.times import milliseconds_of
 
 if TYPE_CHECKING:
@@ -23,21 +24,12 @@ if TYPE_CHECKING:
     from korvet.lake.replay_state import Edge, Wish
 
 _OFFSET = click.IntRange(0, 2**63 - 1)
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command()
 @click.argument("source", metavar="TOPIC", type=TOPIC)
 @click.option("--to", "target", required=True, metavar="TOPIC", type=TOPIC, help="The topic to produce to.")
-@click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    multiple=True,
-    metavar="N",
-    type=click.IntRange(0, 2**31 - 1),
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @click.option("--from-offset", type=_OFFSET, metavar="N", help="Begin at this offset.")
 @click.option(
     "--from-time", metavar="TIME", help="Begin at the first record of this time, or of a later one."
@@ -57,14 +49,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Records in a second, at most."
 )
-@click.option(
-    "--compression",
-    "-z",
-    type=click.Choice(_CODECS),
-    default="none",
-    show_default=True,
-    help="How batches are compressed.",
-)
+@compression_option
 @click.option(
     "--name",
     metavar="NAME",
@@ -111,7 +96,7 @@ def replay(
             _opened(admin, where, wish, mine["name"]) as found,
         ):
             if not dry_run:
-                _run(found, mine["rate"], _CODECS.index(mine["compression"]))
+                _run(found, mine["rate"], CODECS.index(mine["compression"]))
             _print(found, as_json=as_json, dry_run=dry_run)
 
 

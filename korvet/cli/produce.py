@@ -19,13 +19,12 @@ from korvet.cli.kafka_client import failures_of_client_told
 from korvet.cli.names import TOPIC
 from korvet.cli.progress import Progress
 from korvet.cli.record import Headers, Record, RecordError
+from korvet.cli.record_flags import PARTITION, compression_option
 from korvet.cli.record_json import record_of
 from korvet.cli.record_source import SourceError, pieces
 from korvet.errors import ErrorCode
 
-_PARTITION = click.IntRange(0, 2**31 - 1)
 _ACKS = {"0": 0, "1": 1, "all": -1}
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Flags that exclude each other, by what they say about: where records end, where keys are, where partitions are.
 _EXCLUSIVE = (
     ("whole", "null_delimited", "as_json"),
@@ -56,16 +55,9 @@ Reader = Callable[[bytes], Record]
     "--null-delimited", "-0", is_flag=True, help="A null byte ends each record, instead of a line's end."
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option("--partition", "-p", type=_PARTITION, metavar="N", help="The partition, instead of one by key.")
+@click.option("--partition", "-p", type=PARTITION, metavar="N", help="The partition, instead of one by key.")
 @click.option("--keep-partitions", is_flag=True, help="With --json: the partitions that stand in the lines.")
-@click.option(
-    "--compression",
-    "-z",
-    type=click.Choice(_CODECS),
-    default="none",
-    show_default=True,
-    help="How batches are compressed.",
-)
+@compression_option
 @click.option(
     "--acks",
     type=click.Choice(tuple(_ACKS)),
