@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -72,7 +73,8 @@ def session(
         master = MASTER_DEFAULT
     wanted = dict(_ALWAYS)
     if master is not None and master.startswith("local"):
-        wanted |= _LOCAL
+        # Spark makes the directory for tables that a query gives no place; one that is there is not to be made.
+        wanted |= _LOCAL | {"spark.sql.warehouse.dir": Path(tempfile.gettempdir()).as_uri()}
         # Workers of this interpreter, where the packages are; and no look at what the host's name stands for.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -28,7 +28,12 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
 
 def query(topics: Topics, sql: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
-    return korvet("lake", "query", *where, *arguments, sql)
+    here = Path(topics.lake).parent / "here"
+    here.mkdir(exist_ok=True)
+    result = korvet("lake", "query", *where, *arguments, sql, cwd=here)
+    # Spark, left to itself, makes a directory wherever it is started.
+    assert list(here.iterdir()) == []
+    return result
 
 
 def quiet(result: subprocess.CompletedProcess[str]) -> bool:

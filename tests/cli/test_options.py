@@ -21,7 +21,13 @@ def korvet(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
     command = [sys.executable, "-m", "korvet", *arguments]
     return subprocess.run(
-        command, env=clean | (environ or {}), cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=clean | (environ or {}),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
 
 
