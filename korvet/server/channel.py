@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Protocol
 
-from gevent import getcurrent
+from gevent import getcurrent, sleep
 from gevent.hub import get_hub
 
 from korvet.protocol.decoding import Buffer
@@ -125,7 +125,7 @@ class Channel:
             self._ended = False
             due = time.monotonic() + seconds
             while (left := due - time.monotonic()) > 0 and self.receive(_DROPPED_BYTES, left):
-                pass
+                sleep(0)  # a peer that sends without a pause is not to keep the others waiting
         except OSError:
             return  # the peer went first, or not in time
         finally:

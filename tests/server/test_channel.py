@@ -124,6 +124,17 @@ def test_a_close_behind_what_was_sent_drops_what_comes_and_waits_for_the_peer_or
     closing.get(timeout=LATE)
 
 
+def test_what_is_dropped_keeps_nobody_waiting(pair: tuple[Channel, gevent_socket.socket]) -> None:
+    channel, peer = pair
+    peer.sendall(b"more" * 25_000)
+    peer.shutdown(socket.SHUT_WR)
+    closing = gevent.spawn(channel.close_behind, LATE)
+    seen: list[bool] = []
+    gevent.spawn(lambda: seen.append(closing.ready()))
+    closing.get(timeout=LATE)
+    assert seen == [False]
+
+
 def test_a_peer_that_does_not_close_is_left(pair: tuple[Channel, gevent_socket.socket]) -> None:
     channel, peer = pair
     gevent.spawn(channel.close_behind, 0.01).get(timeout=LATE)
