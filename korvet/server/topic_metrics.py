@@ -67,6 +67,8 @@ class TopicCollector(Collector):
         self._topics_max = topics_max
         self._is_alive = is_alive
         self._find_gone = find_gone
+        # By file, for one that cannot be read: counters that go back and come again would make nonsense of rates.
+        self._last: dict[str, list[TopicTraffic]] = {}
         self._named: set[Place] = set()
         self._gone: set[Place] = set()
         # Of topics without a name of their own: what was told of each as part of the sum, and the sum.
@@ -85,7 +87,10 @@ class TopicCollector(Collector):
         total: dict[Place, _Counts] = {}
         lives: set[Place] = set()
         for path in sorted(self._directory.glob(topic_traffic.PATTERN)):
-            rows = topic_traffic.read(path)
+            rows = topic_traffic.read_whole(path)
+            if rows is None:
+                rows = self._last.get(path.name, [])
+            self._last[path.name] = rows
             for row in rows:
                 place = (row.topic, row.topic_id)
                 total[place] = _plus(total.get(place, _NONE), _counts(row))

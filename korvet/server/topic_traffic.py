@@ -44,6 +44,12 @@ def slot_of(path: Path) -> str:
 
 def read(path: Path) -> list[TopicTraffic]:
     """Return what a file holds; nothing where there is none, or its writer died in the middle of a line."""
+    return read_whole(path) or []
+
+
+def read_whole(path: Path) -> list[TopicTraffic] | None:
+    """Return what a file holds; None where its writer came only half way, be it dead or the disk full."""
+    data = b""
     for _ in range(_READS_MAX):
         try:
             data = path.read_bytes()
@@ -56,7 +62,7 @@ def read(path: Path) -> list[TopicTraffic]:
         # A writer may be at work, which takes microseconds.
         if len(rows) == size and zlib.crc32(rows) == crc:
             return _decoded(rows)
-    return []
+    return None if data else []
 
 
 def _decoded(rows: bytes) -> list[TopicTraffic]:

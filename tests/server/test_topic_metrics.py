@@ -51,6 +51,19 @@ def topic(name: str, records: int, topic_id: str | None = None) -> TopicTraffic:
     return TopicTraffic(name, topic_id or f"id of {name}", records)
 
 
+def test_a_file_that_was_written_half_way_counts_as_it_was_before(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.write("worker0", topic("orders", 5))
+    bench.write("worker1", topic("orders", 3))
+    assert bench.received() == {"orders": 8}
+    path = tmp_path / name_of("worker0")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert bench.received() == {"orders": 8}
+    path.write_bytes(whole)
+    assert bench.received() == {"orders": 8}
+
+
 def test_workers_are_summed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.told() == {}
