@@ -8,9 +8,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import korvet
-from korvet.config import Address
+from korvet.config import Address, Settings
 from korvet.server.listeners import Bound
 from korvet.server.redis_check import ServerFacts
 
@@ -41,22 +42,23 @@ _KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hell
 
 def ready(
     *,
-    broker: str,
+    settings: Settings,
     listeners: Sequence[Bound],
     workers: int,
     data: str,
     facts: ServerFacts,
     ops: Address | None,
 ) -> str:
-    """Return the announcement, ending in a newline; `broker` says which one it is, `data` where the records are."""
+    """Return the announcement of a broker, ending in a newline; `data` says where its records are."""
     first, *others = listeners
     counted = f"{workers} worker{'s' if workers != 1 else ''}"
     rows = [
         ("bootstrap", _reached(first, counted, named=bool(others))),
         *(("", _reached(each, named=True)) for each in others),
-        ("broker", broker),
+        ("broker", f"{settings.broker_id} of cluster {settings.cluster_id}"),
         ("data", f"{data}, {facts.name} {facts.version}"),
         ("durability", durability(facts)),
+        *([("lake", where)] if (where := lake(settings)) else ()),
         ("ops", f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off"),
         ("stop", "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"),
     ]
@@ -86,6 +88,18 @@ def durability(facts: ServerFacts) -> str:
     return _DURABILITY.get(
         facts.appendfsync or "", "appendonly is on, as often as the server is configured to"
     )
+
+
+def lake(settings: Settings) -> str:
+    """Return in words where the archive is and who writes it, nothing where there is none."""
+    path = settings.lake_path
+    if not path:
+        return ""
+    where = path if "://" in path else str(Path(path).expanduser().absolute())
+    if settings.lake_interval_ms:
+        every = f"every {settings.lake_interval_ms / 1000:g} s"
+        return f"{where}, {every}, topics with remote.storage.enable=true"
+    return f"{where}, written by korvet lake archive"
 
 
 def _example(address: str) -> str:

@@ -219,7 +219,7 @@ class Supervisor:
     def _announce(self) -> None:
         foundation = self._foundation
         text = announce.ready(
-            broker=f"{self._settings.broker_id} of cluster {self._settings.cluster_id}",
+            settings=self._settings,
             listeners=foundation.listeners(self._settings),
             workers=startup.worker_count(self._configured),
             data=foundation.data,

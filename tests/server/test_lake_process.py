@@ -6,6 +6,8 @@ import signal
 import tempfile
 from pathlib import Path
 
+from korvet.config import Settings
+from korvet.server import announce
 from korvet.server.lake_process import SOCKET
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker, korvet_broker
@@ -27,6 +29,14 @@ def command_line(pid: int) -> bytes:
 def test_there_is_none_without_a_lake(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         assert lake_pids(broker) == []
+
+
+def test_where_it_is_stands_in_the_announcement(tmp_path: Path) -> None:
+    assert announce.lake(Settings()) == ""
+    often = Settings(lake_path="s3://lakes/korvet", lake_interval_ms=500)
+    assert announce.lake(often) == "s3://lakes/korvet, every 0.5 s, topics with remote.storage.enable=true"
+    with echo_broker(tmp_path, f"lake.path={tmp_path / 'lake'}", "lake.interval.ms=0") as broker:
+        assert f"\n  lake        {tmp_path / 'lake'}, written by korvet lake archive\n" in broker.output()
 
 
 def test_one_that_dies_is_replaced_and_all_end_with_the_supervisor(tmp_path: Path) -> None:
