@@ -18,6 +18,7 @@ imports one of these modules imports pyarrow, so nothing outside does before a t
     plan        what is to be archived next: pure functions over offsets
     task        a range of a partition, read from Redis and written to a file
     archiver    rounds of archiving: look, plan, write, commit, tell Redis
+    continuity  whether Redis still has the log that was archived
     leftovers   files that were written and that no table took
     rounds      what a round of archiving did
     status      how far topics are archived

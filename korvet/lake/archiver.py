@@ -15,11 +15,14 @@ from typing import NamedTuple, TypeAlias
 from korvet import logs
 from korvet.errors import KafkaError, LakeError
 from korvet.lake import plan
+from korvet.lake.continuity import contradiction
 from korvet.lake.files import StorageOptions, WrittenFile, filesystem
 from korvet.lake.leftovers import discard, discard_refused
 from korvet.lake.rounds import Failure, Lost, Round
+from korvet.lake.scan import PartReading
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
+from korvet.lake.tables import Lake
 from korvet.lake.task import Outcome, Task
 from korvet.storage.lake_store import Archived
 from korvet.storage.log_types import Bounds, Partition
@@ -150,6 +153,8 @@ class Archiver:
         self, stores: Stores, topic: SourceTopic, bounds: Sequence[Bounds | KafkaError], done: Round
     ) -> tuple[SourceTopic, ArchiveTable | None, list[_Looked]] | None:
         """Open the table, behind the look at the logs: what they say was archived must be there."""
+        lake = Lake(self._lake, self._options)
+        reading = PartReading(stores, lake, self._source, fail_on_data_loss=False)
         try:
             table = ArchiveTable.open(self._lake, topic.name, topic.id, self._options)
             looked = []
@@ -160,6 +165,10 @@ class Archiver:
                     [each] = stores.logs.bounds([partition])  # noqa: PLW2901 - a later look at the same
                 if isinstance(each, KafkaError):
                     done.refused(partition, each)
+                    continue
+                why = contradiction(reading, topic, partition, each, next_offset or 0)
+                if why is not None:
+                    done.failed(Failure(partition.topic, partition.index, why))
                 elif (begin := _begin(partition, next_offset, each, done)) is not None:
                     known = next_offset or 0
                     looked.append(

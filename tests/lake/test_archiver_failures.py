@@ -198,6 +198,25 @@ def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis
     assert len(topics.archived(topic)) == 3
 
 
+def test_a_redis_that_lost_records_is_noticed_where_others_have_their_offsets(
+    topics: Topics, raw_redis: Any
+) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2", b"3")
+    topics.archiver().round(topics.run)
+    raw_redis.flushall()
+    topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"another", b"one", b"and", b"more")
+    done = topics.archiver().round(topics.run)
+    [failure] = done.failures
+    assert failure.error == (
+        "archived up to 3, but Redis holds another record at offset 2: Redis has lost records, and others have their"
+        " offsets"
+    )
+    assert len(topics.archived(topic)) == 3
+    assert topics.bounds(topic.partitions[0]).archived == 0
+
+
 def test_records_that_left_redis_unarchived_are_told_of(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
