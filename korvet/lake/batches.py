@@ -77,13 +77,11 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     per_record = np.asarray(counts)
-    bases = np.array([each.base_offset for each in batches], dtype=np.int64)
     try:
         fields = _Fields(data, np.concatenate(starts), np.concatenate(ends))
     except (ValueError, IndexError) as error:
         raise _first_corrupt(batches, payloads, error) from error
-    offsets = np.repeat(bases, per_record) + fields.offset_delta
-    _check_offsets(batches, heads, per_record, offsets)
+    offsets = _offsets(batches, heads, per_record, fields.offset_delta)
     timestamps = np.repeat(np.array([each.base_timestamp for each in heads], dtype=np.int64), per_record)
     timestamps = timestamps + fields.timestamp_delta
     attributes = np.repeat(np.array([each.attributes for each in heads], dtype=np.int64), per_record)
@@ -108,19 +106,24 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
     )
 
 
-def _check_offsets(
-    batches: Sequence[StoredBatch], heads: Sequence[BatchHeader], per_record: Ints, offsets: Ints
-) -> None:
-    """Raise KafkaError CORRUPT_MESSAGE for the first batch whose records are not at offsets of its own, rising."""
+def _offsets(
+    batches: Sequence[StoredBatch], heads: Sequence[BatchHeader], per_record: Ints, deltas: Ints
+) -> Ints:
+    """Return the offset of each record.
+
+    Raises KafkaError CORRUPT_MESSAGE for the first batch whose records are not at offsets of its own, rising.
+    """
     firsts = np.repeat(np.array([each.base_offset for each in batches], dtype=np.int64), per_record)
     lasts = firsts + np.repeat(
         np.array([each.last_offset_delta for each in heads], dtype=np.int64), per_record
     )
+    offsets: Ints = firsts + deltas
     wrong = (offsets < firsts) | (offsets > lasts)
     wrong[1:] |= offsets[1:] <= offsets[:-1]
     if wrong.any():
         place = int(np.searchsorted(np.cumsum(per_record), int(wrong.argmax()), side="right"))
         raise _corrupt(batches[place], ValueError("its records have no rising offsets of its own"))
+    return offsets
 
 
 def _producers(heads: Sequence[BatchHeader], per_record: Ints) -> list[pa.Array]:
