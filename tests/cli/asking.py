@@ -34,7 +34,7 @@ def failed(result: subprocess.CompletedProcess[str], code: int = 1) -> str:
 def answered(broker: Broker, answer: str, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command that asks, and answer it."""
     line = [sys.executable, "-m", "korvet", "groups", command, "-b", broker.bootstrap, *arguments]
-    return subprocess.run(line, input=answer, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, input=answer, capture_output=True, text=True, timeout=100, check=False)
 
 
 def commit(broker: Broker, group: str, topic: str, *offsets: int) -> None:
