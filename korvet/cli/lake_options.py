@@ -108,7 +108,10 @@ def _embedded(directory: Path) -> str:
 
     url = running_url(directory)
     if url is None:
-        raise click.UsageError(f"say where the log is: --redis-url; no embedded server runs on {directory}")
+        where = directory.expanduser().absolute()
+        raise click.UsageError(
+            f"say where the log is: --redis-url; no embedded server runs on {where} (data.dir)"
+        )
     return url
 
 

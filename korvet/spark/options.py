@@ -86,8 +86,8 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 
 def _embedded(found: Mapping[str, str]) -> str:
-    directory = found.get("data.dir") or Settings().data_dir
-    url = running_url(Path(directory))
+    directory = Path(found.get("data.dir") or Settings().data_dir).expanduser().absolute()
+    url = running_url(directory)
     if url is None:
         raise ValueError(
             f"say where the log is: the option redis.url; no embedded server runs on {directory} (data.dir)"
