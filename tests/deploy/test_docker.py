@@ -60,6 +60,8 @@ def test_the_images_settings_are_taken_and_its_ports_are_theirs() -> None:
 def test_the_image_runs_a_command_of_korvet_as_somebody_without_rights() -> None:
     (entry,), (command,) = _of("ENTRYPOINT"), _of("CMD")
     assert entry.words() == [korvet.name]
+    (of_the_lake,) = _of("ENTRYPOINT", "lake")
+    assert of_the_lake.words() == ["tini", "--", korvet.name]
     assert command.words()[0] in korvet.commands
     for stage in ("broker", "lake"):
         assert _of("USER", stage)[-1].text == "10001:10001"
