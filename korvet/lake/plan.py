@@ -76,13 +76,19 @@ class PlanError(Exception):
     """Table and log contradict each other, and nothing may be archived before somebody has looked; says how."""
 
 
+def another_lake(archived: int, next_offset: int | None) -> str | None:
+    """Say what is wrong where Redis was told of more than the table holds; None where all is well."""
+    if (next_offset or 0) >= archived:
+        return None
+    reached = "nothing" if next_offset is None else f"it up to {next_offset}"
+    return f"archived up to {archived} as Redis knows, but this lake holds {reached}: is it another one?"
+
+
 def begin(extent: Extent) -> Begin:
     """Return where to go on; raises PlanError where that would lose or repeat records."""
     expected = extent.local_start if extent.next_offset is None else extent.next_offset
-    if (extent.next_offset or 0) < extent.archived:
-        reached = "nothing" if extent.next_offset is None else f"it up to {extent.next_offset}"
-        message = f"archived up to {extent.archived} as Redis knows, but this lake holds {reached}: is it another one?"
-        raise PlanError(message)
+    if other := another_lake(extent.archived, extent.next_offset):
+        raise PlanError(other)
     if expected > extent.end:
         message = f"archived up to {expected}, but the log ends at {extent.end}: Redis has lost records"
         raise PlanError(message)

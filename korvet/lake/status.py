@@ -13,6 +13,7 @@ import msgspec
 
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.files import StorageOptions
+from korvet.lake.plan import another_lake
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
@@ -25,7 +26,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     The table holds it up to `archived`, None for nothing yet, and Redis was told `mirrored`, 0 for nothing: trimming
     goes no further. `lag_records` are not in the table, the oldest of them `lag_ms` old by its timestamp. `error` says
-    why the rest is missing.
+    why the rest is missing, or that the table is not the one which Redis was told of.
     """
 
     topic: str
@@ -53,20 +54,25 @@ def status(
     with source.opened() as stores:
         found = []
         for topic in source.topics(stores, names):
+            # Before the table is: Redis is told after a commit, so what it says now any later look finds there.
+            known = stores.logs.bounds(topic.partitions)
             try:
                 table = ArchiveTable.open(lake, topic.name, topic.id, storage_options)
-                found += _of_topic(stores, topic, table)
+                found += _of_topic(stores, topic, table, known)
             except LakeError as error:
                 found += [_failed(partition, error) for partition in topic.partitions]
         return found
 
 
-def _of_topic(stores: Stores, topic: SourceTopic, table: ArchiveTable | None) -> list[PartitionStatus]:
+def _of_topic(
+    stores: Stores, topic: SourceTopic, table: ArchiveTable | None, known: Sequence[Bounds | KafkaError]
+) -> list[PartitionStatus]:
     files: dict[int, list[TableFile]] = defaultdict(list)
     for file in table.files() if table is not None else ():
         files[file.partition].append(file)
     found = []
-    for partition, bounds in zip(topic.partitions, stores.logs.bounds(topic.partitions), strict=True):
+    now = stores.logs.bounds(topic.partitions)
+    for partition, before, bounds in zip(topic.partitions, known, now, strict=True):
         next_offset = None if table is None else table.next_offset(partition.index)
         if isinstance(bounds, KafkaError):
             found.append(_failed(partition, bounds))
@@ -87,6 +93,7 @@ def _of_topic(stores: Stores, topic: SourceTopic, table: ArchiveTable | None) ->
                 files=len(files[partition.index]),
                 rows=sum(file.rows for file in files[partition.index]),
                 bytes=sum(file.size_bytes for file in files[partition.index]),
+                error=None if isinstance(before, KafkaError) else another_lake(before.archived, next_offset),
             )
         )
     return found

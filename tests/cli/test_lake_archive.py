@@ -78,6 +78,10 @@ def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
     )
     assert other.returncode == 1
     assert "this lake holds nothing: is it another one?" in other.stderr
+    where = ("--redis-url", topics.source.redis_url, "--lake", str(tmp_path / "other"))
+    message = failed(korvet("lake", "status", *where))
+    assert "Error: orders-0: archived up to 3 as Redis knows, but this lake holds nothing" in message
+    assert "orders-1" not in message
     assert told(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
 
 
