@@ -139,19 +139,19 @@ class Offsets:
             if search.timestamp < EXACT_END:
                 found = self._first_from(search, intervals)
             # Nothing: the record that had the largest timestamp has left the log.
-            return self._largest(search.partition) if found.offset < 0 else found
+            return self._largest(search.partition, search.offset) if found.offset < 0 else found
         except KafkaError as error:
             return error
 
     def _first_from(self, search: Search, found: Intervals) -> OffsetFound:
-        partition, timestamp, _ = search
+        partition, timestamp, start = search
         while True:
             for first, behind in found.intervals:
                 for run in self._runs(partition, first, behind):
                     if run.max_timestamp < timestamp:
                         continue
                     for offset, at in run.stamps():
-                        if at >= timestamp and offset >= first:
+                        if at >= timestamp and offset >= max(first, start):
                             return OffsetFound(offset, at, LEADER_EPOCH)
             if found.looked >= found.end:
                 return OffsetFound()
@@ -161,8 +161,8 @@ class Offsets:
                 raise following
             found = following
 
-    def _largest(self, partition: Partition) -> OffsetFound:
-        """Return the first of the records with the largest timestamp, the most promising pieces of the log first."""
+    def _largest(self, partition: Partition, start: int) -> OffsetFound:
+        """Return the first record from `start` on with the largest timestamp, the most promising pieces first."""
         largest = OffsetFound()
         pieces = sorted(self._index.pieces(partition), key=lambda piece: (-piece.bound, piece.first))
         for first, behind, bound in pieces:
@@ -174,7 +174,7 @@ class Offsets:
                     continue
                 for offset, at in run.stamps():
                     better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
-                    if better and first <= offset < behind:
+                    if better and max(first, start) <= offset < behind:
                         largest = OffsetFound(offset, at, LEADER_EPOCH)
         return largest
 
@@ -218,10 +218,12 @@ def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
 
 def _search(question: Question, bounds: Bounds) -> Search | None:
     """Return what the index is to be asked; None where the bounds of the log are the answer."""
+    # Redis may hold more below the log's start, which is then that of the lake.
+    first = -1 if bounds.cold else bounds.log_start
     if question.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
         # A record without a timestamp has -1, and is no answer.
-        return Search(question.partition, max(bounds.max_timestamp, 0))
-    return Search(question.partition, question.timestamp) if question.timestamp >= 0 else None
+        return Search(question.partition, max(bounds.max_timestamp, 0), first)
+    return Search(question.partition, question.timestamp, first) if question.timestamp >= 0 else None
 
 
 def _stamp_wish(question: Question, cold: Cold) -> StampWish:

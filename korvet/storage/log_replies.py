@@ -15,7 +15,10 @@ from korvet.storage.replies import Reply, RespError
 
 
 class State(NamedTuple):
-    """The state hash: the log's end, its start, the first offset reported, the largest timestamp (ms).
+    """The state hash: the log's end, its start in Redis, the first offset reported, the largest timestamp (ms).
+
+    Where the log's start in the lake lies behind that of Redis, as expiry there may move it, it is `start` too: what is
+    below is no part of the log any more, though Redis still holds it.
 
     `first` is None before the first entry; `moving`: foreign entries are on their way to new offsets. Offsets below
     `clean_end` live in the compacted stream number `clean`, which is None where there is no such stream. The lake holds
@@ -88,7 +91,7 @@ def read_state(partition: Partition, reply: Reply) -> State:
         )
         state = State(
             next_offset=int(end),
-            start=int(start),
+            start=max(int(start), int(lake_start) if lake_start else 0),
             first=int(first) if first else None,
             max_timestamp=int(largest),
             moving=bool(moving),

@@ -23,9 +23,10 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and star
 end
 local records_before, bytes_before = records, bytes
 local lake_start = tonumber(held[10] or '')
--- What responses report as the start of the log, which has begun at `from` or behind it in Redis.
+-- What responses report as the start of the log, which has begun at `from` or behind it in Redis; what is below the
+-- start in the lake is no part of it, wherever it still lies.
 local function reported(from)
-  return string.format('%d', lake_start and lake_start < start and lake_start or math.max(start, from))
+  return string.format('%d', lake_start and lake_start < start and lake_start or math.max(start, from, lake_start or 0))
 end
 
 local time = redis.call('TIME')

@@ -18,6 +18,7 @@ from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
 from korvet.lake.files import WrittenFile
 from korvet.lake.reader import TopicOfLake
+from korvet.lake.scan import logs_of
 from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, remove, stored, tables
@@ -25,7 +26,7 @@ from korvet.lake.task import archive_ranges
 from korvet.storage.lake_store import LakeStore
 from korvet.storage.topic_store import TopicRow
 from tests.lake.both import TOPIC, Both, both
-from tests.support.batches import Record
+from tests.support.batches import Record, values
 
 NOW = 10_000
 HOUR_S = 3600
@@ -95,6 +96,21 @@ def test_a_log_whose_files_all_leave_starts_behind_what_is_archived(topic: Both)
     assert topic.table.next_offset(0) == 9
     topic.archive()
     assert [(file.first_offset, file.last_offset) for file in topic.files()] == [(9, 10)]
+
+
+def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Both) -> None:
+    [done] = expire(topic, older_than(2002))
+    assert done.start == 6
+    assert (topic.bounds.log_start, topic.bounds.local_start) == (6, 6)
+    wished = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, 0, 1001)
+    found = topic.worker.offsets.find([Question(topic.partition, each) for each in wished])
+    assert [each.offset for each in found if not isinstance(each, KafkaError)] == [6, 6, 6, 6]
+    [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=5))
+    assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
+    [rest] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=6))
+    assert values(b"".join(rest.chunks)) == [b"3000", b"3001", b"3002", b"4000", b"4001"]
+    [log, _] = logs_of(topic.stores, topic.lake, topic.topic)
+    assert (log.start, log.end) == (6, 11)
 
 
 def test_the_largest_part_of_a_log_that_is_within_its_bytes_stays(topic: Both) -> None:
