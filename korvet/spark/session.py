@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -31,6 +31,7 @@ MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
+_OWN_ERROR = re.compile(r"^korvet\.errors\.\w+: ")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
@@ -122,7 +123,18 @@ def reason_of(error: Exception) -> str:
         return f"a worker's Python has no {missing[1]}: PYSPARK_PYTHON is to name one with korvet[lake] on each machine"
     # Py4J puts a line of its own before that of Java, which begins with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip(": ")]
-    if any(line.startswith("Traceback") for line in lines):
-        return lines[-1]
+    of_python = _after_traceback(str(error).splitlines())
+    if of_python is not None:
+        return of_python
     of_java = [line for line in lines if line.startswith(("java.", "org.", "scala."))]
     return (of_java or lines or [type(error).__name__])[0]
+
+
+def _after_traceback(lines: Sequence[str]) -> str | None:
+    """Return what Python says behind the last of its stacks, which Spark may put behind words of its own."""
+    stacks = [at for at, line in enumerate(lines) if "Traceback (most recent" in line]
+    if not stacks:
+        return None
+    behind = (line for line in lines[stacks[-1] + 1 :] if not line[:1].isspace() and line.strip("^~ "))
+    said = next(behind, None)
+    return None if said is None else _OWN_ERROR.sub("", said)

@@ -69,6 +69,12 @@ def test_of_a_failure_the_reason_is_told_and_no_stack() -> None:
     assert (
         reason_of(Exception("It failed:\nTraceback (most recent\n  File 1\nOSError: why")) == "OSError: why"
     )
+    stack = "Traceback (most recent call last):\n  File 1\n    f(x)\n    ^^^^\nOSError: why\n"
+    of_source = f"[SOME_ERROR] It failed: {stack} SQLSTATE: 1"
+    assert reason_of(Exception(of_source)) == "OSError: why"
+    assert reason_of(Exception(of_source.replace("OSError", "korvet.errors.LakeError"))) == "why"
+    of_task = f"Job aborted: org.X: {of_source}\n\n\tat org.Y\nDriver stacktrace:"
+    assert reason_of(Exception(of_task)) == "OSError: why"
     missing = "Error from python worker:\n  python3: No module named 'korvet'\norg.apache.X: why"
     assert reason_of(Exception(missing)).startswith("a worker's Python has no korvet: PYSPARK_PYTHON")
     assert reason_of(Exception("why")) == "why"
