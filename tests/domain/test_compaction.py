@@ -10,6 +10,7 @@ from korvet.domain import compaction_plan, compaction_rows
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.storage.clean_store import CleanStore
+from korvet.storage.log_types import Bounds
 from korvet.storage.trim_store import Trim, Trimmed, TrimStore
 from tests.domain.compacting import TOPIC, CompactedLog, Held
 from tests.domain.support import Domain
@@ -224,6 +225,8 @@ def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
     [before] = log.logs.bounds([log.partition])
     log.compacted()
     [after] = log.logs.bounds([log.partition])
+    assert isinstance(before, Bounds)
+    assert isinstance(after, Bounds)
     assert after._replace(clean_end=before.clean_end) == before
 
 
