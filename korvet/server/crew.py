@@ -11,12 +11,15 @@ import time
 from korvet import logs
 from korvet.config import Settings
 from korvet.server.children import Child, Children, Seat
+from korvet.server.hang_watch import HangWatch
+from korvet.server.scoreboard import WORKER_ROWS
 
 _log = logs.Log(__name__)
 
 # A worker that uses all of its drain time still ends by itself.
 DRAIN_GRACE_SECONDS = 1.0
 _LOOP_FAILURES_MIN = 5
+_LAST_WORDS_SECONDS = 1.0
 
 
 class Crew:
@@ -26,6 +29,7 @@ class Crew:
         self.seats = seats
         self.children = children
         self.settings = settings
+        self._hangs = HangWatch(children.scoreboard.beats)
 
     def fill_all(self) -> None:
         """Start a child for every seat without one."""
@@ -76,7 +80,7 @@ class Crew:
 
     def deadlines(self) -> list[float | None]:
         """Return when something is due here, in monotonic seconds."""
-        moments = [seat.respawn_at for seat in self.seats]
+        moments = [self._hangs.look_at, *(seat.respawn_at for seat in self.seats)]
         return moments + [child.kill_at for child in self.children.living.values()]
 
     def act_on_deadlines(self) -> None:
@@ -85,6 +89,11 @@ class Crew:
         for seat in self.seats:
             if seat.respawn_at is not None and seat.respawn_at <= now:
                 self._fill(seat)
+        workers = [child for child in self.children.living.values() if child.index < WORKER_ROWS]
+        for child in self._hangs.hung(workers):
+            _log.error("stands still and is killed: its stack is on stderr", child=child.name, pid=child.pid)
+            self.children.send(child, signal.SIGUSR1)
+            child.kill_at = now + _LAST_WORDS_SECONDS
         for child in list(self.children.living.values()):
             if child.kill_at is not None and child.kill_at <= now:
                 _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)

@@ -29,7 +29,7 @@ _ROWS = WORKER_ROWS + 4
 _FIELD = struct.Struct("=q")
 _ROW_BYTES = 4 * _FIELD.size
 _BYTES = (_ROWS + 1) * _ROW_BYTES
-_STATE, _PID, _STARTED_AT_MS = range(3)
+_STATE, _PID, _STARTED_AT_MS, _BEATS = range(4)
 # The first row is the supervisor's own.
 _DRAINING, _RESTARTS = range(2)
 
@@ -86,11 +86,20 @@ class Scoreboard:
         """Take the slot `index` for a child that is about to be forked."""
         self._write(index + 1, _STATE, State.STARTING)
         self._write(index + 1, _PID, 0)
+        self._write(index + 1, _BEATS, 0)
         self._write(index + 1, _STARTED_AT_MS, int(time.time() * 1000))
 
     def started(self, index: int, pid: int) -> None:
         """Say which process holds the slot `index`; the child's to call."""
         self._write(index + 1, _PID, pid)
+
+    def beat(self, index: int) -> None:
+        """Show that the holder of the slot `index` runs; the child's to call."""
+        self._write(index + 1, _BEATS, self.beats(index) + 1)
+
+    def beats(self, index: int) -> int:
+        """Return how often the holder of the slot `index` has shown that it runs."""
+        return self._read(index + 1, _BEATS)
 
     def set(self, index: int, state: State) -> None:
         """Say what the holder of the slot `index` is doing."""

@@ -16,6 +16,9 @@ from korvet.server.scoreboard import Scoreboard, State
 
 READY_NOTE = struct.Struct("=q")
 
+BEAT_SECONDS = 2.0
+"""How often a worker shows that its event loop runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChildSlot:
@@ -36,6 +39,10 @@ class ChildSlot:
         self.scoreboard.set(self.index, State.ACCEPTING)
         # Less than PIPE_BUF, so notes of several children never mix.
         os.write(self.note_fd, READY_NOTE.pack(os.getpid()))
+
+    def beat(self) -> None:
+        """Show the supervisor that this child runs; again and again, from the first time on."""
+        self.scoreboard.beat(self.index)
 
     def draining(self) -> None:
         """Tell ops that this child takes no new work."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import resource
 import signal
@@ -52,7 +53,7 @@ from korvet.server.acceptor import Acceptor, Door, listen
 from korvet.server.dispatch import Dispatcher
 from korvet.server.follow import Follower
 from korvet.server.redis_tally import REDIS_TALLY
-from korvet.server.slot import WorkerSlot
+from korvet.server.slot import BEAT_SECONDS, WorkerSlot
 from korvet.server.tally import TALLY
 from korvet.storage import redis_url
 from korvet.storage.broker_config_store import BrokerConfigStore
@@ -164,6 +165,9 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     acceptor.start()
     following = gevent.spawn(follower(settings, storage, broker).run)
     traffic_file = topic_traffic.open_own(broker.traffic, TALLY)
+    # The supervisor asks by this signal where a loop stands that shows no life.
+    faulthandler.register(signal.SIGUSR1)
+    gevent.spawn(_beat, slot)
     slot.ready()
     stopping.wait()
     slot.draining()
@@ -181,6 +185,12 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     TALLY.flush()
     if traffic_file is not None:
         traffic_file.close()
+
+
+def _beat(slot: WorkerSlot) -> None:
+    while True:
+        slot.beat()
+        gevent.sleep(BEAT_SECONDS)
 
 
 def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Broker:

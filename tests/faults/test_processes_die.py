@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def test_children_are_killed_again_and_again(tmp_path: Path, child: str) -> None
                 lambda: len(set(broker.child_pids(child)) - set(killed)) == len(killed),  # noqa: B023 - used at once
                 f"every {child} is back",
             )
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path) as broker, Work(broker.bootstrap) as work:
+        hung = broker.worker_pids()[0]
+        processes.kill(hung, signal.SIGSTOP)
+        processes.wait_until(lambda: not processes.alive(hung), "the supervisor kills it", 90.0)
+        work.goes_on("a worker that stood still was killed")
+        assert "stands still and is killed" in broker.log()
 
 
 @pytest.mark.timeout(300)
