@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake test test-console test-spark test-lake-stores test-kafka-tools test-connect test-faults check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake test test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -41,6 +41,9 @@ test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; need
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
 
+test-lake: $(VENV)/.lake ## test the lake while its processes are killed; needs Java 17
+	@$(BIN)/python -m pytest tests/lake_processes $(ARGS)
+
 test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.spark.jars
 	@$(BIN)/python -m pytest tests/jvm/spark $(ARGS)
@@ -55,6 +58,9 @@ test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed;
 test-console: $(VENV)/.console ## test the console in headless Chromium: $$CHROMIUM, that on PATH, or one fetched by npm
 	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+test-loadtest: $(VENV)/.dev ## test that whole runs of the load tests pass, and fail where something is lost
+	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
 
 test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime, takes ten minutes
 	@$(BIN)/python -m pytest tests/faults $(ARGS)

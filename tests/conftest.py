@@ -11,7 +11,7 @@ from tests.support import redis_servers
 
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
-collect_ignore = ["browser", "deploy_tools", "faults", "jvm", "stores"]
+collect_ignore = ["browser", "deploy_tools", "faults", "jvm", "lake_processes", "loadtest_runs", "stores"]
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from redis import Redis
 
+from korvet.storage.embedded_socket import socket_of
 from tests.support import processes
 from tests.support.broker import korvet_broker
 
@@ -145,7 +146,7 @@ def test_a_run_with_every_user_passes_and_leaves_nothing(limits: Path, tmp_path:
 def test_a_record_that_vanishes_from_redis_makes_a_run_fail(limits: Path, tmp_path: Path) -> None:
     with korvet_broker(tmp_path) as broker, running(limits, "--host", broker.bootstrap, *_FEW) as run:
         topic = await_records(broker.bootstrap).topic
-        with Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as redis:
+        with Redis(unix_socket_path=str(socket_of(broker.data_dir))) as redis:
             [(first, _)] = redis.xrange(f"korvet:{topic}:0", count=1)
             assert redis.xdel(f"korvet:{topic}:0", first) == 1
         output = interrupt(run)
@@ -176,7 +177,7 @@ def test_a_server_and_a_worker_that_are_killed_lose_nothing_but_the_run_says_so(
         await_records(await_own_broker(run))
         [log] = tmp_path.glob("korvet-loadtest-*/broker.log")
         data = log.parent / "data"
-        with Redis(unix_socket_path=str(data / "server.sock")) as redis:
+        with Redis(unix_socket_path=str(socket_of(data))) as redis:
             # By default it may put off a write while the disk is busy, and answer before it.
             redis.config_set("appendfsync", "always")
         processes.kill(int((data / "server.lock").read_text()))
