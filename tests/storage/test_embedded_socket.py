@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,11 @@ LONG = "a" * 100
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give what stands for the system's directory for temporary files."""
-    path = tmp_path / "t"
-    path.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(path))
-    return path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give what stands for the system's directory for temporary files: a short path, as that is."""
+    with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)
 
 
 def test_it_is_in_the_data_directory_also_where_the_name_of_that_needs_quoting(tmp_path: Path) -> None:
