@@ -103,6 +103,11 @@ def test_the_page_of_a_broker_at_work_is_as_prometheus_wants_it_and_as_readme_sa
                     lambda: 'korvet_consumer_group_members{group="a group"} 1.0' in page(broker, "/metrics"),
                     "the group is told of",
                 )
+            # A worker hands over its counts a moment later.
+            processes.wait_until(
+                lambda: 'korvet_topic_received_records_total{topic="orders"} 2.0' in page(broker, "/metrics"),
+                "the records are counted",
+            )
         text = page(broker, "/metrics")
         assert faults(text) == []
         families = {family.name: family for family in text_string_to_metric_families(text)}

@@ -1,0 +1,98 @@
+"""`korvet lake archive` with a Spark of its own: for ever, ended in the middle, and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from korvet.lake.source import SourceTopic
+from tests.support import batches
+from tests.support.archives import Topics, topics_in
+from tests.support.processes import alive, descendants, die_with_tests, wait_until
+
+ROOT = Path(__file__).parents[2]
+MASTER = ("--master", "local[2,4]")
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+@pytest.fixture
+def topic(topics: Topics) -> SourceTopic:
+    """Give a topic with two partitions; one of them holds two batches."""
+    topic = topics.make("orders", "batch", partitions=2)
+    topics.produce(topic.partitions[0], b"1", b"2")
+    topics.produce(topic.partitions[0], b"3")
+    return topic
+
+
+def where(topics: Topics) -> tuple[str, ...]:
+    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
+
+
+def test_archive_for_ever_takes_what_comes_and_ends_when_told(topics: Topics, topic: SourceTopic) -> None:
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
+    with subprocess.Popen(
+        [*command, "--interval", "0.2", "--json"], stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=die_with_tests
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["records"] == 3
+        topics.produce(topic.partitions[1], b"4", b"5")
+        assert json.loads(process.stdout.readline())["records"] == 2
+        topics.check(topic)
+        started = descendants(process.pid)
+        assert started
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
+    topics: Topics, topic: SourceTopic, number: signal.Signals, code: int
+) -> None:
+    for _ in range(20):
+        topics.produce(topic.partitions[1], *(bytes(5000) for at in range(1000)), codec=batches.ZSTD)
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=die_with_tests
+    ) as process:
+        files = Path(topics.lake) / topic.name / topic.id
+        wait_until(lambda: any(files.glob("partition=1/*")), "a file is being written", 100)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "\tat " not in told
+    assert "Traceback" not in told
+    assert topics.archiver().round(topics.run).failures == []
+    topics.check(topic)
+
+
+def test_spark_submit_runs_the_same_command(topics: Topics, topic: SourceTopic) -> None:
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    result = subprocess.run(
+        [
+            str(submit),
+            *("--master", "local[2,4]", "--conf", "spark.ui.enabled=false"),
+            *(str(ROOT / "korvet" / "__main__.py"), "lake", "archive", *where(topics), "--json"),
+        ],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["records"] == 3
+    topics.check(topic)
