@@ -138,4 +138,5 @@ def _plus(one: _Counts, other: _Counts) -> _Counts:
 
 def _minus(one: _Counts, other: _Counts) -> _Counts:
     # A worker that crashed may have taken the last of its counts with it.
-    return _plus(_NONE, tuple(max(a - b, 0) for a, b in zip(one, other, strict=True)))  # type: ignore[arg-type]
+    records_in, bytes_in, records_out, bytes_out = (max(a - b, 0) for a, b in zip(one, other, strict=True))
+    return records_in, bytes_in, records_out, bytes_out

@@ -54,7 +54,8 @@ class JavaProcess:
         finally:
             os.close(write_fd)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
-        # A Java that is gone is told of once: not also with a stack by each of the connections to it that break.
+        # A Java that is gone is told of once: not also with a stack by each of the connections to it that break. The
+        # class is PySpark's own and takes no other; mypy sees a method being replaced.
         AccumulatorTCPServer.handle_error = _forget_it  # type: ignore[assignment,method-assign]
         logging.getLogger().addFilter(lambda record: _PY4J not in record.pathname)
         self._process = gateway.proc
