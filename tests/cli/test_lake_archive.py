@@ -14,7 +14,7 @@ import pytest
 from korvet.lake.source import SourceTopic
 from tests.cli.asking import failed
 from tests.cli.test_options import korvet
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, orders, topics_in, where
 
 ROOT = Path(__file__).parents[2]
 MASTER = ("--master", "local[2,4]")
@@ -28,15 +28,7 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
 
 @pytest.fixture
 def topic(topics: Topics) -> SourceTopic:
-    """Give a topic with two partitions; one of them holds two batches."""
-    topic = topics.make("orders", "batch", partitions=2)
-    topics.produce(topic.partitions[0], b"1", b"2")
-    topics.produce(topic.partitions[0], b"3")
-    return topic
-
-
-def where(topics: Topics) -> tuple[str, ...]:
-    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
+    return orders(topics)
 
 
 def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from korvet.lake.source import SourceTopic
 from tests.support import batches
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, orders, topics_in, where
 from tests.support.processes import alive, descendants, die_with_tests, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -30,15 +30,7 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
 
 @pytest.fixture
 def topic(topics: Topics) -> SourceTopic:
-    """Give a topic with two partitions; one of them holds two batches."""
-    topic = topics.make("orders", "batch", partitions=2)
-    topics.produce(topic.partitions[0], b"1", b"2")
-    topics.produce(topic.partitions[0], b"3")
-    return topic
-
-
-def where(topics: Topics) -> tuple[str, ...]:
-    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
+    return orders(topics)
 
 
 def test_archive_for_ever_takes_what_comes_and_ends_when_told(topics: Topics, topic: SourceTopic) -> None:

@@ -232,3 +232,16 @@ def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Pope
             yield process
         finally:
             process.kill()
+
+
+def orders(topics: Topics) -> SourceTopic:
+    """Make a topic with two partitions, not archived; one of them holds two batches."""
+    topic = topics.make("orders", "batch", partitions=2)
+    topics.produce(topic.partitions[0], b"1", b"2")
+    topics.produce(topic.partitions[0], b"3")
+    return topic
+
+
+def where(topics: Topics) -> tuple[str, ...]:
+    """Return the flags that lead commands of the lake to these topics."""
+    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
