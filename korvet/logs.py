@@ -3,6 +3,16 @@
 Knows how an event becomes a line: time (UTC), level, process, event, fields; control characters escaped, long
 values cut, passwords of URLs masked. Not what happens in Korvet, nor where the lines go afterwards. Python's
 own logging lies beneath, so that the lines of other packages come out in the same form.
+
+Warnings that would come with every request while something is away: one of each kind in a while, and a count.
+
+Knows the clock; nothing of what is told. What is left out is counted in the next line of its kind; who wants to know
+each is to count it as a metric.
+
+The standard streams of a process, where whoever started it has closed some.
+
+Knows descriptors and no command. Python leaves None for a closed stream, and the next file or socket would get its
+descriptor: then what is meant for a terminal goes to a broker.
 """
 
 from __future__ import annotations
@@ -10,13 +20,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from korvet.config import Settings, without_secrets
-from korvet.config.values import key_values
+from korvet.config.settings import Settings
+from korvet.config.values import key_values, without_secrets
 
 _FIELDS = "korvet_fields"  # the attribute of a log record that carries an event's fields
 _VALUE_CHARS_MAX = 1000  # a client id may be 32 KiB of a peer's choice; a line stays a line
@@ -165,3 +176,50 @@ def _text(value: str | float | bool | None) -> str:  # noqa: FBT001 -- any value
 def _escaped(text: str) -> str:
     """Escape what would break the line or drive a terminal; leave all that can be read."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+PAUSE_SECONDS = 10.0
+"""Without a line of a kind for so long after one: a thousand consumers that try again are one event, not a thousand."""
+
+
+class RateLimitedLogger:
+    """The warnings of one log that are worth a line now and again."""
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._told: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def warning(self, kind: str, event: str, /, **fields: object) -> None:
+        """Write a line, unless one of this `kind` was written less than PAUSE_SECONDS ago; kinds must be few."""
+        now = self._clock()
+        if now - self._told.get(kind, now - PAUSE_SECONDS) < PAUSE_SECONDS:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._told[kind] = now
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            fields["left_out_before"] = left_out
+        self._log.warning(event, **fields)
+
+
+def open_closed() -> None:
+    """Take the place of each closed stream.
+
+    Reading from stdin and writing to stdout then fail with EBADF, as in other languages: an input that is closed is no
+    empty one, and records that nobody gets do not count as read. What goes to stderr is lost: there is nowhere to tell
+    it.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r")
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def forget_output() -> None:
+    """Let what could not be written to stdout go nowhere: its buffer keeps it, and each later flush fails again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-import redis
+import redis as redis_py
 
+from korvet.redis.client import Redis
 from tests.support import redis_servers
+from tests.support.domain import Domain, domain
+from tests.support.log_bench import Bench
 
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
@@ -24,14 +28,54 @@ def redis_server() -> Iterator[str]:
 @pytest.fixture
 def redis_url(redis_server: str) -> str:
     """Give the URL of a private Redis that holds nothing: no keys, no scripts, default configuration."""
-    with redis.Redis.from_url(redis_server) as client:
+    with redis_py.Redis.from_url(redis_server) as client:
         client.flushall()
         client.script_flush()
     return redis_server
 
 
 @pytest.fixture
-def raw_redis(redis_url: str) -> Iterator[redis.Redis]:
+def raw_redis(redis_url: str) -> Iterator[redis_py.Redis]:
     """Give a plain redis-py client on an empty private Redis: what any Redis user would hold."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_py.Redis.from_url(redis_url) as client:
         yield client
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """Give the connection that a worker has."""
+    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["record", "batch"])
+def bench(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Bench:
+    """Give a log store in each format."""
+    return Bench(redis, raw_redis, request.param)
+
+
+@pytest.fixture
+def record_bench(redis: Redis, raw_redis: Any) -> Bench:
+    """Give a log store in format `record`."""
+    return Bench(redis, raw_redis, "record")
+
+
+@pytest.fixture
+def batch_bench(redis: Redis, raw_redis: Any) -> Bench:
+    """Give a log store in format `batch`."""
+    return Bench(redis, raw_redis, "batch")
+
+
+@pytest.fixture
+def here(redis_url: str) -> Iterator[Domain]:
+    """Give one worker's view of an empty Redis."""
+    with domain(redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def there(redis_url: str) -> Iterator[Domain]:
+    """Give another worker's view of it."""
+    with domain(redis_url) as made:
+        yield made

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.logs import Log, configure, set_level
 
 log = Log("korvet.test")

@@ -49,8 +49,8 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
     # The dependencies come from the environment of the tests; the .pth file of its editable Korvet is not read.
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": sysconfig.get_path("platlib")}
     program = (
-        "from korvet.server.console.site import Site\n"
-        "from korvet.storage import scripts\n"
+        "from korvet.console.app import Site\n"
+        "from korvet.redis import scripts\n"
         "assert Site().page('/')\n"
         "print(scripts.__file__, scripts.folder(), *sorted(script.name for script in scripts.every()), sep='\\n')"
     )

@@ -37,7 +37,20 @@ that kept it from being told; `settled` makes an exception of the first of these
 
 from korvet.admin.client import AdminClient
 from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, Features, Levels
-from korvet.admin.config_types import (
+from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.groups import Group, GroupDescription, Member
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
+from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
+from korvet.admin.records import LogRecord, Piece
+from korvet.admin.topics import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
+from korvet.admin.types import (
     Append,
     Change,
     Config,
@@ -49,23 +62,11 @@ from korvet.admin.config_types import (
     ResourceType,
     Set,
     Subtract,
+    TopicId,
+    TopicPartition,
+    Topology,
+    settled,
 )
-from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.groups import Group, GroupDescription, Member
-from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
-from korvet.admin.outcomes import settled
-from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
-from korvet.admin.records import LogRecord, Piece
-from korvet.admin.topic_id import TopicId
-from korvet.admin.topic_types import (
-    CreatedTopic,
-    NewPartitions,
-    NewTopic,
-    PartitionDescription,
-    TopicDescription,
-    TopicListing,
-)
-from korvet.admin.topology import TopicPartition, Topology
 
 __all__ = [
     "EARLIEST",

@@ -19,8 +19,7 @@ from typing import Self, TypeVar
 
 from korvet.admin.cluster import Cluster
 from korvet.admin.configs import Configs
-from korvet.admin.connection import ANSWER_BYTES_MAX, Address, Connection
-from korvet.admin.deadline import Deadline
+from korvet.admin.connection import ANSWER_BYTES_MAX, Address, Connection, Deadline
 from korvet.admin.errors import (
     AdminError,
     BrokerError,
@@ -34,7 +33,7 @@ from korvet.admin.offsets import Offsets
 from korvet.admin.partitions import Partitions
 from korvet.admin.records import Records
 from korvet.admin.topics import Topics
-from korvet.admin.topology import TopicPartition, Topology, topology_of
+from korvet.admin.types import TopicPartition, Topology, topology_of
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -18,7 +18,7 @@ from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.deadline import Deadline
+    from korvet.admin.connection import Deadline
 
 _NAMES = {cls.api.key: cls.__name__.removesuffix("Request") for cls in MESSAGES if cls.is_request()}
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from korvet.admin.config_types import (
+from korvet.admin.errors import AdminError, BrokerError, UnsupportedError
+from korvet.admin.types import (
     Append,
     Change,
     Config,
@@ -20,13 +21,12 @@ from korvet.admin.config_types import (
     ResourceType,
     Set,
     Subtract,
+    bad_resource,
     changed,
+    for_each,
     source_of,
     type_of,
 )
-from korvet.admin.errors import AdminError, BrokerError, UnsupportedError
-from korvet.admin.names import bad_resource
-from korvet.admin.outcomes import for_each
 from korvet.protocol.messages import alter_configs, incremental_alter_configs
 from korvet.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from korvet.protocol.messages.describe_configs import (
@@ -47,8 +47,7 @@ from korvet.protocol.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address
-    from korvet.admin.deadline import Deadline
+    from korvet.admin.connection import Address, Deadline
 
     Route = Callable[[list[Resource], Deadline], Mapping[Resource, Address | AdminError]]
 

@@ -2,16 +2,20 @@
 
 Knows frames, correlation ids and which versions the broker serves; nothing of who is to be asked. Nothing that a peer
 says is believed: a size above the limit, another correlation id, or bytes that are not the answer end the connection.
+
+Until when a question may take, and the pauses between its tries.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
+import time
+from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from korvet import __version__
-from korvet.admin.deadline import Deadline
 from korvet.admin.errors import (
     AnswerTooLargeError,
     BadAnswerError,
@@ -25,6 +29,42 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.schema import Api, Message
 from korvet.protocol.wire import skip_tagged_fields
+
+_PAUSE_FIRST = 0.05
+_PAUSE_MAX = 1.0
+
+_BROKER_SECONDS_MAX = 10.0
+"""What a broker may take for one try: it says itself that it was too long before it is taken for one that hangs."""
+
+
+class Deadline:
+    """A moment `seconds` from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, not below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def broker_ms(self) -> int:
+        """Return how many milliseconds to give a broker for what it is asked now."""
+        return int(min(self.left(), _BROKER_SECONDS_MAX) * 1000)
+
+    def tries(self) -> Iterator[int]:
+        """Yield 0, 1, 2, ...: at least once, then after pauses that grow, as long as the time allows."""
+        pause = _PAUSE_FIRST
+        number = 0
+        while True:
+            yield number
+            # Clients that lost the same broker are not to come back in step.
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no cryptography
+            if wait >= self.left():
+                return
+            time.sleep(wait)
+            pause = min(pause * 2, _PAUSE_MAX)
+            number += 1
+
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 """Largest answer that is read."""

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.names import bad_group, bad_partition
-from korvet.admin.outcomes import for_each
-from korvet.admin.topology import TopicPartition, by_topic
+from korvet.admin.types import TopicPartition, bad_group, bad_partition, by_topic, for_each
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -41,8 +39,7 @@ from korvet.protocol.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address
-    from korvet.admin.deadline import Deadline
+    from korvet.admin.connection import Address, Deadline
 
     Route = Callable[[list[TopicPartition], Deadline], dict[TopicPartition, Address | AdminError]]
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.names import bad_partition
-from korvet.admin.outcomes import for_each
-from korvet.admin.topology import TopicPartition, by_topic
+from korvet.admin.types import TopicPartition, bad_partition, by_topic, for_each
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -49,8 +47,7 @@ from korvet.protocol.messages.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address
-    from korvet.admin.deadline import Deadline
+    from korvet.admin.connection import Address, Deadline
 
 _NOT_TOLD = -1
 

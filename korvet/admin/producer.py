@@ -16,13 +16,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from korvet.admin.client import AdminClient
-from korvet.admin.config_types import Resource
-from korvet.admin.connection import Address
-from korvet.admin.deadline import Deadline
+from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.names import bad_partition
-from korvet.admin.outcomes import for_each, settled
-from korvet.admin.topology import TopicPartition, by_topic
+from korvet.admin.types import Resource, TopicPartition, bad_partition, by_topic, for_each, settled
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,

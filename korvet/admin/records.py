@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, BrokerError
-from korvet.admin.names import bad_partition
-from korvet.admin.outcomes import for_each
-from korvet.admin.topology import TopicPartition, by_topic
+from korvet.admin.types import TopicPartition, bad_partition, by_topic, for_each
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
     FetchPartition,
@@ -37,8 +35,7 @@ from korvet.protocol.records.stored import each_stored_record
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address
-    from korvet.admin.deadline import Deadline
+    from korvet.admin.connection import Address, Deadline
 
 _Buffer = bytes | bytearray | memoryview
 

@@ -14,8 +14,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, GroupIdNotFoundError
 from korvet.admin.groups import EMPTY
 from korvet.admin.offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset
-from korvet.admin.outcomes import settled
-from korvet.admin.topology import TopicPartition
+from korvet.admin.types import TopicPartition, settled
 
 
 class ToTimestamp(msgspec.Struct, frozen=True):

@@ -1,6 +1,8 @@
 """The flags and the manners of the commands that ask a Kafka broker: where it is, how long it may take, what failed.
 
 Knows that errors become one line on stderr and exit code 1; nothing of what is asked.
+
+A command with commands below it: its help tells of each in whole sentences, however narrow the terminal is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from korvet.admin import AdminClient
+    from korvet.admin.client import AdminClient
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -92,7 +94,8 @@ def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
 
     One line on stderr tells why a command goes on waiting.
     """
-    from korvet.admin import AdminClient, AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.client import AdminClient  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
 
     try:
         client = AdminClient(bootstrap_server, timeout=timeout, on_retry=_Patience(timeout).tell)
@@ -152,3 +155,14 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: S
         table.add_row(*(Text(shown(cell)) for cell in row))
     # A program that reads the table wants whole values; a terminal, lines that fit.
     Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)
+
+
+class Group(click.Group):
+    """A group whose help wraps what click would cut short with dots."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, each with the first sentence of its own help."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(limit=sys.maxsize)) for name, command in found if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from korvet.cli import places
-from korvet.cli.bootstrap import broker_options, connected, failures_told, print_table, shown
-from korvet.cli.group import Group
-from korvet.cli.names import GROUP, TOPIC
+from korvet.cli import arguments as places
+from korvet.cli.arguments import GROUP, TOPIC
+from korvet.cli.bootstrap import Group, broker_options, connected, failures_told, print_table, shown
 
 if TYPE_CHECKING:
-    from korvet.admin import Change, Config, Resource
+    from korvet.admin.types import Change, Config, Resource
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _BROKER = click.IntRange(0, 2**31 - 1)
@@ -59,7 +58,7 @@ def describe(
     Topics, brokers and groups may be repeated and mixed. A sensitive value is told to nobody: "-".
     """
     wanted = _named(whose)
-    from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
 
     with connected(bootstrap_server, timeout) as admin:
         outcomes = admin.configs.describe(
@@ -126,7 +125,7 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:
-    from korvet.admin import Resource  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import Resource  # noqa: PLC0415 - other commands start without it
 
     wanted = [Resource.topic(each) for each in whose["topics"]]
     wanted += [Resource.broker(each) for each in whose["brokers"]]
@@ -140,7 +139,7 @@ def _named(whose: Mapping[str, Any]) -> list[Resource]:
 def _changes(
     given: tuple[str, ...], deleted: tuple[str, ...], appended: tuple[str, ...], subtracted: tuple[str, ...]
 ) -> dict[str, Change]:
-    from korvet.admin import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
 
     several: list[tuple[str, Change]] = []
     several += [(name, Set(value)) for name, value in places.settings("--set", given).items()]
@@ -161,7 +160,7 @@ def _who(resource: Resource) -> dict[str, str]:
 
 
 def _title(resource: Resource) -> str:
-    from korvet.admin import Resource  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import Resource  # noqa: PLC0415 - other commands start without it
 
     return "cluster" if resource == Resource.cluster() else str(resource)
 

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaTimeoutError
 
-from korvet.admin import TopicPartition as Place
-from korvet.cli.kafka_client import addresses
-from korvet.cli.progress import Progress
-from korvet.cli.record import Read
-from korvet.cli.start import Span, Start
-from korvet.cli.tail import Log, last_records
+from korvet.admin.types import TopicPartition as Place
+from korvet.cli.consume import Log, Span, Start, last_records
+from korvet.cli.kafka_client import Progress, addresses
+from korvet.cli.records import Read
 
 _WAIT_MS = 500
 _RECORDS_AT_ONCE = 1000

@@ -2,11 +2,16 @@
 
 Knows settings and that errors become one line on stderr; nothing of what is done with the lake. Nothing of Arrow, Delta
 or Spark is imported before a command does its work.
+
+Commands of the lake that do their work once, or again and again: the flags, and the pause between two rounds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,7 +20,7 @@ import click
 
 from korvet import logs
 from korvet.cli.bootstrap import shown
-from korvet.cli.options import FLAGS, loader
+from korvet.cli.config import FLAGS, loader
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
 
@@ -104,7 +109,7 @@ def lake_of(
 
 
 def _embedded(directory: Path) -> str:
-    from korvet.storage.embedded_socket import running_url  # noqa: PLC0415 - only where no URL is given
+    from korvet.server.data_dir import running_url  # noqa: PLC0415 - only where no URL is given
 
     url = running_url(directory)
     if url is None:
@@ -128,3 +133,45 @@ def failures_of_lake_told() -> Iterator[None]:
         raise click.ClickException(message) from error
     except (KafkaError, LakeError, ValueError) as error:
         raise click.ClickException(shown(str(error))) from error
+
+
+_log = logs.Log(__name__)
+
+
+def rounds_options(command: _Command) -> _Command:
+    """Give a command the flags that `rounds` takes, and --dry-run."""
+    options = (
+        click.option("--once", is_flag=True, help="Do what there is to do now, and end: the default."),
+        click.option(
+            "--interval",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Do it for ever, again each so many seconds.",
+        ),
+        click.option("--dry-run", is_flag=True, help="Only tell what would be done."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def rounds(work: Callable[[], int], interval: float | None, *, once: bool, dry_run: bool) -> int:
+    """Do `work` and return its exit code, or with an interval do it until the process is told to end.
+
+    A round that fails is logged then, and the next one tries again. Raises UsageError for flags that exclude each
+    other, and without an interval what `work` raises.
+    """
+    if interval is None:
+        return work()
+    if once or dry_run:
+        raise click.UsageError("--interval excludes --once and --dry-run")
+    # Killing it harms nothing; this lets Spark clear away its files first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    while True:
+        began = time.monotonic()
+        try:
+            work()
+            sys.stdout.flush()
+        except (KafkaError, LakeError) as error:
+            _log.error("a round failed", reason=error)
+        time.sleep(max(began + interval - time.monotonic(), 0))

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 import click
 
 from korvet import __version__
-from korvet.cli.apis import apis
-from korvet.cli.cluster import cluster
+from korvet.cli.bootstrap import Group
+from korvet.cli.cluster import apis, cluster
 from korvet.cli.config import config
 from korvet.cli.configs import configs
 from korvet.cli.consume import consume
-from korvet.cli.doctor import doctor
-from korvet.cli.group import Group
 from korvet.cli.groups import groups
 from korvet.cli.lake import lake
 from korvet.cli.produce import produce
-from korvet.cli.reload import reload
 from korvet.cli.run import run
-from korvet.cli.serve import serve
+from korvet.cli.serve import doctor, reload, serve
 from korvet.cli.shell import shell
 from korvet.cli.topics import topics
-from korvet.streams import open_closed
+from korvet.logs import open_closed
 
 # What every command has in common: with the help of each, whoever is at a terminal needs nothing else.
 _EPILOG = """

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli import places
+from korvet.cli import arguments as places
+from korvet.cli.arguments import TOPIC
 from korvet.cli.bootstrap import (
     broker_options,
     confirmed,
@@ -20,10 +21,11 @@ from korvet.cli.bootstrap import (
     shown,
     yes_option,
 )
-from korvet.cli.names import TOPIC
 
 if TYPE_CHECKING:
-    from korvet.admin import AdminClient, AdminError, TopicPartition
+    from korvet.admin.client import AdminClient
+    from korvet.admin.errors import AdminError
+    from korvet.admin.types import TopicPartition
 
 _MOVE = re.compile(r"(?P<topic>[^:=]+):(?P<partition>\d{1,10})=(?P<brokers>.*)", re.ASCII)
 _PARTITION_MAX = 2**31 - 1
@@ -151,7 +153,7 @@ def _add(found: dict[tuple[str, int], list[int]], topic: str, partition: int, br
 
 
 def _places(moves: Mapping[tuple[str, int], list[int]]) -> dict[TopicPartition, list[int] | None]:
-    from korvet.admin import TopicPartition  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import TopicPartition  # noqa: PLC0415 - other commands start without it
 
     return {TopicPartition(*place): brokers for place, brokers in moves.items()}
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from korvet.errors import ConfigError
-from korvet.streams import forget_output
+from korvet.logs import forget_output
 
 PROGRAM = "korvet"
 DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130

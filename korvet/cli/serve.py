@@ -1,12 +1,26 @@
-"""`korvet serve`: runs a broker until it is told to stop."""
+"""`korvet serve`: runs a broker until it is told to stop.
+
+`korvet reload`: has a running broker of this machine replace its processes, and tells how that went.
+
+`korvet doctor`: tells what keeps a broker from doing well here, and what to change.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.options import configuration_options, loader
+from korvet.cli.bootstrap import print_table
+from korvet.cli.config import configuration_options, loader
+from korvet.cli.run import DONE, FAILED
+from korvet.config.settings import Settings
+from korvet.config.values import key_values
 
 
 @click.command()
@@ -19,6 +33,111 @@ def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str |
     """
     load = loader(config_file, assignments, flags)
     configuration = load()
-    from korvet.server import supervisor  # noqa: PLC0415 -- only this command needs the broker's modules
+    from korvet.server.supervisor import supervisor  # noqa: PLC0415 -- only this command needs the broker's modules
 
     return supervisor.run(configuration, reload=load)
+
+
+if TYPE_CHECKING:
+    from korvet.server.supervisor.run_state import RunState
+
+_PAUSE_SECONDS = 0.05
+
+
+@click.command()
+@click.option(
+    "--pid", type=click.IntRange(min=1), metavar="PID", help="Which one, where several brokers run."
+)
+@click.option("--upgrade", is_flag=True, help="Let it become the version that is installed now.")
+def reload(pid: int | None, *, upgrade: bool) -> int:
+    """Have a broker of this machine read its configuration again and replace its workers, while it serves clients.
+
+    Waits for the end and exits with 1 where something went wrong; the broker then goes on as it was. With --upgrade
+    it also becomes the version of Korvet that is installed where it was started from, and that one must first show
+    that it can start. The same as SIGHUP and SIGUSR2.
+    """
+    directory, before = _found(pid)
+    before = _idle(directory, before)
+    try:
+        os.kill(before.pid, signal.SIGUSR2 if upgrade else signal.SIGHUP)
+    except OSError as error:
+        raise click.ClickException(f"process {before.pid} takes no signal: {error.strerror}") from None
+    while True:
+        now = _now(directory, before)
+        if now.changes > before.changes and not now.busy:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    if not now.good:
+        click.echo(f"Error: {now.said}", err=True)
+        return FAILED
+    version = f"version {now.version}" if now.version == before.version else f"now version {now.version}"
+    notes = f"; {now.said}" if now.said else ""
+    click.echo(f"the workers of {now.listen} are replaced, {version}{notes}")
+    return DONE
+
+
+def _found(pid: int | None) -> tuple[Path, RunState]:
+    """Return the broker that is meant and where it tells of itself; raises ClickException unless it is one."""
+    from korvet.server.supervisor import run_state as run_file  # noqa: PLC0415 - other commands start without it
+
+    running = run_file.running()
+    found = [each for each in running.items() if pid in (None, each[1].pid)]
+    if not found:
+        which = "" if pid is None else f" with process id {pid}"
+        raise click.ClickException(f"no broker{which} runs on this machine that this user could reload")
+    if len(found) > 1:
+        those = ", ".join(f"--pid {state.pid} ({state.listen})" for _, state in found)
+        raise click.UsageError(f"several brokers run here, give one of {those}")
+    return found[0]
+
+
+def _idle(directory: Path, state: RunState) -> RunState:
+    """Wait until a change that is under way has ended: its outcome is not that of the one to come."""
+    while state.busy:
+        time.sleep(_PAUSE_SECONDS)
+        state = _now(directory, state)
+    return state
+
+
+def _now(directory: Path, before: RunState) -> RunState:
+    from korvet.server.supervisor import run_state as run_file  # noqa: PLC0415 - other commands start without it
+
+    now = run_file.read(directory)
+    if now is None or now.pid != before.pid:
+        raise click.ClickException(f"the broker, process {before.pid}, has ended: see its log")
+    return now
+
+
+@click.command()
+@configuration_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def doctor(
+    config_file: Path | None, assignments: tuple[str, ...], *, as_json: bool, **flags: str | None
+) -> int:
+    """Examine Redis, this machine, addresses and settings, for a broker that runs here or is to.
+
+    Give it the flags and the environment of `korvet serve`, and run it as the same user. Every finding that is not ok
+    says what to change. Exit code 1 where there is an error: what keeps the broker from starting, or loses records.
+    """
+    settings = loader(config_file, assignments, flags)().settings
+    from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it
+    from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
+
+    findings = list(examine(settings, _lake_problem))
+    if as_json:
+        objects = [
+            {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
+            for each in findings
+        ]
+        click.echo(json.dumps(objects, indent=2))
+    else:
+        rows = [(each.level, each.what, each.said, each.advice) for each in findings]
+        print_table(("Level", "Check", "Finding", "What to change"), rows)
+    return FAILED if any(each.level is Level.ERROR for each in findings) else DONE
+
+
+def _lake_problem(settings: Settings) -> str:
+    from korvet.lake import probe  # noqa: PLC0415 - only where there is a lake
+    from korvet.lake.tables import Lake  # noqa: PLC0415 - the same
+
+    return probe.problem(Lake(settings.lake_path, key_values(settings.lake_storage_options) or None))

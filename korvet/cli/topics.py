@@ -2,18 +2,22 @@
 
 Knows flags and tables; what is asked stands in `korvet.admin`. `describe` has a file of its own, and so has what moves
 partitions between brokers.
+
+`korvet topics describe`: what topics consist of, where their partitions lie, how large they are, what is set.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from korvet.cli import places
+from korvet.cli import arguments as places
+from korvet.cli.arguments import TOPIC
 from korvet.cli.bootstrap import (
+    Group,
     broker_options,
     confirmed,
     connected,
@@ -22,15 +26,177 @@ from korvet.cli.bootstrap import (
     shown,
     yes_option,
 )
-from korvet.cli.describe_topics import describe
-from korvet.cli.group import Group
-from korvet.cli.names import TOPIC
+from korvet.cli.kafka_client import amount
 from korvet.cli.placement import elect_leaders, reassign
 
 if TYPE_CHECKING:
-    from korvet.admin import AdminError, CreatedTopic, NewTopic
+    from korvet.admin.client import AdminClient
+    from korvet.admin.topics import PartitionDescription, TopicDescription
+    from korvet.admin.types import TopicPartition
 
 _UNKNOWN = "-"
+_TITLES = ("Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size")
+
+
+class _Log(NamedTuple):
+    """What is in a partition; None for what cannot be told."""
+
+    begin: int | None
+    end: int | None
+    size_bytes: int | None
+
+
+@click.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC)
+@click.option("--all-topics", is_flag=True, help="Every topic that is not internal.")
+@broker_options
+def describe(
+    bootstrap_server: str, timeout: float, names: tuple[str, ...], *, all_topics: bool, as_json: bool
+) -> None:
+    """Show the partitions of topics with leaders, offsets and sizes, and the settings that are not the default.
+
+    Begin and end are offsets. The size is in bytes, as the log lies at its leader; "-" is what cannot be told.
+    """
+    if all_topics == bool(names):
+        raise click.UsageError("name topics, or give --all-topics")
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
+
+    with connected(bootstrap_server, timeout) as admin:
+        asked = names
+        if all_topics:
+            asked = tuple(each.name for each in admin.topics.list() if not each.internal)
+        outcomes = {str(key): each for key, each in admin.topics.describe(dict.fromkeys(asked)).items()}
+        found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
+        logs = _logs(admin, found)
+        configs = _configs(admin, found)
+    if as_json:
+        click.echo(json.dumps([_as_object(each, logs, configs[each.name]) for each in found], indent=2))
+    else:
+        for each in found:
+            _print(each, logs, configs[each.name])
+    failures_told("topic", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
+
+
+def _logs(admin: AdminClient, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Log]:
+    """Return what is in each partition; raises AdminError where nothing at all can be told."""
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.offsets import EARLIEST, LATEST  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import TopicPartition  # noqa: PLC0415 - other commands start without it
+
+    leaders = {
+        TopicPartition(topic.name, each.partition): each.leader
+        for topic in topics
+        for each in topic.partitions
+    }
+    begins = admin.offsets.at(dict.fromkeys(leaders, EARLIEST))
+    ends = admin.offsets.at(dict.fromkeys(leaders, LATEST))
+    # Each broker tells its own: with all that there are, a leader that is not one of them would not fail the others.
+    sizes: dict[tuple[int, TopicPartition], int] = {}
+    asked = {leader for leader in leaders.values() if leader is not None}
+    for broker, told in admin.partitions.log_dirs(sorted(asked), leaders).items():
+        for directory in () if isinstance(told, AdminError) else told:
+            for place, log in directory.partitions.items():
+                if not log.future:
+                    sizes[broker, place] = log.size_bytes
+
+    def offset(found: Any) -> int | None:  # noqa: ANN401 - a LogOffset or an AdminError
+        return None if isinstance(found, AdminError) else int(found.offset)
+
+    return {
+        place: _Log(
+            offset(begins[place]), offset(ends[place]), None if leader is None else sizes.get((leader, place))
+        )
+        for place, leader in leaders.items()
+    }
+
+
+def _configs(
+    admin: AdminClient, topics: Iterable[TopicDescription]
+) -> dict[str, dict[str, str | None] | None]:
+    """Return what is set for each topic itself, None where it cannot be told."""
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import ConfigSource, Resource  # noqa: PLC0415 - other commands start without it
+
+    told = admin.configs.describe([Resource.topic(each.name) for each in topics])
+    return {
+        resource.name: None
+        if isinstance(configs, AdminError)
+        else {each.name: each.value for each in configs.values() if each.source is ConfigSource.TOPIC}
+        for resource, configs in told.items()
+    }
+
+
+def _print(
+    topic: TopicDescription,
+    logs: Mapping[TopicPartition, _Log],
+    configs: Mapping[str, str | None] | None,
+) -> None:
+    count = len(topic.partitions)
+    head = f"{shown(topic.name)}: {count} partition{'s' if count != 1 else ''}"
+    if topic.topic_id is not None:
+        head += f", id {topic.topic_id}"
+    click.echo(head)
+    if configs is None:
+        click.echo("  settings: -")
+    for name, value in sorted((configs or {}).items()):
+        click.echo(shown(f"  {name}={_UNKNOWN if value is None else value}"))
+    print_table(
+        _TITLES,
+        [_cells(topic, each, logs) for each in topic.partitions],
+        numbers=("Partition", "Begin", "End", "Size"),
+    )
+
+
+def _cells(
+    topic: TopicDescription, partition: PartitionDescription, logs: Mapping[TopicPartition, _Log]
+) -> tuple[str, ...]:
+    log = _log(topic, partition, logs)
+    return (
+        str(partition.partition),
+        _UNKNOWN if partition.leader is None else str(partition.leader),
+        ",".join(map(str, partition.replicas)),
+        ",".join(map(str, partition.in_sync)),
+        _UNKNOWN if log.begin is None else str(log.begin),
+        _UNKNOWN if log.end is None else str(log.end),
+        _UNKNOWN if log.size_bytes is None else amount(log.size_bytes),
+    )
+
+
+def _as_object(
+    topic: TopicDescription, logs: Mapping[TopicPartition, _Log], configs: Mapping[str, str | None] | None
+) -> dict[str, Any]:
+    def of(partition: PartitionDescription) -> dict[str, Any]:
+        return {
+            "partition": partition.partition,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "replicas": partition.replicas,
+            "in_sync": partition.in_sync,
+            "offline": partition.offline,
+            **_log(topic, partition, logs)._asdict(),
+        }
+
+    return {
+        "topic": topic.name,
+        "id": None if topic.topic_id is None else str(topic.topic_id),
+        "internal": topic.internal,
+        "partitions": [of(each) for each in topic.partitions],
+        "configs": configs,
+    }
+
+
+def _log(
+    topic: TopicDescription, partition: PartitionDescription, logs: Mapping[TopicPartition, _Log]
+) -> _Log:
+    from korvet.admin.types import TopicPartition  # noqa: PLC0415 - other commands start without it
+
+    return logs[TopicPartition(topic.name, partition.partition)]
+
+
+if TYPE_CHECKING:
+    from korvet.admin.errors import AdminError
+    from korvet.admin.topics import CreatedTopic, NewTopic
+
 _COUNT = click.IntRange(1, 2**31 - 1)
 _named = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 _validated = click.option("--validate-only", is_flag=True, help="Only tell whether it could be done.")
@@ -71,8 +237,7 @@ def create(
 ) -> None:
     """Make topics."""
     wanted = _new_topics(names, **given)
-    from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
-    from korvet.admin.errors import TopicExistsError  # noqa: PLC0415 - the same
+    from korvet.admin.errors import AdminError, TopicExistsError  # noqa: PLC0415 - other commands start without it
 
     with connected(bootstrap_server, timeout) as admin:
         outcomes = admin.topics.create(wanted, validate_only=validate_only)
@@ -83,7 +248,9 @@ def create(
     done = "could be created" if validate_only else "created"
     if as_json:
         made = not validate_only
-        rows = [_as_object(name, each, made=made, there=name in there) for name, each in outcomes.items()]
+        rows = [
+            _topics_as_object(name, each, made=made, there=name in there) for name, each in outcomes.items()
+        ]
         click.echo(json.dumps(rows, indent=2))
     else:
         for name in outcomes:
@@ -105,15 +272,17 @@ def _new_topics(
     if assignment is not None:
         brokers = [places.numbers("--replica-assignment", each) for each in assignment.split(",")]
     settings = places.settings("--config", configs)
-    from korvet.admin import NewTopic  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.topics import NewTopic  # noqa: PLC0415 - other commands start without it
 
     return [
         NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)
     ]
 
 
-def _as_object(name: str, outcome: CreatedTopic | AdminError, *, made: bool, there: bool) -> dict[str, Any]:
-    from korvet.admin import AdminError  # noqa: PLC0415 - other commands start without it
+def _topics_as_object(
+    name: str, outcome: CreatedTopic | AdminError, *, made: bool, there: bool
+) -> dict[str, Any]:
+    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
 
     row: dict[str, Any] = {"topic": name, "created": False, "error": None}
     if there:
@@ -193,7 +362,7 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
         raise click.UsageError("--config and --delete-config name the same setting")
     if partitions is None and not changes:
         raise click.UsageError("give --partitions, --config or --delete-config")
-    from korvet.admin import Resource  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.types import Resource  # noqa: PLC0415 - other commands start without it
 
     wanted = list(dict.fromkeys(names))
     outcomes: dict[str, AdminError | None] = dict.fromkeys(wanted)

@@ -6,16 +6,10 @@ environment. What clients alter while brokers run lies over it (layers.py).
 
 from __future__ import annotations
 
-from korvet.config.layers import Layers
-from korvet.config.listeners import (
-    DEFAULT_LISTENER,
-    Listener,
-    advertised_by_name,
-    wanted_listeners,
-)
-from korvet.config.row import Row, Value
-from korvet.config.settings import Settings, rows
-from korvet.config.sources import COMMAND_LINE, DEFAULT, ENVIRONMENT, Configuration, load
+from korvet.config.dynamic import Layers
+from korvet.config.listeners import DEFAULT_LISTENER, Listener, advertised_by_name, wanted_listeners
+from korvet.config.settings import ConfigKey, Settings, Value, rows
+from korvet.config.sources import COMMAND_LINE, DEFAULT, ENVIRONMENT, BrokerConfig, load
 from korvet.config.values import WILDCARDS, Address, parse_address, without_secrets
 
 __all__ = [
@@ -25,10 +19,10 @@ __all__ = [
     "ENVIRONMENT",
     "WILDCARDS",
     "Address",
-    "Configuration",
+    "BrokerConfig",
+    "ConfigKey",
     "Layers",
     "Listener",
-    "Row",
     "Settings",
     "Value",
     "advertised_by_name",

@@ -3,6 +3,10 @@
 Knows which settings there are; not where their values come from (sources.py) nor who uses them. A setting's
 name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (its
 documentation, "Broker Configs"); what is Korvet's own says its unit at the end of its name.
+
+One row of the table of settings, as those read it who load, print, document or alter a setting.
+
+Knows what may be said of a setting; not which settings there are (settings.py).
 """
 
 from __future__ import annotations
@@ -12,22 +16,97 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from korvet.config import listeners, values
 from korvet.config import listeners as named
-from korvet.config import values
-from korvet.config.row import INT32_MAX, About, Row, Value
+
+Value = str | int | float | bool
+
+VARIABLE_PREFIX = "KORVET_"
+_LISTS = (
+    *(values.cleanup_policies, values.format_patterns, values.log_levels),
+    *(listeners.listeners_or_none, listeners.advertised_listeners_or_none),
+)
+INT32_MAX = 2**31 - 1
+
+
+class ConfigDef(msgspec.Struct, frozen=True):
+    """What a row says besides type and default: `least` and `most` are for numbers, `form` for texts."""
+
+    doc: str
+    least: int = 0
+    most: int = INT32_MAX
+    form: values.Form | None = None
+    reload: bool = True
+    """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
+    dynamic: bool = False
+    """Whether clients may alter it while brokers run, for one broker or for all of the cluster (KIP-226)."""
+    secret: bool = False
+
+
+class ConfigKey(msgspec.Struct, frozen=True):
+    """One setting of the table, as those read it who load, print or document it."""
+
+    name: str
+    attribute: str
+    kind: type[str | int | float | bool]
+    default: Value
+    choices: tuple[str, ...]
+    about: ConfigDef
+
+    @property
+    def environment(self) -> str:
+        """Name of its environment variable."""
+        return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
+
+    @property
+    def allowed(self) -> str:
+        """What values it may have, in words; forms of text tell it themselves."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}" if len(self.choices) > 1 else self.choices[0]
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is float:
+            return f"a number from {self.about.least} to {self.about.most}"
+        return f"a whole number from {self.about.least} to {self.about.most}"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its text is a list with commas between."""
+        return self.about.form in _LISTS
+
+    def of(self, settings: object) -> Value:
+        """Return its value in `settings`."""
+        value: Value = getattr(settings, self.attribute)
+        return value
+
+    def shown(self, value: Value) -> str:
+        """Write a value of it as text, as it would be given again, without its secret part."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return self.masked(str(value)) if self.about.secret else str(value)
+
+    def masked(self, text: str) -> str:
+        """Return a text that is meant to be its value, and holds a secret, without that."""
+        mask = (
+            values.without_option_secrets
+            if self.about.form is values.storage_options
+            else values.without_secrets
+        )
+        return mask(text)
+
 
 INT64_MAX = 2**63 - 1
 _DAY_MS = 86_400_000
 
 
-def _fixed(doc: str, form: values.Form | None = None, *, least: int = 0, most: int = INT32_MAX) -> About:
+def _fixed(doc: str, form: values.Form | None = None, *, least: int = 0, most: int = INT32_MAX) -> ConfigDef:
     """Describe a setting that is read once, when the supervisor starts."""
-    return About(doc, least, most, form, reload=False)
+    return ConfigDef(doc, least, most, form, reload=False)
 
 
-def _dynamic(doc: str, least: int = 0, most: int = INT32_MAX, form: values.Form | None = None) -> About:
+def _dynamic(doc: str, least: int = 0, most: int = INT32_MAX, form: values.Form | None = None) -> ConfigDef:
     """Describe a setting that clients may alter while brokers run."""
-    return About(doc, least, most, form, dynamic=True)
+    return ConfigDef(doc, least, most, form, dynamic=True)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "127.0.0.1:9092"
     advertised: Annotated[
         str,
-        About(
+        ConfigDef(
             "Address and port told to clients; empty is the address of `listen`.",
             form=values.advertised_address_or_none,
         ),
@@ -51,7 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     advertised_listeners: Annotated[
         str,
-        About(
+        ConfigDef(
             "`NAME://HOST:PORT,...` told to clients of each listener; of one left out, that of `listeners`.",
             form=named.advertised_listeners_or_none,
         ),
@@ -63,16 +142,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             values.listen_address_or_none,
         ),
     ] = "127.0.0.1:9093"
-    console_enable: Annotated[bool, About("Serve the console at `ops.listen`, with all records.")] = True
+    console_enable: Annotated[bool, ConfigDef("Serve the console at `ops.listen`, with all records.")] = True
     console_hosts: Annotated[
-        str, About("Names that browsers may call the console by; * is any.", form=values.host_names_or_none)
+        str,
+        ConfigDef("Names that browsers may call the console by; * is any.", form=values.host_names_or_none),
     ] = ""
     console_token_file: Annotated[
-        str, About("File with the token that changes by the console take.", form=values.path_or_none)
+        str, ConfigDef("File with the token that changes by the console take.", form=values.path_or_none)
     ] = ""
     redis_url: Annotated[
         str,
-        About(
+        ConfigDef(
             "Redis >= 7.0 or Valkey >= 7.2 that holds the log; empty starts the embedded server.",
             form=values.redis_url_or_none,
             reload=False,
@@ -95,35 +175,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     namespace: Annotated[str, _fixed("First part of every key in Redis.", values.name)] = "korvet"
 
-    log_format: Annotated[Literal["text", "json"], About("Form of the log lines on stderr.")] = "text"
+    log_format: Annotated[Literal["text", "json"], ConfigDef("Form of the log lines on stderr.")] = "text"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _dynamic("Least important log lines to write.")
     ] = "info"
     log_levels: Annotated[
         str,
         _dynamic(
-            "Other levels for parts of Korvet, `LOGGER=LEVEL`, comma-separated, as in korvet.domain.groups=debug; a"
+            "Other levels for parts of Korvet, `LOGGER=LEVEL`, comma-separated, as in korvet.groups=debug; a"
             " logger is a module or a package, and names those below it too.",
             form=values.log_levels,
         ),
     ] = ""
-    drain_timeout_ms: Annotated[int, About("How long a stopping worker may finish what it has begun.")] = (
-        10_000
-    )
+    drain_timeout_ms: Annotated[
+        int, ConfigDef("How long a stopping worker may finish what it has begun.")
+    ] = 10_000
     drain_delay_ms: Annotated[
         int,
-        About(
+        ConfigDef(
             "How long a stopping broker says in /readyz that it drains, and serves on, before it refuses clients."
         ),
     ] = 0
 
-    redis_timeout_ms: Annotated[int, About("How long a command may take in Redis.", least=1)] = 5_000
-    redis_connect_timeout_ms: Annotated[int, About("How long a connection to Redis may take.", least=1)] = (
-        2_000
-    )
+    redis_timeout_ms: Annotated[int, ConfigDef("How long a command may take in Redis.", least=1)] = 5_000
+    redis_connect_timeout_ms: Annotated[
+        int, ConfigDef("How long a connection to Redis may take.", least=1)
+    ] = 2_000
     replicas: Annotated[
         int,
-        About(
+        ConfigDef(
             "Redis replicas that must hold a batch before a produce request with acks=all is answered.",
             most=64,
         ),
@@ -137,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     lake_storage_options: Annotated[
         str,
-        About(
+        ConfigDef(
             "What the archive's object store needs, as NAME=VALUE, comma-separated: credentials, region, endpoint.",
             form=values.storage_options,
             reload=False,
@@ -145,19 +225,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     lake_interval_ms: Annotated[
-        int, About("Pause between rounds of archiving; 0: brokers leave it to `korvet lake archive`.")
+        int, ConfigDef("Pause between rounds of archiving; 0: brokers leave it to `korvet lake archive`.")
     ] = 10_000
     lake_upkeep_interval_ms: Annotated[
-        int, About("Pause between rounds of compaction and expiry in the archive; 0: brokers do neither.")
+        int, ConfigDef("Pause between rounds of compaction and expiry in the archive; 0: brokers do neither.")
     ] = 300_000
     lake_master: Annotated[
-        str, About("Spark that archives: local[CORES,TRIES], or a cluster's URL.", form=values.spark_master)
+        str,
+        ConfigDef("Spark that archives: local[CORES,TRIES], or a cluster's URL.", form=values.spark_master),
     ] = "local[2,4]"
     remote_fetch_max_wait_ms: Annotated[
-        int, About("How long a fetch waits for the archive; what it reads by then comes with a later fetch.")
+        int,
+        ConfigDef("How long a fetch waits for the archive; what it reads by then comes with a later fetch."),
     ] = 500
     remote_list_offsets_request_timeout_ms: Annotated[
-        int, About("How long a look-up by time may take in the archive.", least=1)
+        int, ConfigDef("How long a look-up by time may take in the archive.", least=1)
     ] = 30_000
     embedded_maxmemory_bytes: Annotated[
         int,
@@ -167,7 +249,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     embedded_disk_max_bytes: Annotated[
         int,
-        About("Limit for the files in the embedded server's data directory; 0 is none.", most=INT64_MAX),
+        ConfigDef("Limit for the files in the embedded server's data directory; 0 is none.", most=INT64_MAX),
     ] = 0
     memory_throttle_percent: Annotated[
         int,
@@ -190,33 +272,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_000
 
     auto_create_topics_enable: Annotated[
-        bool, About("Create a topic when a client asks for its metadata.")
+        bool, ConfigDef("Create a topic when a client asks for its metadata.")
     ] = True
     num_partitions: Annotated[
-        int, About("Partitions of a topic created without a count.", least=1, most=100_000)
+        int, ConfigDef("Partitions of a topic created without a count.", least=1, most=100_000)
     ] = 1
     default_replication_factor: Annotated[
         int,
-        About(
+        ConfigDef(
             "Replication factor of a topic created without one; any is accepted and reported as 1.", 1, 32_767
         ),
     ] = 1
-    delete_topic_enable: Annotated[bool, About("Let clients delete topics.")] = True
+    delete_topic_enable: Annotated[bool, ConfigDef("Let clients delete topics.")] = True
     topic_reserved_prefix: Annotated[
         str,
-        About("Topics whose names begin so are not created; empty reserves none.", form=values.topic_prefix),
+        ConfigDef(
+            "Topics whose names begin so are not created; empty reserves none.", form=values.topic_prefix
+        ),
     ] = "__"
 
     message_max_bytes: Annotated[int, _dynamic("Largest record batch, as the producer compressed it.")] = (
         1_048_588
     )
-    socket_request_max_bytes: Annotated[int, About("Largest produce request.", least=1024)] = 104_857_600
-    request_control_max_bytes: Annotated[int, About("Largest request of every other kind.", least=1024)] = (
-        16_777_216
-    )
+    socket_request_max_bytes: Annotated[int, ConfigDef("Largest produce request.", least=1024)] = 104_857_600
+    request_control_max_bytes: Annotated[
+        int, ConfigDef("Largest request of every other kind.", least=1024)
+    ] = 16_777_216
     queued_max_request_bytes: Annotated[
         int,
-        About(
+        ConfigDef(
             "Bytes of requests in one worker, and as many of their records decoded; more wait.",
             1024,
             INT64_MAX,
@@ -224,21 +308,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 268_435_456
     record_decompressed_max_bytes: Annotated[
         int,
-        About(
+        ConfigDef(
             "Largest size of a record batch once decompressed; in format record it also bounds how long one append"
             " holds Redis.",
             least=1024,
         ),
     ] = 16_777_216
     fetch_max_bytes: Annotated[
-        int, About("Largest fetch response, except for a single batch that is larger.", 1024)
+        int, ConfigDef("Largest fetch response, except for a single batch that is larger.", 1024)
     ] = 57_671_680
     connections_max_idle_ms: Annotated[
-        int, About("Close a connection without a request for so long; -1 never does.", -1, INT64_MAX)
+        int, ConfigDef("Close a connection without a request for so long; -1 never does.", -1, INT64_MAX)
     ] = 600_000
     max_connections: Annotated[int, _dynamic("Connections of one worker.", least=1)] = INT32_MAX
     connection_receive_timeout_ms: Annotated[
-        int, About("Close a connection on which a begun request does not go on for so long.", least=1)
+        int, ConfigDef("Close a connection on which a begun request does not go on for so long.", least=1)
     ] = 30_000
 
     log_retention_ms: Annotated[
@@ -248,7 +332,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _dynamic("Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX)
     ] = -1
     log_retention_check_interval_ms: Annotated[
-        int, About("Pause between two rounds of the keeper.", 1, INT64_MAX)
+        int, ConfigDef("Pause between two rounds of the keeper.", 1, INT64_MAX)
     ] = 300_000
     log_local_retention_ms: Annotated[
         int,
@@ -275,7 +359,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _dynamic("Age at which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
     ] = 7 * _DAY_MS
-    log_cleaner_enable: Annotated[bool, About("Compact the topics whose cleanup.policy says so.")] = True
+    log_cleaner_enable: Annotated[bool, ConfigDef("Compact the topics whose cleanup.policy says so.")] = True
     log_cleaner_backoff_ms: Annotated[
         int, _dynamic("Pause between looks for logs that are to be compacted.", 1, INT64_MAX)
     ] = 15_000
@@ -337,45 +421,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _dynamic("Forget a producer that was silent for so long.", least=1)
     ] = _DAY_MS
     group_initial_rebalance_delay_ms: Annotated[
-        int, About("How long the first rebalance of a group waits for more members.")
+        int, ConfigDef("How long the first rebalance of a group waits for more members.")
     ] = 3_000
-    group_min_session_timeout_ms: Annotated[int, About("Shortest session time-out of a group member.", 1)] = (
-        6_000
-    )
-    group_max_session_timeout_ms: Annotated[int, About("Longest session time-out of a group member.", 1)] = (
-        1_800_000
-    )
-    group_max_size: Annotated[int, About("Most members of a group.", least=1)] = INT32_MAX
+    group_min_session_timeout_ms: Annotated[
+        int, ConfigDef("Shortest session time-out of a group member.", 1)
+    ] = 6_000
+    group_max_session_timeout_ms: Annotated[
+        int, ConfigDef("Longest session time-out of a group member.", 1)
+    ] = 1_800_000
+    group_max_size: Annotated[int, ConfigDef("Most members of a group.", least=1)] = INT32_MAX
     offsets_retention_minutes: Annotated[
-        int, About("How long an empty group's committed offsets are kept.", least=1)
+        int, ConfigDef("How long an empty group's committed offsets are kept.", least=1)
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
-        int, About("Pause between two looks of the keeper for offsets that are no longer kept.", 1, INT64_MAX)
+        int,
+        ConfigDef("Pause between two looks of the keeper for offsets that are no longer kept.", 1, INT64_MAX),
     ] = 600_000
     offset_metadata_max_bytes: Annotated[
-        int, About("Bytes of the note that a consumer may add to a committed offset.")
+        int, ConfigDef("Bytes of the note that a consumer may add to a committed offset.")
     ] = 4_096
     group_mirror: Annotated[
-        bool, About("Show committed offsets to users of Redis, as consumer groups of the streams.")
+        bool, ConfigDef("Show committed offsets to users of Redis, as consumer groups of the streams.")
     ] = True
     log_figures_interval_ms: Annotated[
         int,
-        About(
+        ConfigDef(
             "Pause between two looks of the keeper at sizes and ages of the logs, for /metrics.", least=100
         ),
     ] = 60_000
     metrics_partitions_max: Annotated[
-        int, About("Partitions with figures of their own in /metrics; more are summed by topic.")
+        int, ConfigDef("Partitions with figures of their own in /metrics; more are summed by topic.")
     ] = 1_000
     broker_lease_ms: Annotated[
         int,
-        About("How long clients are still sent to a broker that went silent, and its id is kept.", least=100),
+        ConfigDef(
+            "How long clients are still sent to a broker that went silent, and its id is kept.", least=100
+        ),
     ] = 9_000
     keeper_lease_ms: Annotated[
-        int, About("How long a keeper that went silent keeps others from acting.", least=100)
+        int, ConfigDef("How long a keeper that went silent keeps others from acting.", least=100)
     ] = 10_000
     subscription_linger_ms: Annotated[
-        int, About("How long a worker listens for appends to a partition that nobody waits on any more.")
+        int, ConfigDef("How long a worker listens for appends to a partition that nobody waits on any more.")
     ] = 30_000
 
     def __repr__(self) -> str:
@@ -384,14 +471,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({', '.join(f'{row.attribute}={row.shown(row.of(self))!r}' for row in changed)})"
 
 
-def _row(attribute: str, hint: object, default: Value) -> Row:
+def _row(attribute: str, hint: object, default: Value) -> ConfigKey:
     of, about = get_args(hint)
     choices = get_args(of) if get_origin(of) is Literal else ()
-    return Row(attribute.replace("_", "."), attribute, str if choices else of, default, choices, about)
+    return ConfigKey(attribute.replace("_", "."), attribute, str if choices else of, default, choices, about)
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[ConfigKey, ...]:
     """Return the table, in the order of its declaration."""
     hints = get_type_hints(Settings, include_extras=True)
     fields = msgspec.structs.fields(Settings)

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from korvet.config.listeners import advertised_by_name, wanted_listeners
-from korvet.config.row import VARIABLE_PREFIX, Row, Value
-from korvet.config.settings import Settings, rows
+from korvet.config.settings import VARIABLE_PREFIX, ConfigKey, Settings, Value, rows
 from korvet.config.values import without_secrets
 from korvet.errors import ConfigError
 
@@ -35,7 +34,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class BrokerConfig(msgspec.Struct, frozen=True):
     """The settings, and for each name where its value came from.
 
     An origin is "default", "environment", "command line" or the configuration file's path as it was given.
@@ -45,7 +44,7 @@ class Configuration(msgspec.Struct, frozen=True):
     origins: Mapping[str, str]
 
 
-def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Configuration:
+def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> BrokerConfig:
     """Read the file if there is one, every KORVET_ variable, and the command line's values by name.
 
     Raises ConfigError, one line, for the first thing wrong.
@@ -62,7 +61,7 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     _check_listeners(settings, origins)
     if contradiction := contradiction_in(settings):
         raise ConfigError(contradiction.told(origins))
-    return Configuration(settings, origins)
+    return BrokerConfig(settings, origins)
 
 
 def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
@@ -81,7 +80,7 @@ def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
     advertised_by_name(wanted_listeners(settings.listeners, settings.listen), settings.advertised_listeners)
 
 
-def _from_file(config_file: Path, by_name: Mapping[str, Row]) -> Iterator[tuple[str, Value]]:
+def _from_file(config_file: Path, by_name: Mapping[str, ConfigKey]) -> Iterator[tuple[str, Value]]:
     origin = str(config_file)
     try:
         document = tomllib.loads(config_file.read_text(encoding="utf-8"))
@@ -131,7 +130,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]
 
 
 def _from_command_line(
-    overrides: Mapping[str, str], by_name: Mapping[str, Row]
+    overrides: Mapping[str, str], by_name: Mapping[str, ConfigKey]
 ) -> Iterator[tuple[str, Value]]:
     for name, text in overrides.items():
         if name not in by_name:
@@ -154,7 +153,7 @@ def _near(name: str, known: Collection[str]) -> list[str]:
     return [bare[other] for other in near]
 
 
-def parsed(row: Row, text: str, origin: str) -> Value:
+def parsed(row: ConfigKey, text: str, origin: str) -> Value:
     """Read a value that was given as text, and check it; raises ConfigError. `origin` is named in what that says."""
     value: Value = text
     if row.kind is bool:
@@ -172,7 +171,7 @@ def parsed(row: Row, text: str, origin: str) -> Value:
     return _checked(row, value, origin)
 
 
-def _typed(row: Row, value: object, origin: str) -> Value:
+def _typed(row: ConfigKey, value: object, origin: str) -> Value:
     """Take a value that has a type already, and check it."""
     # bool is a subclass of int in Python, but `true` is no number.
     if isinstance(value, str | int | float) and type(value) is row.kind:
@@ -182,7 +181,7 @@ def _typed(row: Row, value: object, origin: str) -> Value:
     raise _refused(row, value, origin, "a text in quotes" if row.kind is str else row.allowed)
 
 
-def _checked(row: Row, value: Value, origin: str) -> Value:
+def _checked(row: ConfigKey, value: Value, origin: str) -> Value:
     allowed = ""
     if isinstance(value, str):
         # What the system cannot decode arrives from the environment as lone surrogates.
@@ -199,7 +198,7 @@ def _checked(row: Row, value: Value, origin: str) -> Value:
     return value
 
 
-def _refused(row: Row, value: object, origin: str, allowed: str) -> ConfigError:
+def _refused(row: ConfigKey, value: object, origin: str, allowed: str) -> ConfigError:
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     if row.about.secret:
         shown = row.masked(shown)

@@ -145,7 +145,7 @@ def log_levels(text: str) -> str:
         re.fullmatch(rf"\s*[A-Za-z_][A-Za-z0-9_.]*=({levels})\s*", part) for part in text.split(",")
     ):
         return ""
-    return f"LOGGER=LEVEL, comma-separated, as in korvet.domain.groups=debug, with {', '.join(LOG_LEVELS)} as levels"
+    return f"LOGGER=LEVEL, comma-separated, as in korvet.groups=debug, with {', '.join(LOG_LEVELS)} as levels"
 
 
 def key_values(text: str) -> dict[str, str]:

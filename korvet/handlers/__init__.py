@@ -45,7 +45,7 @@ from korvet.handlers import (
     produce,
     sync_group,
 )
-from korvet.handlers.handler import Handler
+from korvet.handlers.context import Handler
 
 HANDLERS: dict[int, Handler] = {
     module.REQUEST.api.key: Handler(

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from korvet.domain.config_changes import Change, Operation
-from korvet.domain.configs import Resource
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from korvet.topics.config_admin import Change, Operation, Resource
 
 REQUEST = AlterConfigsRequest
 

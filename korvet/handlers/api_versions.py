@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.schema import Api
 

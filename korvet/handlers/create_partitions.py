@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Collection
 from functools import partial
 
-from korvet.domain.more_partitions import grown
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from korvet.topics.placement import grown
 
 REQUEST = CreatePartitionsRequest
 

@@ -12,13 +12,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from korvet.domain import topic_config
-from korvet.domain.assignments import in_order
-from korvet.domain.placement import replication_factor
-from korvet.domain.topics import NewTopic, Topic
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.deadlines import work_until
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.common import work_until
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -26,6 +22,9 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from korvet.topics import config as topic_config
+from korvet.topics.placement import in_order, replication_factor
+from korvet.topics.registry import NewTopic, Topic
 
 REQUEST = CreateTopicsRequest
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from korvet.domain.delete_records import Deletion
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.trim import Deletion
+from korvet.log.types import Partition
 from korvet.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -18,7 +19,6 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from korvet.storage.log_types import Partition
 
 REQUEST = DeleteRecordsRequest
 

@@ -13,10 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.deadlines import work_until
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.common import work_until
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -24,6 +23,7 @@ from korvet.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from korvet.protocol.wire import ZERO_UUID
+from korvet.topics.registry import Topic
 
 REQUEST = DeleteTopicsRequest
 DISABLED_VERSION_FIRST = 3

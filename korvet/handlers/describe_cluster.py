@@ -6,8 +6,8 @@ Controllers cannot be asked for: there are no separate ones (KIP-919), and no br
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers import operations
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers import common as operations
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.describe_cluster import (
     ENDPOINT_BROKERS,
     ENDPOINT_CONTROLLERS,

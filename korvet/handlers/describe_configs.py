@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 
-from korvet.domain.config_entries import ConfigEntry
-from korvet.domain.configs import Resource
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,6 +20,8 @@ from korvet.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from korvet.topics.config_admin import Resource
+from korvet.topics.config_defs import ConfigEntry
 
 REQUEST = DescribeConfigsRequest
 

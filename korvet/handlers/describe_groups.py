@@ -6,18 +6,18 @@ group only, as in Kafka. Every client may do everything.
 
 from __future__ import annotations
 
-from korvet.domain.groups.listing import DEAD, STABLE
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers import operations
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.listing import DEAD, STABLE
+from korvet.groups.store import Described, DescribedMember
+from korvet.handlers import common as operations
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from korvet.storage.group_types import Described, DescribedMember
 
 REQUEST = DescribeGroupsRequest
 NOT_FOUND_VERSION_FIRST = 6

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from korvet.domain.topics import Topic
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.types import Partition
 from korvet.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -20,7 +20,7 @@ from korvet.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from korvet.storage.log_types import Partition
+from korvet.topics.registry import Topic
 
 REQUEST = DescribeLogDirsRequest
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
 from korvet.errors import KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -19,7 +20,6 @@ from korvet.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from korvet.storage.producer_rows import ActiveProducer
 
 REQUEST = DescribeProducersRequest
 

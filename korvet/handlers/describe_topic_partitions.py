@@ -6,12 +6,10 @@ is created by asking, and a partition is without a leader (-1) only for clients 
 
 from __future__ import annotations
 
-from korvet.domain.cluster import LEADER_EPOCH, Placed, Reachable
-from korvet.domain.topic_names import check_name
-from korvet.domain.topics import Topic
+from korvet.cluster.brokers import LEADER_EPOCH, Placed, Reachable
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers import operations
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers import common as operations
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -19,6 +17,7 @@ from korvet.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from korvet.topics.registry import Topic, check_name
 
 REQUEST = DescribeTopicPartitionsRequest
 

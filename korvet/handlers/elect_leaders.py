@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from korvet.domain.cluster import LiveBrokers
-from korvet.domain.placement import election
-from korvet.domain.topics import Topic
+from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.elect_leaders import (
     PREFERRED,
     UNCLEAN,
@@ -23,6 +21,8 @@ from korvet.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from korvet.topics.placement import election
+from korvet.topics.registry import Topic
 
 REQUEST = ElectLeadersRequest
 ERROR_VERSION_FIRST = 1

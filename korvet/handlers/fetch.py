@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 
-from korvet.domain.collecting import Wanted
-from korvet.domain.fetch import Limits, check_leader_epoch
-from korvet.domain.laps import DECODE
-from korvet.domain.reading import Found
-from korvet.domain.topics import Topic
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.fetch import Limits, check_leader_epoch
+from korvet.log.reader import FetchPartitionSpec, FetchResult
+from korvet.log.types import Partition
 from korvet.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -27,7 +25,8 @@ from korvet.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from korvet.storage.log_types import Partition
+from korvet.telemetry.request_timer import DECODE
+from korvet.topics.registry import Topic
 
 REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
@@ -63,14 +62,16 @@ def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchRe
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
     if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
         return FetchResponse(error_code=error.code)
-    return FetchResponse(error_code=error.code, responses=_topics(request, repeat(Found(error=error.code))))
+    return FetchResponse(
+        error_code=error.code, responses=_topics(request, repeat(FetchResult(error=error.code)))
+    )
 
 
 def _read(
     request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
-) -> tuple[list[Found], list[tuple[Partition, Found]]]:
+) -> tuple[list[FetchResult], list[tuple[Partition, FetchResult]]]:
     """Read every partition, in the order of the request; returns also those that there are, with their answers."""
-    places: list[Wanted | Found] = []
+    places: list[FetchPartitionSpec | FetchResult] = []
     seen: set[tuple[str, bytes, int]] = set()
     for topic in request.topics:
         for partition in topic.partitions:
@@ -79,9 +80,11 @@ def _read(
             twice = place in seen
             seen.add(place)
             places.append(
-                Found(error=ErrorCode.INVALID_REQUEST) if twice else _wanted(topic, partition, caller, broker)
+                FetchResult(error=ErrorCode.INVALID_REQUEST)
+                if twice
+                else _wanted(topic, partition, caller, broker)
             )
-    wanted = [each for each in places if isinstance(each, Wanted)]
+    wanted = [each for each in places if isinstance(each, FetchPartitionSpec)]
     limits = Limits(
         # An error is answered at once.
         wait_ms_max=wait_ms_max if len(wanted) == len(places) else 0,
@@ -91,17 +94,19 @@ def _read(
     caller.laps.lap(DECODE)
     found = broker.fetcher.fetch(wanted, limits, caller.laps)
     remaining = iter(found)
-    answers = [each if isinstance(each, Found) else next(remaining) for each in places]
+    answers = [each if isinstance(each, FetchResult) else next(remaining) for each in places]
     return answers, list(zip((each.partition for each in wanted), found, strict=True))
 
 
-def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker) -> Wanted | Found:
+def _wanted(
+    topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker
+) -> FetchPartitionSpec | FetchResult:
     """Say what to read, or why it cannot be read."""
     try:
         found, found_partition = broker.topics.partition(
             partial(_find, topic, caller, broker), partition.partition
         )
-        wanted = Wanted(
+        wanted = FetchPartitionSpec(
             topic=found,
             partition=found_partition,
             offset=partition.fetch_offset,
@@ -110,7 +115,7 @@ def _wanted(topic: FetchTopic, partition: FetchPartition, caller: Caller, broker
         )
         check_leader_epoch(partition.current_leader_epoch)
     except KafkaError as error:
-        return Found(error=error.code)
+        return FetchResult(error=error.code)
     return wanted
 
 
@@ -120,7 +125,7 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
     return broker.topics.find(topic.topic)
 
 
-def _topics(request: FetchRequest, answers: Iterator[Found]) -> list[FetchableTopicResponse]:
+def _topics(request: FetchRequest, answers: Iterator[FetchResult]) -> list[FetchableTopicResponse]:
     committed = request.isolation_level == READ_COMMITTED
     return [
         FetchableTopicResponse(
@@ -134,7 +139,7 @@ def _topics(request: FetchRequest, answers: Iterator[Found]) -> list[FetchableTo
     ]
 
 
-def _data(index: int, found: Found, *, committed: bool) -> PartitionData:
+def _data(index: int, found: FetchResult, *, committed: bool) -> PartitionData:
     return PartitionData(
         partition_index=index,
         error_code=found.error,

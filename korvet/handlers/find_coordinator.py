@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from korvet.domain.config_changes import Change, Operation
-from korvet.domain.configs import Resource
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -19,6 +17,7 @@ from korvet.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from korvet.topics.config_admin import Change, Operation, Resource
 
 REQUEST = IncrementalAlterConfigsRequest
 

@@ -6,10 +6,10 @@ such a one is told that it does not lead.
 
 from __future__ import annotations
 
-from korvet.domain.groups.membership import Asking, MemberIdRequiredError
 from korvet.errors import KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.membership import JoinRequest, MemberIdRequiredError
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 REQUEST = JoinGroupRequest
@@ -24,7 +24,7 @@ def handle(request: JoinGroupRequest, caller: Caller, broker: Broker) -> JoinGro
     # Version 0 has one time-out for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = broker.groups.join(
-        Asking(
+        JoinRequest(
             group=request.group_id,
             member_id=request.member_id,
             instance=request.group_instance_id or "",

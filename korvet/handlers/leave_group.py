@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 REQUEST = LeaveGroupRequest

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from korvet.domain.configs import Kind
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.list_config_resources import (
     CLIENT_METRICS,
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from korvet.topics.config_admin import Kind
 
 REQUEST = ListConfigResourcesRequest
 

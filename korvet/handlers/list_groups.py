@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from korvet.domain.groups.listing import CLASSIC
 from korvet.errors import KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.listing import CLASSIC
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 REQUEST = ListGroupsRequest

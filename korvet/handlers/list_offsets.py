@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from korvet.domain.fetch import check_leader_epoch
-from korvet.domain.offsets import OffsetFound, Question, SpecialTimestamp, is_fenced
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.fetch import check_leader_epoch
+from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp, is_fenced
+from korvet.log.types import Partition
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -20,7 +21,6 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from korvet.storage.log_types import Partition
 
 REQUEST = ListOffsetsRequest
 LEADER_EPOCH_VERSION_FIRST = 4

@@ -6,7 +6,7 @@ A move is done when it is answered. What is asked for and not there is not told 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

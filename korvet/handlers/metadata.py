@@ -11,12 +11,10 @@ from __future__ import annotations
 import contextlib
 import math
 
-from korvet.domain.cluster import LEADER_EPOCH, NOBODY, LiveBrokers, Reachable
-from korvet.domain.topic_names import check_name
-from korvet.domain.topics import NewTopic, Topic
+from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, Reachable
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers import operations
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers import common as operations
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -25,6 +23,7 @@ from korvet.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from korvet.protocol.wire import ZERO_UUID
+from korvet.topics.registry import NewTopic, Topic, check_name
 
 REQUEST = MetadataRequest
 TOPIC_ID_VERSION_FIRST = 12

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from korvet.domain.groups.committed import Wish
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.offsets import Committer, Wish
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -19,7 +19,6 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from korvet.storage.offset_store import Committer
 
 REQUEST = OffsetCommitRequest
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9

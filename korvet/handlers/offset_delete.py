@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.offsets import TopicPartition
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from korvet.storage.offset_store import Place
 
 REQUEST = OffsetDeleteRequest
 
@@ -21,7 +21,9 @@ def handle(request: OffsetDeleteRequest, _caller: Caller, broker: Broker) -> Off
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group has no name")
     places = [
-        Place(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
     ]
     answers = iter(broker.group_listing.forget(request.group_id, places))
     topics = [

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.offsets import Committed, TopicPartition
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -26,7 +27,6 @@ from korvet.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from korvet.protocol.wire import ZERO_UUID
-from korvet.storage.offset_store import Committed, Place
 
 REQUEST = OffsetFetchRequest
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
@@ -81,7 +81,7 @@ def _group(asked: OffsetFetchRequestGroup, caller: Caller, broker: Broker) -> Of
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
     names = [_name(topic, caller, broker) for topic in asked.topics]
     places = [
-        Place(name, index)
+        TopicPartition(name, index)
         for name, topic in zip(names, asked.topics, strict=True)
         if isinstance(name, str)
         for index in topic.partition_indexes
@@ -108,7 +108,7 @@ def _name(topic: OffsetFetchRequestTopics, caller: Caller, broker: Broker) -> st
         return error
 
 
-def _every(found: Mapping[Place, Committed]) -> list[OffsetFetchResponseTopics]:
+def _every(found: Mapping[TopicPartition, Committed]) -> list[OffsetFetchResponseTopics]:
     by_topic: dict[str, OffsetFetchResponseTopics] = {}
     for place in sorted(found):
         row = found[place]

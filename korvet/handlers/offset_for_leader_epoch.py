@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from korvet.domain.fetch import check_leader_epoch
-from korvet.domain.offsets import OffsetFound, is_fenced
 from korvet.errors import KafkaError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.fetch import check_leader_epoch
+from korvet.log.offsets import OffsetFound, is_fenced
+from korvet.log.types import Partition
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -19,7 +20,6 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from korvet.storage.log_types import Partition
 
 REQUEST = OffsetForLeaderEpochRequest
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from korvet.domain.append import Delivering, Delivery, Result
-from korvet.domain.laps import REDIS, WAIT
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
-from korvet.handlers.handler import Broker, Caller
+from korvet.handlers.context import Broker, Caller
+from korvet.log.append import Delivering, Delivery, Result
 from korvet.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -29,6 +28,7 @@ from korvet.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from korvet.protocol.wire import ZERO_UUID
+from korvet.telemetry.request_timer import REDIS, WAIT
 
 REQUEST = ProduceRequest
 TOPIC_ID_VERSION_FIRST = 13

@@ -6,10 +6,10 @@ From version 5 on it has to say what it takes the group for, the protocol and it
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.group_errors import code_of
-from korvet.handlers.handler import Broker, Caller
+from korvet.groups.store import Sync
+from korvet.handlers.common import code_of
+from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from korvet.storage.group_types import Sync
 
 REQUEST = SyncGroupRequest
 PROTOCOL_VERSION_FIRST = 5

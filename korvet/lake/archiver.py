@@ -24,8 +24,8 @@ from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
 from korvet.lake.tables import Lake
 from korvet.lake.task import Outcome, Task
-from korvet.storage.lake_store import Archived
-from korvet.storage.log_types import Bounds, Partition
+from korvet.log.remote.archived import Archived
+from korvet.log.types import Bounds, Partition
 
 Run: TypeAlias = Callable[[Sequence[Task]], Iterable[Outcome]]
 """Does tasks, somewhere, and returns their outcomes in any order."""

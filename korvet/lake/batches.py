@@ -13,20 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.schema import (
-    HEADER_TYPE,
-    HEADERS,
-    KEY,
-    SCHEMA,
-    VALUE,
-    timestamp_columns,
-)
+from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, timestamp_columns
 from korvet.lake.varints import Bytes, Ints, read_varint, read_varints, record_spans
 from korvet.lake.views import binary_views
+from korvet.log.batch_format import StoredBatch
+from korvet.log.record_format import text_of
 from korvet.protocol.records.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.records.compression import decompress
-from korvet.storage.batch_entry import StoredBatch
-from korvet.storage.entry import text_of
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 """Of all batches of one call, uncompressed, where it is more than one: a few bytes may be a batch of many."""

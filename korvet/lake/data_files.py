@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from korvet.errors import LakeError
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP, TIMESTAMP_MS
-from korvet.lake.table import LakeError
 
 FOOTERS_MAX = 1024
 """Files whose footers are kept: some kilobytes each."""

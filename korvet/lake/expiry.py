@@ -22,8 +22,8 @@ from korvet.lake.schema import TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.source import Retention, Source, SourceTopic, Stores
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, tables
-from korvet.storage.lake_store import NOT_ARCHIVED
-from korvet.storage.log_types import Partition
+from korvet.log.remote.archived import NOT_ARCHIVED
+from korvet.log.types import Partition
 
 VACUUM_HOURS_MIN = 24
 """Files that no commit names stay so long: an archiver may be about to name them, or a query read them."""

@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from korvet.errors import LakeError
 from korvet.lake.data_files import DataFiles, KeptRows
 from korvet.lake.files import StorageOptions, filesystem
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.serving import arrow_to_batches
-from korvet.lake.table import ArchiveTable, LakeError, TableFile, table_uri
+from korvet.lake.table import ArchiveTable, TableFile, table_uri
 from korvet.lake.windows import Window, Windows, apart
 from korvet.protocol.records.builder import Buffer
 

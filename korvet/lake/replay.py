@@ -16,8 +16,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from korvet.admin import AdminClient, AdminError, BrokerError, TopicPartition, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
+from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.pace import Pace
 from korvet.lake.partitioner import NO_KEY, partitions_of

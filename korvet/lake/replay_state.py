@@ -14,8 +14,10 @@ from typing import Literal
 
 import msgspec
 
-from korvet.admin import AdminClient, CommittedOffset, Resource, TopicPartition, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.offsets import CommittedOffset
 from korvet.admin.producer import Identity
+from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.errors import LakeError
 from korvet.protocol.records.batch import SEQUENCES
 

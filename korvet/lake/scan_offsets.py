@@ -17,8 +17,8 @@ from korvet.lake.source import Source, Stores
 from korvet.lake.table import table_uri
 from korvet.lake.tables import Lake
 from korvet.lake.windows import Windows, apart
-from korvet.storage.index_store import Position, Search
-from korvet.storage.log_types import Partition, Read
+from korvet.log.index import Position, Search
+from korvet.log.types import Partition, Read
 
 
 def first_from(stores: Stores, lake: Lake | None, source: Source, log: Log, timestamp: int) -> int | None:

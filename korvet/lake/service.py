@@ -21,11 +21,11 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from korvet import logs
-from korvet.config import Settings
+from korvet.config.settings import Settings
+from korvet.errors import LakeError
 from korvet.lake.files import StorageOptions
 from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
-from korvet.lake.table import LakeError
-from korvet.storage.cold_wire import FRAME_BYTES_MAX, LENGTH, ColdAnswer, ColdRequest, framed
+from korvet.log.remote.client import FRAME_BYTES_MAX, LENGTH, RemoteRequest, RemoteResponse, framed
 
 THREADS = 4
 """Questions that are answered at once, each thread with tables and row groups of its own."""
@@ -69,7 +69,7 @@ class _Peer:
     def frames(self) -> BinaryIO:
         return self._socket.makefile("rb")
 
-    def send(self, answer: ColdAnswer) -> None:
+    def send(self, answer: RemoteResponse) -> None:
         data = framed(answer)
         try:
             with self._sending:
@@ -84,7 +84,7 @@ class _Peer:
         self._socket.close()
 
 
-Work = tuple[_Peer, ColdRequest]
+Work = tuple[_Peer, RemoteRequest]
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
 
 def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
     """Queue a worker's questions until it closes the connection."""
-    decoder = msgspec.msgpack.Decoder(ColdRequest)
+    decoder = msgspec.msgpack.Decoder(RemoteRequest)
     # A worker that dies with answers on their way resets the connection.
     with contextlib.suppress(OSError), peer.frames() as frames:
         while len(head := frames.read(LENGTH.size)) == LENGTH.size:
@@ -134,14 +134,14 @@ def _answer(reader: Reader, work: queue.SimpleQueue[Work]) -> None:
             answer = _read(reader, request)
         except LakeError as error:
             _log.warning("the lake cannot be read", reason=error)
-            answer = ColdAnswer(request.number, str(error))
+            answer = RemoteResponse(request.number, str(error))
         except Exception as error:  # noqa: BLE001 - the boundary of a thread: whoever asked is told, and it goes on
             _log.exception("a question could not be answered")
-            answer = ColdAnswer(request.number, f"{type(error).__name__}: {error}")
+            answer = RemoteResponse(request.number, f"{type(error).__name__}: {error}")
         peer.send(answer)
 
 
-def _read(reader: Reader, request: ColdRequest) -> ColdAnswer:
+def _read(reader: Reader, request: RemoteRequest) -> RemoteResponse:
     if time.monotonic() > request.until:
         raise LakeError("too many questions are before this one")
     of = TopicOfLake(request.topic, request.topic_id)
@@ -149,7 +149,7 @@ def _read(reader: Reader, request: ColdRequest) -> ColdAnswer:
     if request.kind == "read":
         limits = Limits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
         found = reader.read(place, limits)
-        return ColdAnswer(
+        return RemoteResponse(
             request.number,
             data=found.data,
             record_count=found.record_count,
@@ -160,7 +160,7 @@ def _read(reader: Reader, request: ColdRequest) -> ColdAnswer:
     offset, timestamp = (
         reader.first_from(place, request.timestamp) if by_time else reader.largest(place)
     ) or (-1, -1)
-    return ColdAnswer(request.number, offset=offset, timestamp=timestamp)
+    return RemoteResponse(request.number, offset=offset, timestamp=timestamp)
 
 
 def _end_with_parent(life_fd: int) -> None:

@@ -13,15 +13,16 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from korvet import logs
-from korvet.config import Settings
-from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
-from korvet.storage.index_store import IndexStore
-from korvet.storage.keys import Keys
-from korvet.storage.lake_store import LakeStore
-from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Partition
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow, TopicStore
+from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.config.settings import Settings
+from korvet.log.index import IndexStore
+from korvet.log.remote.archived import LakeStore
+from korvet.log.store import LogStore
+from korvet.log.types import Partition
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 
 _log = logs.Log(__name__)
 

@@ -16,9 +16,9 @@ from korvet.lake.files import StorageOptions
 from korvet.lake.plan import another_lake
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile
+from korvet.log.index import Position
+from korvet.log.types import Bounds, Fetched, Partition, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
-from korvet.storage.index_store import Position
-from korvet.storage.log_types import Bounds, Fetched, Partition, Read
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,9 +22,9 @@ from korvet.lake.files import StorageOptions, WrittenFile, filesystem, write_fil
 from korvet.lake.plan import RANGE_BYTES_MAX, Gap
 from korvet.lake.schema import OFFSET
 from korvet.lake.source import Source
-from korvet.storage.batch_entry import StoredBatch
-from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Fetched, Partition, Read
+from korvet.log.batch_format import StoredBatch
+from korvet.log.store import LogStore
+from korvet.log.types import Fetched, Partition, Read
 
 _READ_BYTES = 2 * 1024 * 1024
 """What is read at once: Redis serves nobody else meanwhile, some milliseconds."""

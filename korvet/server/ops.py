@@ -19,12 +19,13 @@ import redis
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from korvet.config import Address, Settings
-from korvet.server import ops_metrics, redis_check
-from korvet.server.console.console import Console
+from korvet.config.settings import Settings
+from korvet.config.values import Address
+from korvet.console.app import Console
 from korvet.server.ops_http import Answer, HttpServer, Request, plain
-from korvet.server.scoreboard import Scoreboard, State
-from korvet.server.slot import ChildSlot
+from korvet.server.supervisor import redis_check
+from korvet.server.supervisor.slot import ChildSlot, Scoreboard, State
+from korvet.telemetry import page as ops_metrics
 
 
 class Ops:

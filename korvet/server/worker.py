@@ -22,61 +22,50 @@ import gevent.socket
 import msgspec
 from gevent.event import Event
 
-from korvet.config import Settings
-from korvet.domain.append import Appender
-from korvet.domain.cluster import Cluster, Member
-from korvet.domain.cold import ColdTier
-from korvet.domain.configs import Configs
-from korvet.domain.delete_records import RecordDeletion
-from korvet.domain.failures import Failures
-from korvet.domain.fetch import Fetcher
-from korvet.domain.groups.committed import CommittedOffsets
-from korvet.domain.groups.listing import GroupListing
-from korvet.domain.groups.membership import Groups
-from korvet.domain.growth import Growth
-from korvet.domain.live_settings import LiveSettings
-from korvet.domain.log_dir import LogDir
-from korvet.domain.offsets import Offsets
-from korvet.domain.placement import Placement
-from korvet.domain.pressure import Pressure
-from korvet.domain.producers import ActiveProducers, ProducerIds
-from korvet.domain.replicas import Replicas
-from korvet.domain.retention import Retention
-from korvet.domain.topics import Topics, id_text
-from korvet.domain.traffic import Traffic
-from korvet.domain.trimming import BackgroundTrims, Reason, Trimmer
+from korvet.cluster.backpressure import Backpressure
+from korvet.cluster.brokers import BrokerStore, Cluster, Member
+from korvet.cluster.disk import Disk
+from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
+from korvet.config.settings import Settings
+from korvet.groups.listing import GroupListing, GroupRemoval
+from korvet.groups.membership import Groups
+from korvet.groups.offsets import CommittedOffsets, OffsetStore
+from korvet.groups.store import GroupList, GroupStore
 from korvet.handlers import HANDLERS
-from korvet.handlers.handler import Broker
+from korvet.handlers.context import Broker
+from korvet.log.append import Appender
+from korvet.log.failures import Failures
+from korvet.log.fetch import Fetcher
+from korvet.log.index import IndexStore
+from korvet.log.offsets import Offsets
+from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows, ProducerStore
+from korvet.log.remote.archived import LakeStore
+from korvet.log.remote.client import RemoteClient
+from korvet.log.remote.tier import RemoteTier
+from korvet.log.replication import Replicas, Replication
+from korvet.log.retention import Retention, SizeRetentionTrigger
+from korvet.log.stats import LogDir, LogStatsStore
+from korvet.log.store import LogStore
+from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
-from korvet.server import listeners, metrics, topic_traffic
-from korvet.server.acceptor import Acceptor, Door, listen
-from korvet.server.dispatch import Dispatcher
-from korvet.server.follow import Follower
-from korvet.server.redis_tally import REDIS_TALLY
-from korvet.server.slot import BEAT_SECONDS, WorkerSlot
-from korvet.server.tally import TALLY
-from korvet.storage import redis_url
-from korvet.storage.broker_config_store import BrokerConfigStore
-from korvet.storage.broker_store import BrokerStore
-from korvet.storage.cold_store import ColdStore
-from korvet.storage.disk import Disk
-from korvet.storage.figures_store import FiguresStore
-from korvet.storage.group_list import GroupList
-from korvet.storage.group_removal import GroupRemoval
-from korvet.storage.group_store import GroupStore
-from korvet.storage.index_store import IndexStore
-from korvet.storage.keys import Keys
-from korvet.storage.lake_store import LakeStore
-from korvet.storage.log_store import LogStore
-from korvet.storage.offset_store import OffsetStore
-from korvet.storage.producer_rows import ProducerRows
-from korvet.storage.producer_store import ProducerStore
-from korvet.storage.replication import Replication
-from korvet.storage.resp import Redis
-from korvet.storage.subscriptions import Subscriptions
-from korvet.storage.topic_store import TopicStore
-from korvet.storage.trim_store import TrimStore
-from korvet.storage.usage_store import UsageStore
+from korvet.redis import url as redis_url
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.pubsub import Subscriptions
+from korvet.redis.server_info import UsageStore
+from korvet.server.net.dispatch import Dispatcher
+from korvet.server.net.listener import Acceptor, BoundListener, listen
+from korvet.server.registry_watcher import RegistryWatcher
+from korvet.server.supervisor import ports as listeners
+from korvet.server.supervisor.slot import BEAT_SECONDS, WorkerSlot
+from korvet.telemetry import metrics
+from korvet.telemetry import topic_counters as topic_traffic
+from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
+from korvet.telemetry.topic_counters import Traffic
+from korvet.topics.config_admin import Configs
+from korvet.topics.placement import Placement
+from korvet.topics.registry import Topics, id_text
+from korvet.topics.store import TopicStore
 
 _log = Log(__name__)
 
@@ -99,7 +88,7 @@ class Storage(msgspec.Struct, frozen=True):
     reads: Redis
     waits: Redis
     subscriptions: Subscriptions
-    lake: ColdStore | None
+    lake: RemoteClient | None
 
     @classmethod
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
@@ -110,7 +99,7 @@ class Storage(msgspec.Struct, frozen=True):
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
-                observer=REDIS_TALLY,
+                observer=REDIS_METRICS,
                 word=word,
             )
 
@@ -123,11 +112,11 @@ class Storage(msgspec.Struct, frozen=True):
             settings.redis_url,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
-            observer=REDIS_TALLY,
+            observer=REDIS_METRICS,
         )
         redis, reads = client("commands"), client("reads")
         redis.moved = renew
-        cold = ColdStore(lake, _saw_lake) if lake else None
+        cold = RemoteClient(lake, _saw_lake) if lake else None
         return cls(redis, reads, client("wait"), subscriptions, cold)
 
     def close(self) -> None:
@@ -156,7 +145,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker.live.refresh()
     broker.topics.refresh()
     doors = [
-        Door(each.name, listen(each.address), Dispatcher(HANDLERS, broker, each.name))
+        BoundListener(each.name, listen(each.address), Dispatcher(HANDLERS, broker, each.name))
         for each in slot.listeners
     ]
     acceptor = Acceptor(doors, settings)
@@ -164,7 +153,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     broker.live.follow(set_level)
     acceptor.start()
     following = gevent.spawn(follower(settings, storage, broker).run)
-    traffic_file = topic_traffic.open_own(broker.traffic, TALLY)
+    traffic_file = topic_traffic.open_own(broker.traffic, REQUEST_METRICS)
     # The supervisor asks by this signal where a loop stands that shows no life.
     faulthandler.register(signal.SIGUSR1)
     gevent.spawn(_beat, slot)
@@ -182,7 +171,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
     following.kill()
     storage.close()
-    TALLY.flush()
+    REQUEST_METRICS.flush()
     if traffic_file is not None:
         traffic_file.close()
 
@@ -209,7 +198,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
     traffic = Traffic()
-    growth = Growth(topics, Retention(log, trim_store, trimmer), background)
+    growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
     group_store = GroupStore(
         storage.redis,
         keys,
@@ -225,17 +214,19 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         topics=topics,
         placement=Placement(topics),
         appender=Appender(log, settings, topics, grown=growth.crossed, traffic=traffic),
-        fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(TALLY.parked, "Fetch")),
+        fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, LakeStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         log_dir=LogDir(
             redis_url.parse(settings.redis_url).place if slot.data is None else str(slot.data),
-            FiguresStore(storage.reads, keys),
+            LogStatsStore(storage.reads, keys),
             UsageStore(storage.redis, with_file=False),
         ),
-        groups=Groups(group_store, storage.subscriptions, settings, keys.group_channel, TALLY.parked),
+        groups=Groups(
+            group_store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked
+        ),
         committed=CommittedOffsets(
             OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
         ),
@@ -265,8 +256,8 @@ def _saw_lake(kind: str, seconds: float) -> None:
     metrics.LAKE_READ_DURATION.labels(kind).observe(seconds)
 
 
-def _cold_tier(settings: Settings, storage: Storage) -> ColdTier:
-    return ColdTier(
+def _cold_tier(settings: Settings, storage: Storage) -> RemoteTier:
+    return RemoteTier(
         storage.lake,
         wait_ms=settings.remote_fetch_max_wait_ms,
         timeout_ms=settings.remote_list_offsets_request_timeout_ms,
@@ -274,15 +265,15 @@ def _cold_tier(settings: Settings, storage: Storage) -> ColdTier:
     )
 
 
-def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Pressure:
+def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Backpressure:
     disk = None if slot.data is None else Disk(slot.data)
     usage = UsageStore(storage.redis, with_file=slot.data is not None)
-    pressure = Pressure(usage, live.settings, disk, _tell_memory)
+    pressure = Backpressure(usage, live.settings, disk, _tell_memory)
     live.follow(pressure.use)
     return pressure
 
 
-def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
+def follower(settings: Settings, storage: Storage, broker: Broker) -> RegistryWatcher:
     """Return what lets `broker` see at once what others change in the cluster; its greenlet is to be spawned."""
     keys = Keys(settings.namespace)
 
@@ -297,11 +288,11 @@ def follower(settings: Settings, storage: Storage, broker: Broker) -> Follower:
 
     def forget_deleted() -> None:
         broker.traffic.keep(exists)
-        TALLY.flush_soon()
+        REQUEST_METRICS.flush_soon()
 
     # Settings before topics, which are made of them.
     looks = [ask_the_master, broker.live.refresh, broker.topics.refresh, forget_deleted]
-    return Follower(storage.subscriptions, keys.topics_channel, looks)
+    return RegistryWatcher(storage.subscriptions, keys.topics_channel, looks)
 
 
 def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells

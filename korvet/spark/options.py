@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.config.values import key_values
 from korvet.lake.source import Source
 from korvet.lake.tables import Lake
-from korvet.storage.embedded_socket import running_url
+from korvet.server.data_dir import running_url
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST, LATEST = -2, -1

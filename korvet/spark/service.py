@@ -24,14 +24,14 @@ import gevent
 import msgspec
 
 from korvet import logs
-from korvet.config import Settings
+from korvet.cluster.leases import LeaseStore
+from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError, LakeError, StorageUnavailableError
-from korvet.storage.keys import Keys
-from korvet.storage.lease_store import LeaseStore
-from korvet.storage.resp import Redis
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 
 if TYPE_CHECKING:
-    from korvet.spark.acting import Acting
+    from korvet.spark.archiver_loop import ArchiverLoop
 
 _RENEWALS_PER_LEASE = 3
 
@@ -122,7 +122,7 @@ class Service:
         self._ends = ends
         self._closing = False
         self._lease = Lease(configuration.settings)
-        self._acting: Acting | None = None
+        self._acting: ArchiverLoop | None = None
 
     def run(self) -> End:
         """Archive as long as the lease is held; returns when the process is to end, or to begin anew."""
@@ -141,10 +141,10 @@ class Service:
 
     def _act(self) -> None:
         self._lease.held.wait()
-        from korvet.spark.acting import Acting  # noqa: PLC0415 - not before this broker is the one that archives
+        from korvet.spark.archiver_loop import ArchiverLoop  # noqa: PLC0415 - not before this broker is the one that archives
 
         configuration = self._configuration
-        self._acting = Acting(configuration.settings, Path(configuration.directory))
+        self._acting = ArchiverLoop(configuration.settings, Path(configuration.directory))
         for work in self._acting.works():
             self._spawn(work, End.FAILED)
 

@@ -24,8 +24,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from korvet.admin import AdminClient, AdminError, TopicPartition
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
+from korvet.admin.types import TopicPartition
 from korvet.errors import LakeError
 from korvet.lake.partitioner import NO_KEY, Partitions, partitions_of
 from korvet.lake.producing import BATCH_BYTES, PRODUCED, by_partition, cuts, encoded, joined

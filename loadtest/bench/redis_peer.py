@@ -15,7 +15,7 @@ from pathlib import Path
 import hiredis
 import redis
 
-from korvet.server import binaries
+from korvet.server import embedded as binaries
 from loadtest.bench import processes
 from loadtest.bench.processes import NotAvailableError
 

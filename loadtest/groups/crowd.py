@@ -12,11 +12,7 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from korvet.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
+from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from korvet.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.lake.archiver import Archiver
 from korvet.lake.source import Source
 from korvet.lake.task import archive_ranges
-from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Trim, TrimStore
+from korvet.log.trim import Trim, TrimStore
+from korvet.redis.client import Redis
 from tests.support import processes, redis_servers
 from tests.support.batches import Record, batch
 from tests.support.broker import Broker, korvet_broker

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from korvet.storage import scripts
+from korvet.redis import scripts
 from loadtest.log.wire import TOPIC
 
 _STREAM = f"korvet:{TOPIC}:0"

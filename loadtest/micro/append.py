@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from korvet.storage.log_types import Append, AppendBatch, Appended, Fetched, Read
-from korvet.storage.resp import Redis
+from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
+from korvet.redis.client import Redis
 from loadtest.micro import logs
 
 RECORDS = 200_000

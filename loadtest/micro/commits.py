@@ -12,12 +12,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from korvet.storage.keys import Keys
-from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Partition
-from korvet.storage.offset_store import Commit, Committer, OffsetStore
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow, TopicStore
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.log.store import LogStore
+from korvet.log.types import Partition
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from loadtest.micro import logs
 from loadtest.micro.members import Group, held_us
 

@@ -16,14 +16,13 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from korvet.config import Settings
-from korvet.domain import topic_config
-from korvet.domain.compaction import Compacted, Compactor
-from korvet.domain.key_map import KeyMap
-from korvet.storage import scripts
-from korvet.storage.clean_store import CleanStore
-from korvet.storage.log_types import Append, AppendBatch, Appended
-from korvet.storage.resp import Redis
+from korvet.config.settings import Settings
+from korvet.log.compaction import Compacted, Compactor
+from korvet.log.compaction_store import CompactionStore, OffsetMap
+from korvet.log.types import Append, AppendBatch, Appended
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.topics import config as topic_config
 from loadtest.micro import logs
 
 RECORDS = 1_000_000
@@ -42,7 +41,7 @@ def measured(what: Callable[[], Any]) -> tuple[float, Any]:
 
 def measure_map(count: int) -> None:
     keys = [b"%016d" % n for n in range(count)]
-    built, found = measured(lambda: KeyMap(BUFFER_BYTES, count))
+    built, found = measured(lambda: OffsetMap(BUFFER_BYTES, count))
     put, _ = measured(lambda: [found.put(key, offset) for offset, key in enumerate(keys)])
     looked, _ = measured(lambda: [found.latest(key) for key in keys])
     assert found.keys == count
@@ -81,7 +80,7 @@ def measure_pass(redis: Redis, form: str, count: int) -> None:
     overrides = {"cleanup.policy": "compact", "storage.format": log.format}
     config = topic_config.effective(overrides, Settings())
     compactor = Compactor(
-        CleanStore(redis), log.store, buffer_bytes=BUFFER_BYTES, decompressed_bytes_max=1 << 24
+        CompactionStore(redis), log.store, buffer_bytes=BUFFER_BYTES, decompressed_bytes_max=1 << 24
     )
     [plan] = compactor.plans([(log.partition, config)], lambda: None)[0]
     redis.call("CONFIG", "SET", "slowlog-log-slower-than", 200)

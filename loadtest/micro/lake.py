@@ -25,9 +25,9 @@ from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
 from korvet.lake.table import Advance, ArchiveTable
+from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.stored import stored_records
-from korvet.storage.batch_entry import StoredBatch
 
 BATCH_RECORDS = 1000
 BATCHES_AT_ONCE = 20

@@ -10,15 +10,16 @@ from typing import Literal, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from korvet.log.record_format import AtRest
+from korvet.log.store import LogStore
+from korvet.log.types import Append, AppendBatch
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import Record
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from korvet.server.worker import GC_THRESHOLD
-from korvet.storage.entry import AtRest
-from korvet.storage.keys import Keys
-from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Append, AppendBatch
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow, TopicStore
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from tests.support import redis_servers
 
 VALUE_BYTES = 100

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from korvet.storage.group_store import GroupStore
-from korvet.storage.group_types import Join, Joined, Sync
-from korvet.storage.keys import Keys
-from korvet.storage.resp import Redis
+from korvet.groups.store import GroupStore, Join, Joined, Sync
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from loadtest.micro import logs
 
 SIZES = (1, 10, 100, 1000)

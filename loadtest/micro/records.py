@@ -17,11 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
+from korvet.log.record_format import AtRest, Entry, compress, read_columns, read_entries
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.record import StoredRecord
-from korvet.storage.entry import AtRest, Entry, compress, read_entries
-from korvet.storage.entry_columns import read_columns
-from korvet.storage.link import new_reader
+from korvet.redis.connection import new_reader
 from loadtest.micro import logs
 
 COUNT = 1000

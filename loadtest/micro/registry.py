@@ -23,12 +23,12 @@ from statistics import quantiles
 import gevent
 from msgspec.structs import replace
 
-from korvet.domain.topics import NewTopic, Topic
-from korvet.server.follow import Follower
-from korvet.storage.keys import Keys
-from korvet.storage.topic_rows import TopicRow
-from tests.domain.support import domain
+from korvet.redis.keys import Keys
+from korvet.server.registry_watcher import RegistryWatcher
+from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.types import TopicRow
 from tests.support import redis_servers
+from tests.support.domain import domain
 
 NAME = "orders"
 _ANSWER_SECONDS_MAX = 60.0
@@ -38,7 +38,9 @@ _LOOKS_PER_SECOND = 10_000
 def follow(url: str, parent: Connection) -> None:
     """Be a worker: tell for each of the parent's questions when the registry came to show what it asks for."""
     with domain(url) as here:
-        gevent.spawn(Follower(here.subscriptions, Keys("korvet").topics_channel, [here.topics.refresh]).run)
+        gevent.spawn(
+            RegistryWatcher(here.subscriptions, Keys("korvet").topics_channel, [here.topics.refresh]).run
+        )
         while not here.subscriptions.live(Keys("korvet").topics_channel):
             gevent.sleep(0.001)
         parent.send(None)

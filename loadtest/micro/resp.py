@@ -47,8 +47,8 @@ def measure(commands: Commands, count: int) -> None:
 
 def korvet(url: str) -> None:
     """Measure Korvet's connection."""
-    from korvet.storage.resp import Redis
-    from korvet.storage.scripts import Script
+    from korvet.redis.client import Redis
+    from korvet.redis.scripts import Script
 
     connection = Redis(url, timeout_ms=10_000, connect_timeout_ms=10_000)
     source = "return 1"

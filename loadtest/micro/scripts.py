@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import re
 from typing import cast
 
-from korvet.storage.log_types import Appended
-from korvet.storage.resp import Redis
+from korvet.log.types import Appended
+from korvet.redis.client import Redis
 from loadtest.micro import logs
 
 SIZES = (1, 100, 1000, 10_000, 100_000)

@@ -18,11 +18,12 @@ import os
 import re
 from typing import cast
 
-from korvet.storage.keys import Keys
-from korvet.storage.log_store import LogStore
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow, TopicStore
-from korvet.storage.trim_store import Trim, Trimmed, TrimStore
+from korvet.log.store import LogStore
+from korvet.log.trim import Trim, Trimmed, TrimStore
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from loadtest.micro import logs
 
 # Bytes of an entry, entries of the log.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.admin import AdminClient
+from korvet.admin.client import AdminClient
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from korvet.admin import AdminClient, ApiVersions, BrokerNode, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.cluster import ApiVersions, BrokerNode
 from korvet.admin.errors import BrokerNotAvailableError
+from korvet.admin.types import settled
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.broker import Broker, korvet_cluster
 

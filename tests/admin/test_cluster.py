@@ -6,16 +6,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from korvet.admin import (
-    EARLIEST,
-    LATEST,
-    AdminClient,
-    CommittedOffset,
-    NewTopic,
-    Resource,
-    TopicPartition,
-    settled,
-)
+from korvet.admin.client import AdminClient
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
+from korvet.admin.topics import NewTopic
+from korvet.admin.types import Resource, TopicPartition, settled
 from tests.support.broker import korvet_cluster
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from korvet.admin import (
-    AdminClient,
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import (
+    BrokerNotAvailableError,
+    InvalidConfigError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from korvet.admin.types import (
     Append,
     Change,
     Config,
@@ -20,12 +26,6 @@ from korvet.admin import (
     Set,
     Subtract,
     settled,
-)
-from korvet.admin.errors import (
-    BrokerNotAvailableError,
-    InvalidConfigError,
-    InvalidRequestError,
-    UnknownTopicOrPartitionError,
 )
 from tests.support.broker import korvet_cluster
 from tests.support.processes import wait_until

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from korvet.admin import AdminClient
-from korvet.admin.client import address_of
+from korvet.admin.client import AdminClient, address_of
 from korvet.admin.connection import ANSWER_BYTES_MAX, Address
 from korvet.admin.errors import (
     AdminError,

@@ -9,24 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from korvet.admin import (
-    AdminClient,
-    Append,
-    CreatedTopic,
-    Delete,
-    Resource,
-    Subtract,
-    TopicDescription,
-    TopicId,
-    TopicPartition,
-)
-from korvet.admin.config_types import Change
-from korvet.admin.errors import (
-    BadAnswerError,
-    NotControllerError,
-    RequestTimedOutError,
-    UnsupportedError,
-)
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import BadAnswerError, NotControllerError, RequestTimedOutError, UnsupportedError
+from korvet.admin.topics import CreatedTopic, TopicDescription
+from korvet.admin.types import Append, Change, Delete, Resource, Subtract, TopicId, TopicPartition
 from korvet.errors import ErrorCode
 from korvet.protocol.compile import encode
 from korvet.protocol.messages.alter_configs import (

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 import korvet.admin
-from korvet.admin import AdminClient, Resource, TopicPartition, settled
-from korvet.admin.client import PORT_DEFAULT
+from korvet.admin.client import PORT_DEFAULT, AdminClient
+from korvet.admin.types import Resource, TopicPartition, settled
 from tests.support.broker import Broker
 from tests.support.readme import README
 from tests.support.topic_client import Client

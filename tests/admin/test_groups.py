@@ -6,14 +6,15 @@ import struct
 
 import pytest
 
-from korvet.admin import AdminClient, Group, GroupDescription, TopicPartition, settled
-from korvet.admin.assignment import partitions_of
+from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
     GroupIdNotFoundError,
     InvalidGroupIdError,
     NonEmptyGroupError,
     UnknownMemberIdError,
 )
+from korvet.admin.groups import Group, GroupDescription, partitions_of
+from korvet.admin.types import TopicPartition, settled
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
 from tests.support.topic_client import Client

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.admin import EARLIEST, LATEST, AdminClient, TopicPartition, settled
-from korvet.admin.lag import TIME_CODED_FROM, lag_of
-from korvet.admin.metrics import lags_of
+from korvet.admin.client import AdminClient
+from korvet.admin.lag import TIME_CODED_FROM, lag_of, lags_of
+from korvet.admin.offsets import EARLIEST, LATEST
+from korvet.admin.types import TopicPartition, settled
 from tests.support.topic_client import Client
 
 

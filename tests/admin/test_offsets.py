@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.admin import EARLIEST, LATEST, AdminClient, CommittedOffset, TopicPartition, settled
+from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
     BrokerError,
     GroupIdNotFoundError,
@@ -12,6 +12,8 @@ from korvet.admin.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
+from korvet.admin.types import TopicPartition, settled
 from tests.support.batches import Record
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined

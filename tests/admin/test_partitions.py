@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer as KafkaProducer
 
-from korvet.admin import AdminClient, LogSize, TopicPartition, settled
+from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
     BrokerNotAvailableError,
     ElectionNotNeededError,
@@ -17,6 +17,8 @@ from korvet.admin.errors import (
     NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
 )
+from korvet.admin.partitions import LogSize
+from korvet.admin.types import TopicPartition, settled
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from korvet.admin import AdminClient, BrokerError, TopicPartition, settled
+from korvet.admin.client import AdminClient
 from korvet.admin.connection import Connection
-from korvet.admin.errors import ConnectionFailedError
+from korvet.admin.errors import BrokerError, ConnectionFailedError
 from korvet.admin.producer import IdempotentProducer, Identity, new_identity
+from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.produce import ProduceRequest
 from tests.support.batches import batch, values

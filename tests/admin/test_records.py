@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.admin import AdminClient, LogRecord, Piece, TopicPartition, settled
-from korvet.admin.errors import (
-    AnswerTooLargeError,
-    OffsetOutOfRangeError,
-    UnknownTopicOrPartitionError,
-)
-from korvet.admin.records import _batches
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AnswerTooLargeError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from korvet.admin.records import LogRecord, Piece, _batches
+from korvet.admin.types import TopicPartition, settled
 from korvet.errors import KafkaError
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import Record, batch

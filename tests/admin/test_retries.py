@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from korvet.admin import LATEST, AdminClient, AdminError, BrokerError, LogOffset, TopicPartition
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError, BrokerError
+from korvet.admin.offsets import LATEST, LogOffset
+from korvet.admin.types import TopicPartition
 from korvet.errors import ErrorCode
 from korvet.protocol.compile import encode
 from korvet.protocol.messages.list_offsets import (

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.admin import (
-    EARLIEST,
-    LATEST,
-    AdminClient,
-    ConfigSource,
-    CreatedTopic,
-    NewPartitions,
-    NewTopic,
-    PartitionDescription,
-    TopicDescription,
-    TopicId,
-    TopicListing,
-    TopicPartition,
-    settled,
-)
+from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -31,6 +17,16 @@ from korvet.admin.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from korvet.admin.offsets import EARLIEST, LATEST
+from korvet.admin.topics import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
+from korvet.admin.types import ConfigSource, TopicId, TopicPartition, settled
 from tests.support.topic_client import Client
 
 UNSENDABLE = ["x" * 40_000, "\udc80"]

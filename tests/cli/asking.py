@@ -7,7 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
-from korvet.admin import AdminClient, TopicPartition, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.types import TopicPartition, settled
 from tests.cli.test_options import korvet
 from tests.support.broker import Broker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from korvet.cli.apis import markdown_table
+from korvet.cli.cluster import markdown_table
 from korvet.handlers import HANDLERS
 from tests.cli.test_options import korvet
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from korvet.cli.config import markdown_table
-from korvet.config import rows
+from korvet.config.settings import rows
 from tests.cli.test_options import korvet
 
 URL = "redis://user:hunter2@localhost:6379"

@@ -168,7 +168,7 @@ def test_more_is_waited_for_until_ctrl_c(broker: Broker, client: Client, name: s
 def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
     broker: Broker, client: Client, name: str
 ) -> None:
-    from korvet.admin import AdminClient
+    from korvet.admin.client import AdminClient
 
     client.create(name)
     client.append(name, b"first", b"second")

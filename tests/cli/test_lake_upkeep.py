@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from korvet.domain.topics import NewTopic
 from korvet.lake.tables import tables
+from korvet.topics.registry import NewTopic
 from tests.cli.asking import failed
 from tests.cli.test_options import korvet
 from tests.lake.both import TOPIC, Both, both

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from korvet import __version__
+from korvet.cli.config import FLAGS
 from korvet.cli.main import main
-from korvet.cli.options import FLAGS
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
-from korvet.config import load
+from korvet.config.sources import load
 from tests.cli.test_options import korvet
 
 
@@ -87,7 +87,7 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
     late = {
         "gevent",
         "redis",
-        "korvet.server.supervisor",
+        "korvet.server.supervisor.supervisor",
         "korvet.admin",
         "aiokafka",
         "prompt_toolkit",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from korvet.cli.options import FLAGS
-from korvet.config import rows
+from korvet.cli.config import FLAGS
+from korvet.config.settings import rows
 
 
 def korvet(

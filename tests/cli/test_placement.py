@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from korvet.admin import AdminClient
+from korvet.admin.client import AdminClient
 from tests.cli.asking import failed
 from tests.cli.terminal import at_terminal, exit_code
 from tests.cli.test_groups import table

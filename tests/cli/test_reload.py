@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server import run_file
-from korvet.server.run_file import RunState
+from korvet.server.supervisor import run_state as run_file
+from korvet.server.supervisor.run_state import RunState
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 

@@ -8,8 +8,7 @@ from bisect import bisect_left
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from korvet.cli.start import Span
-from korvet.cli.tail import last_records
+from korvet.cli.consume import Span, last_records
 
 STRETCHES_MAX = 200
 

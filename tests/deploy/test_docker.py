@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from korvet.cli.main import korvet
-from korvet.config import load
 from korvet.config.listeners import parse_listeners
+from korvet.config.sources import load
 from korvet.config.values import Address, parse_address
 from tests.deploy.files import DEPLOY, HEALTH_PAGE, ROOT, Instruction, dockerfile, documents, seconds
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from korvet.config import load
-from korvet.server import redis_check
+from korvet.config.sources import load
+from korvet.server.supervisor import redis_check
 from tests.deploy.files import DEPLOY, documents
 from tests.support.redis_servers import embedded_server
 

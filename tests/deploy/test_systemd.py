@@ -13,7 +13,8 @@ import click
 import pytest
 
 from korvet.cli.main import korvet
-from korvet.config import load, rows
+from korvet.config.settings import rows
+from korvet.config.sources import load
 from tests.deploy.files import DEPLOY
 from tests.deploy.units import COMMAND, SERVICES, UNITS, directives
 

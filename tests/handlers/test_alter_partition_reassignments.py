@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from korvet.domain.topics import PARTITIONS_MAX
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -14,6 +13,7 @@ from korvet.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.topics.registry import PARTITIONS_MAX
 from tests.support.topic_client import Client
 
 VERSIONS = (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.handlers.deadlines import work_until
+from korvet.handlers.common import work_until
 
 
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(60_000, 30.0), (1, 0.0005), (0, 0.0), (-1, -0.0005)])

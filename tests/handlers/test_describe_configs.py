@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.config import rows
-from korvet.config.layers import MEANINGLESS
-from korvet.domain.topic_config_table import DEFINITIONS, ConfigType
+from korvet.config.dynamic import MEANINGLESS
+from korvet.config.settings import rows
 from korvet.errors import ErrorCode
 from korvet.handlers.describe_configs import REPEATS_MAX
+from korvet.topics.config_defs import DEFINITIONS, ConfigType
 from tests.handlers.configs import (
     BROKER,
     BROKER_LOGGER,

@@ -9,7 +9,7 @@ import redis
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from korvet.storage import redis_url
+from korvet.redis import url as redis_url
 from tests.handlers.formats import BOTH_FORMATS
 from tests.handlers.test_alter_partition_reassignments import told
 from tests.support.topic_client import Client

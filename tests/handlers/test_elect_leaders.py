@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.domain.topics import PARTITIONS_MAX
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.elect_leaders import (
     PREFERRED,
@@ -14,6 +13,7 @@ from korvet.protocol.messages.elect_leaders import (
     TopicPartitions,
 )
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.topics.registry import PARTITIONS_MAX
 from tests.handlers.test_alter_partition_reassignments import move, told
 from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.config import Settings
-from korvet.domain import topic_config
-from korvet.domain.compaction import Compactor
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
+from korvet.log.compaction import Compactor
+from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
+from korvet.log.store import LogStore
+from korvet.log.types import Partition
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from korvet.storage.clean_store import CleanStore, PassOverError
-from korvet.storage.keys import Keys
-from korvet.storage.log_store import LogStore
-from korvet.storage.log_types import Partition
-from korvet.storage.resp import Redis
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics import config as topic_config
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH
 from tests.support import processes
 from tests.support.batches import TIMESTAMP, Record, batch, headers_of, read
@@ -52,7 +52,7 @@ class Table:
         connection = Redis(self._url, timeout_ms=5000, connect_timeout_ms=5000)
         logs = LogStore(connection, connection, Keys("korvet"))
         compactor = Compactor(
-            CleanStore(connection), logs, buffer_bytes=1 << 20, decompressed_bytes_max=1 << 20
+            CompactionStore(connection), logs, buffer_bytes=1 << 20, decompressed_bytes_max=1 << 20
         )
         partition: Partition = logs.partition(
             *(self.topic, 0, base64.urlsafe_b64encode(self.topic_id).rstrip(b"=").decode()),
@@ -64,7 +64,7 @@ class Table:
                 for plan in compactor.plans([(partition, self.config)], lambda: None)[0]:
                     try:
                         compactor.compact(plan, lambda: None)
-                    except PassOverError:
+                    except CompactionSupersededError:
                         continue
         finally:
             connection.close()

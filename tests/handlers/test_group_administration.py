@@ -17,9 +17,9 @@ from korvet.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from korvet.storage.resp import Redis
+from korvet.redis.client import Redis
+from tests.groups.support import RANGE, Group
 from tests.handlers.test_offset_commit import ANY_NAMES, NOTHING, commit, fetch
-from tests.storage.groups import RANGE, Group
 from tests.support.topic_client import Client
 
 NOT_ASKED_FOR = -(2**31)

@@ -13,7 +13,7 @@ from korvet.handlers import (
     offset_delete,
     offset_fetch,
 )
-from korvet.handlers.handler import Caller
+from korvet.handlers.context import Caller
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
 from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
 from korvet.protocol.messages.list_groups import ListGroupsRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from korvet.admin import TopicPartition
-from korvet.admin.metrics import lags_of
+from korvet.admin.lag import lags_of
+from korvet.admin.types import TopicPartition
 from korvet.errors import ErrorCode
 from tests.handlers.groups import Member
 from tests.handlers.test_group_administration import delete, describe, listed

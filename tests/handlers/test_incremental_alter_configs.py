@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.config import rows
+from korvet.config.settings import rows
 from korvet.errors import ErrorCode
 from tests.handlers.configs import (
     APPEND,

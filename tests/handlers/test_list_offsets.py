@@ -9,11 +9,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.batches import Record, raw
 from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client

@@ -9,11 +9,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.messages.produce import ProduceRequest, TopicProduceData
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD

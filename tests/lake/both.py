@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from korvet.config import Settings
-from korvet.domain.topics import NewTopic
+from korvet.config.settings import Settings
 from korvet.lake.source import Source, SourceTopic
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.lake.tables import Lake
-from korvet.storage.log_types import Bounds, Partition
-from tests.domain.support import Domain, domain
+from korvet.log.types import Bounds, Partition
+from korvet.topics.registry import NewTopic
 from tests.support.archives import Format, Topics
 from tests.support.batches import Record
+from tests.support.domain import Domain, domain
 
 TOPIC = "orders"
 

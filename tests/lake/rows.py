@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from korvet.lake.schema import KEY, OFFSET, TIMESTAMP, TIMESTAMP_MS, VALUE, milliseconds_of
+from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import CODEC_MASK, HEADER, BatchHeader
 from korvet.protocol.records.record import StoredRecord
-from korvet.storage.batch_entry import StoredBatch
 
 BYTES_MAX = 1 << 24
 

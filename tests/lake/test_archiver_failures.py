@@ -14,12 +14,12 @@ from korvet.lake.archiver import Archiver
 from korvet.lake.rounds import Lost, Round
 from korvet.lake.source import Source
 from korvet.lake.task import Outcome, Task, archive_range, archive_ranges
+from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import HEADER_BYTES
-from korvet.storage.log_types import AppendBatch
-from tests.domain.compacting import CompactedLog
-from tests.domain.support import domain
+from tests.log.compacting import CompactedLog
 from tests.support import batches
 from tests.support.archives import FORMATS, Format, Topics
+from tests.support.domain import domain
 
 DEAD_URL = "redis://127.0.0.1:1"
 

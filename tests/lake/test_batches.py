@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.batches import VIEW_SCHEMA, batches_to_arrow
 from korvet.lake.schema import SCHEMA
+from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import (
     ATTRIBUTES_AT,
     CONTROL_BIT,
@@ -20,7 +21,6 @@ from korvet.protocol.records.batch import (
     TRANSACTIONAL_BIT,
 )
 from korvet.protocol.records.stored import stored_records
-from korvet.storage.batch_entry import StoredBatch
 from tests.lake.rows import BYTES_MAX, records_of, stored
 from tests.support.batches import CODECS, Record, batch
 

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.domain.offsets import Question, SpecialTimestamp
-from korvet.domain.topics import NewTopic
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
 from korvet.lake.files import WrittenFile
@@ -23,8 +21,10 @@ from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, remove, stored, tables
 from korvet.lake.task import archive_ranges
-from korvet.storage.lake_store import LakeStore
-from korvet.storage.topic_store import TopicRow
+from korvet.log.offsets import Question, SpecialTimestamp
+from korvet.log.remote.archived import LakeStore
+from korvet.topics.registry import NewTopic
+from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record, values
 

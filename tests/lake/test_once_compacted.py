@@ -10,16 +10,16 @@ import msgspec
 import pytest
 import redis
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.lake.source import Source, SourceTopic
 from korvet.lake.tables import Lake
 from korvet.lake.verify import verify
-from korvet.storage.log_types import Read
-from korvet.storage.topic_store import TopicRow
-from tests.domain.compacting import CompactedLog
-from tests.domain.support import domain
+from korvet.log.types import Read
+from korvet.topics.types import TopicRow
+from tests.log.compacting import CompactedLog
 from tests.support.archives import FORMATS, Format, Topics
+from tests.support.domain import domain
 
 
 class OnceCompacted(NamedTuple):

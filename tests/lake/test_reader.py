@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from korvet.errors import LakeError
 from korvet.lake import data_files
 from korvet.lake import files as lake_files
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import Limits, Place, Reader, Stamp, TopicOfLake
-from korvet.lake.table import Advance, ArchiveTable, LakeError
+from korvet.lake.table import Advance, ArchiveTable
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import read
 

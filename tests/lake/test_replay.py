@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from aiokafka.partitioner import murmur2
 
-from korvet.admin import Resource, TopicPartition, settled
+from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.lake.pace import Pace
 from korvet.lake.replay_state import Edge, ReplayError, Wish
 from korvet.lake.source import SourceTopic
+from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
-from korvet.storage.log_types import AppendBatch
 from tests.support import batches
 from tests.support.archives import FORMATS, Format
 from tests.support.batches import LZ4, Record

@@ -21,10 +21,10 @@ from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
 from korvet.lake.scan_offsets import behind_records, first_from
 from korvet.lake.schema import OFFSET, VALUE
 from korvet.lake.source import Retention, Source
-from tests.domain.compacting import CompactedLog
-from tests.domain.support import domain
 from tests.lake.both import TOPIC, Both, both
+from tests.log.compacting import CompactedLog
 from tests.support.archives import FORMATS, Format
+from tests.support.domain import domain
 
 
 @pytest.fixture(params=FORMATS)

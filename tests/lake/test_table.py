@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from korvet.errors import LakeError
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import ROW_GROUP_ROWS, WrittenFile, filesystem, write_file
 from korvet.lake.schema import SCHEMA
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeError, table_uri
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.rows import records_of
 

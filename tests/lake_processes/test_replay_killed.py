@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from aiokafka.partitioner import murmur2
 
-from korvet.admin import Resource, TopicPartition, settled
 from korvet.admin.producer import IdempotentProducer
+from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.lake.replay_state import Kept, ReplayError, Wish, kept
 from korvet.lake.source import SourceTopic
 from tests.support.batches import Record, batch

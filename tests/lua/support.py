@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from korvet.storage import scripts
+from korvet.redis import scripts
 
 TOPIC_ID = "topic-id-1"
 STREAM = "korvet:orders:0"

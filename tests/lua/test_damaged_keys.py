@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.storage import scripts
+from korvet.redis import scripts
 from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, Log, run
 
 COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ConfigError
-from korvet.server import binaries
+from korvet.server import embedded as binaries
 
 
 def program(directory: Path, name: str, version: str) -> Path:

@@ -10,11 +10,11 @@ import gevent
 import pytest
 from gevent import socket
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.server.budget import Budgets, ByteBudget, OverBudgetError
-from korvet.server.channel import Channel
-from korvet.server.frames import FrameReader, Limits
+from korvet.server.net.budget import Budgets, ByteBudget, OverBudgetError
+from korvet.server.net.framing import FrameReader, Limits
+from korvet.server.net.socket import Channel
 from tests.support.topic_client import produce_request
 from tests.support.wire_client import request_frame
 

@@ -10,7 +10,7 @@ import gevent
 import pytest
 from gevent import socket as gevent_socket
 
-from korvet.server.channel import JOIN_BYTES, PIECES_MAX, Channel
+from korvet.server.net.socket import JOIN_BYTES, PIECES_MAX, Channel
 
 LATE = 30.0
 

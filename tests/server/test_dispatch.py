@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from gevent import socket
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import HANDLERS, describe_cluster, init_producer_id
-from korvet.handlers.handler import Broker as Parts
-from korvet.handlers.handler import Caller, Handler
+from korvet.handlers.context import Broker as Parts
+from korvet.handlers.context import Caller, Handler
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -23,11 +23,7 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from korvet.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -35,11 +31,11 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from korvet.protocol.schema import Message
-from korvet.server.budget import Budgets
-from korvet.server.channel import Channel
-from korvet.server.connection import Connection
-from korvet.server.dispatch import Dispatcher
-from korvet.server.frames import Limits
+from korvet.server.net.budget import Budgets
+from korvet.server.net.connection import Connection
+from korvet.server.net.dispatch import Dispatcher
+from korvet.server.net.framing import Limits
+from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
 from tests.support import processes
 from tests.support.batches import values

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.config import Settings, load
+from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.config.settings import Settings
+from korvet.config.sources import load
 from korvet.errors import ErrorCode
-from korvet.server.keeper import Keeper
-from korvet.storage.broker_config_store import DEFAULT, BrokerConfigStore
-from korvet.storage.keys import Keys
+from korvet.redis.keys import Keys
+from korvet.server.keeper.keeper import Keeper
 from tests.handlers.configs import (
     BROKER,
     DYNAMIC_BROKER,
@@ -30,10 +31,10 @@ from tests.handlers.configs import (
     refused,
     value,
 )
-from tests.storage.support import Bench
 from tests.support import processes, redis_servers
 from tests.support.batches import Record, batch
 from tests.support.broker import Broker, korvet_broker, korvet_cluster
+from tests.support.log_bench import Bench
 from tests.support.topic_client import Client
 
 CONFIGS = "{korvet:topics}:brokers"
@@ -210,12 +211,12 @@ def test_the_level_of_log_lines_counts_at_once(tmp_path: Path) -> None:
 
 def test_the_level_of_one_logger_counts_at_once_and_for_that_one_alone(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
-        for levels in ("korvet.domain.configs=error", "korvet.domain.groups=error"):
+        for levels in ("korvet.topics.config_admin=error", "korvet.groups=error"):
             change(client, BROKER, "0", {"log.levels": levels})
             change(client, BROKER, "0", {"log.roll.ms": str(len(levels))})
         told = [line for line in broker.log().splitlines() if "log.roll.ms" in line]
         assert len(told) == 1
-        assert str(len("korvet.domain.groups=error")) in told[0]
+        assert str(len("korvet.groups=error")) in told[0]
 
 
 def test_the_keeper_lets_go_what_a_shorter_retention_does_not_keep(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server import binaries, data_dir
+from korvet.server import data_dir
+from korvet.server import embedded as binaries
 from korvet.server.embedded import EmbeddedServer
 from tests.support import processes
 

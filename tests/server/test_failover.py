@@ -10,17 +10,17 @@ import gevent
 import pytest
 import redis
 
-from korvet.config import Settings
-from korvet.domain.topics import NewTopic, id_text
+from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
+from korvet.groups.offsets import Commit, Committer, OffsetStore, TopicPartition
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from korvet.server.worker import Storage
-from korvet.storage.keys import Keys
-from korvet.storage.offset_store import Commit, Committer, OffsetStore, Place
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicStore
-from tests.domain.support import Domain, domain
-from tests.storage.groups import Group
+from korvet.topics.registry import NewTopic, id_text
+from korvet.topics.store import TopicStore
+from tests.groups.support import Group
 from tests.support.batches import read
+from tests.support.domain import Domain, domain
 from tests.support.processes import free_port
 from tests.support.proxy import Proxy, proxy
 from tests.support.redis_servers import embedded_server
@@ -196,7 +196,7 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
 
         done(lambda: group.heartbeat("one", generation))
         assert done(lambda: offsets.commit(by, [Commit(kept, offset + 1, -1, "")])) == [True]
-        [committed] = done(lambda: offsets.fetch(group.name, [Place("kept", 0)]))
+        [committed] = done(lambda: offsets.fetch(group.name, [TopicPartition("kept", 0)]))
         assert committed is not None
         assert committed.offset == offset + 1
         group.waits(new="three")

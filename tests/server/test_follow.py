@@ -11,12 +11,12 @@ import gevent
 import pytest
 import redis
 
-from korvet.domain.topics import NewTopic
 from korvet.errors import StorageUnavailableError
-from korvet.server.follow import Follower, Look
-from korvet.storage.keys import Keys
-from korvet.storage.subscriptions import Subscriptions
-from tests.domain.support import Domain, domain
+from korvet.redis.keys import Keys
+from korvet.redis.pubsub import Subscriptions
+from korvet.server.registry_watcher import Look, RegistryWatcher
+from korvet.topics.registry import NewTopic
+from tests.support.domain import Domain, domain
 from tests.support.proxy import Proxy, proxy
 
 CHANNEL = Keys("korvet").topics_channel
@@ -52,7 +52,7 @@ def through_network(network: Proxy) -> Iterator[Subscriptions]:
 @contextmanager
 def following(subscriptions: Subscriptions, *looks: Look, interval_ms: int = NEVER_MS) -> Iterator[None]:
     """Follow, with nothing but messages to tell of changes unless an interval is given."""
-    greenlet = gevent.spawn(Follower(subscriptions, CHANNEL, looks, interval_ms=interval_ms).run)
+    greenlet = gevent.spawn(RegistryWatcher(subscriptions, CHANNEL, looks, interval_ms=interval_ms).run)
     until(lambda: subscriptions.live(CHANNEL) or interval_ms != NEVER_MS)
     yield
     assert not greenlet.dead

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.server.children import Child
-from korvet.server.hang_watch import LOOK_SECONDS, LOOKS, HangWatch
-from korvet.server.scoreboard import Scoreboard
+from korvet.server.supervisor.children import Child
+from korvet.server.supervisor.process_pool import LOOK_SECONDS, LOOKS, HangWatch
+from korvet.server.supervisor.slot import Scoreboard
 
 
 class Watched:

@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from korvet.config import Settings, load
-from korvet.domain.topics import id_text
-from korvet.server.keeper import Keeper
-from korvet.server.keeper_tasks.expire_producers import expire_producers
-from korvet.server.lease import Lease, LeaseLostError
-from korvet.storage.keeper_store import KeeperStore
-from korvet.storage.keys import Keys
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow, TopicStore
+from korvet.cluster.leases import KeeperStore
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.server.keeper.keeper import Keeper, Lease, LeaseLostError
+from korvet.server.keeper.log_tasks import expire_producers
+from korvet.topics.registry import id_text
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 

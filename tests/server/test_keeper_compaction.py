@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.config import Settings, load
-from korvet.domain import compaction
-from korvet.domain.topics import NewTopic
-from korvet.server import keeper_tasks, metrics
-from korvet.server.keeper import Keeper
-from korvet.server.keeper_tasks.compaction import CompactLogs
-from korvet.server.lease import LeaseLostError
-from korvet.storage.clean_store import CleanStore
-from tests.domain.support import Domain, domain
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.log import compaction
+from korvet.log.compaction_store import CompactionStore
+from korvet.server import keeper as keeper_tasks
+from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.log_tasks import CompactLogs
+from korvet.telemetry import metrics
+from korvet.topics.registry import NewTopic
 from tests.support.batches import Record, read, values
+from tests.support.domain import Domain, domain
 
 
 @pytest.fixture
@@ -100,13 +101,13 @@ def test_the_dirtiest_log_comes_first(keeper: Keeper, here: Domain, monkeypatch:
         for n in range(more):
             here.append(name, Record(b"more", b"key-%d" % n, 5000))
     order: list[str] = []
-    begin = CleanStore.begin
+    begin = CompactionStore.begin
 
-    def watched(store: CleanStore, partition: Any, *args: Any) -> Any:
+    def watched(store: CompactionStore, partition: Any, *args: Any) -> Any:
         order.append(partition.topic)
         return begin(store, partition, *args)
 
-    monkeypatch.setattr(CleanStore, "begin", watched)
+    monkeypatch.setattr(CompactionStore, "begin", watched)
     run(task, keeper)
     assert order == ["two", "three", "one"]
 
@@ -132,7 +133,7 @@ def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it_and_is_named_once
 def test_a_buffer_that_is_too_small_for_a_log_takes_more_passes_in_one_turn(
     settings: Settings, here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.domain.key_map._SLOTS_MIN", 4)
+    monkeypatch.setattr("korvet.log.compaction_store._SLOTS_MIN", 4)
     filled(here, "orders", keys=20)
     offsets = [record.offset for record in records(here, "orders")]
     for count in (8, 16):

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from korvet.config import Settings, load
-from korvet.domain.topics import NewTopic, Topic
+from korvet.config.settings import Settings
+from korvet.config.sources import load
 from korvet.errors import ErrorCode, KafkaError
-from korvet.server.keeper import Keeper
-from korvet.server.keeper_tasks.finish_deletions import finish_deletions
-from korvet.server.lease import LeaseLostError
-from korvet.storage import topic_removal
-from korvet.storage.keys import Keys
-from korvet.storage.offset_store import Commit, Committer, OffsetStore, Place
-from tests.domain.support import Domain, domain
+from korvet.groups.offsets import Commit, Committer, OffsetStore, TopicPartition
+from korvet.redis.keys import Keys
+from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.log_tasks import finish_deletions
+from korvet.topics import deletion as topic_removal
+from korvet.topics.registry import NewTopic, Topic
+from tests.support.domain import Domain, domain
 
 PARTITIONS = 5
 GROUPS = ("a", "b")
 
 PROGRAM = """
 import os, signal, sys
-from korvet.storage import topic_removal
-from tests.domain.support import Domain, domain
+from korvet.topics import deletion as topic_removal
+from tests.support.domain import Domain, domain
 
 topic_removal.AT_ONCE_PARTITIONS_MAX = 0
 topic_removal._FENCED_PER_STEP = topic_removal._CLEARED_PER_STEP = 2
@@ -112,7 +112,7 @@ def check_gone(here: Domain, topic: Topic) -> None:
     with pytest.raises(KafkaError) as refused:
         here.topics.find_by_id(topic.id)
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert offsets(here).fetch("a", [Place("orders", 0)]) == [None]
+    assert offsets(here).fetch("a", [TopicPartition("orders", 0)]) == [None]
     assert offsets(here).commit(Committer("a"), [Commit(topic.partitions[0], 1, 0, "")]) == [False]
 
 

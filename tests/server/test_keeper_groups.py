@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from korvet.config import Settings, load
-from korvet.server.keeper import Keeper
-from korvet.server.keeper_tasks.expire_groups import UNWATCHED_MS, ExpireGroups
-from korvet.storage.group_types import Waiting
-from korvet.storage.keeper_store import KeeperStore
-from korvet.storage.keys import Keys
-from korvet.storage.resp import Redis
-from tests.storage.groups import Group
+from korvet.cluster.leases import KeeperStore
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.groups.store import Waiting
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.server.keeper.group_tasks import UNWATCHED_MS, ExpireGroups
+from korvet.server.keeper.keeper import Keeper
+from tests.groups.support import Group
 
 GROUPS = 250
 

@@ -6,9 +6,9 @@ import signal
 import tempfile
 from pathlib import Path
 
-from korvet.config import Settings
-from korvet.server import announce
-from korvet.server.lake_process import SOCKET
+from korvet.config.settings import Settings
+from korvet.server.supervisor import startup as announce
+from korvet.server.supervisor.roles import SOCKET
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker, korvet_broker
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from korvet.domain.configs import Kind
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -25,6 +24,7 @@ from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPart
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.topics.config_admin import Kind
 from tests.support import ops, processes, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client

@@ -11,17 +11,17 @@ import gevent
 import pytest
 from gevent import socket
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.handlers import describe_cluster
-from korvet.handlers.handler import Caller, Handler
+from korvet.handlers.context import Caller, Handler
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
-from korvet.server.budget import Budgets
-from korvet.server.channel import Channel
-from korvet.server.connection import Connection
-from korvet.server.dispatch import Dispatcher
-from korvet.server.frames import Limits
+from korvet.server.net.budget import Budgets
+from korvet.server.net.connection import Connection
+from korvet.server.net.dispatch import Dispatcher
+from korvet.server.net.framing import Limits
+from korvet.server.net.socket import Channel
 from tests.support.wire_client import request_frame
 
 KEY = DescribeClusterRequest.api.key

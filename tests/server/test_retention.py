@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from korvet.config import Settings, load
-from korvet.server.keeper import Keeper
-from korvet.server.keeper_tasks.retention import EnforceRetention
-from korvet.server.lease import LeaseLostError
-from tests.storage.support import Bench
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.log_tasks import EnforceRetention
 from tests.support import ops, processes, reading
 from tests.support.batches import Record
 from tests.support.broker import korvet_broker
+from tests.support.log_bench import Bench
 
 WEEK_MS = 604_800_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from korvet.server.backoff import Backoff
-from korvet.server.scoreboard import KEEPER_ROW, OPS_ROW, Scoreboard, State
+from korvet.server.process import Backoff
+from korvet.server.supervisor.slot import KEEPER_ROW, OPS_ROW, Scoreboard, State
 
 
 def test_what_a_forked_child_writes_is_read_by_its_parent() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server.sd_notify import ServiceManager
+from korvet.server.supervisor.service_manager import ServiceManager
 from tests.support import processes
 from tests.support.broker import echo_broker
 

@@ -6,15 +6,14 @@ import logging
 
 import pytest
 
-from korvet.logs import Log
-from korvet.server.seldom import PAUSE_SECONDS, Seldom
+from korvet.logs import PAUSE_SECONDS, Log, RateLimitedLogger
 
 
 def test_one_of_each_kind_is_written_in_a_while_and_says_how_many_were_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 0.0
-    seldom = Seldom(Log("korvet.test"), lambda: now)
+    seldom = RateLimitedLogger(Log("korvet.test"), lambda: now)
 
     def lines() -> list[object]:
         found = [vars(record)["korvet_fields"] for record in caplog.records]

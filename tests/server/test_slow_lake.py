@@ -12,19 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.lake.archiver import Archiver
 from korvet.lake.source import Source
 from korvet.lake.task import archive_ranges
+from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from korvet.storage.resp import Redis
-from korvet.storage.trim_store import Trim, TrimStore
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from korvet.redis.client import Redis
 from tests.support import processes
 from tests.support.batches import Record, values
 from tests.support.broker import Broker, korvet_broker

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.config import Address, Listener, Settings, load, parse_address
+from korvet.config.listeners import Listener
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.server import data_dir, listeners, ports, redis_check
-from korvet.server.listeners import Bound
+from korvet.server import data_dir
+from korvet.server.supervisor import ports, redis_check
+from korvet.server.supervisor import ports as listeners
+from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import echo_broker
 from tests.support.redis_servers import embedded_server
@@ -309,8 +314,8 @@ WILDCARD = Listener("PLAINTEXT", Address("0.0.0.0", 9092))  # noqa: S104 - the c
 
 def test_a_wildcard_is_not_told_to_clients() -> None:
     with pytest.raises(ConfigError, match=r"listen 0\.0\.0\.0:9092 .* set advertised "):
-        listeners.bound(Settings(), [WILDCARD])
-    [found] = listeners.bound(Settings(advertised="broker:9"), [WILDCARD])
+        listeners.listeners_bound(Settings(), [WILDCARD])
+    [found] = listeners.listeners_bound(Settings(advertised="broker:9"), [WILDCARD])
     assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
 
 
@@ -322,13 +327,13 @@ def test_a_named_wildcard_is_not_told_to_clients_either() -> None:
     with pytest.raises(
         ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"
     ):
-        listeners.bound(settings, two)
+        listeners.listeners_bound(settings, two)
 
 
 def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given_back(taken: str) -> None:
     settings = Settings(listeners=f"INSIDE://127.0.0.1:{processes.free_port()},OUTSIDE://{taken}")
     with pytest.raises(ConfigError) as caught, ExitStack() as cleanup:
-        listeners.reserve(settings, cleanup)
+        listeners.listeners_reserve(settings, cleanup)
     assert str(caught.value) == f"listeners OUTSIDE://{taken}: the port is in use by another process"
     ports.reserve(
         "listen ", parse_address(settings.listeners.split(",")[0].removeprefix("INSIDE://"))
@@ -337,7 +342,7 @@ def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given
 
 def test_the_port_of_any_listener_is_refused_to_ops() -> None:
     with ExitStack() as cleanup:
-        held = listeners.reserve(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
+        held = listeners.listeners_reserve(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
         for name, each in zip("AB", held, strict=True):
             with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
                 ports.bound("ops.listen ", each.address, held)

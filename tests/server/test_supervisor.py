@@ -33,7 +33,7 @@ def gone(pids: set[int]) -> bool:
 
 def test_the_supervisor_never_imports_gevent_or_the_lake(tmp_path: Path) -> None:
     program = (
-        "import sys; import korvet.server.supervisor, korvet.protocol.messages; "
+        "import sys; import korvet.server.supervisor.supervisor, korvet.protocol.messages; "
         "print(*[name for name in ('gevent', 'greenlet', 'pyarrow', 'deltalake', 'pyspark', 'prometheus_client')"
         " if name in sys.modules])"
     )

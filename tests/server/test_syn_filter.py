@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from korvet.config import Address
-from korvet.server import ports
-from korvet.server.syn_filter import begin_no_handshake
+from korvet.config.values import Address
+from korvet.server.net.listener import begin_no_handshake
+from korvet.server.supervisor import ports
 from tests.support import processes
 
 

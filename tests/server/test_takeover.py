@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from korvet.server.children import Child, Children, Role, Seat
-from korvet.server.scoreboard import ARCHIVER_ROW, KEEPER_ROW, OPS_ROW, Scoreboard
-from korvet.server.takeover import take_seats
+from korvet.server.supervisor.children import Child, Children, Role, Seat
+from korvet.server.supervisor.slot import ARCHIVER_ROW, KEEPER_ROW, OPS_ROW, Scoreboard
+from korvet.server.supervisor.upgrade import take_seats
 
 ROLE = Role(lambda _settings, _slot: None)
 

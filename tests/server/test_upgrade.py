@@ -201,12 +201,12 @@ def test_an_upgrade_to_a_version_whose_table_of_processes_is_another(
     ]
     if back:
         for old, new in changes:
-            installation.alter("server/scoreboard.py", old, new)
+            installation.alter("server/supervisor/slot.py", old, new)
         changes = [(new, old) for old, new in changes]
     with running(installation, tmp_path) as broker:
         before = processes.children(broker.pid) - {broker.server_pid()}
         for old, new in changes:
-            installation.alter("server/scoreboard.py", old, new)
+            installation.alter("server/supervisor/slot.py", old, new)
         done = installation.reload(broker, "--upgrade")
         assert done.returncode == 0, done.stderr
         processes.wait_until(lambda: not any(map(processes.alive, before)), "all others are replaced")
@@ -220,7 +220,7 @@ def test_an_upgrade_to_a_version_whose_table_of_processes_is_another(
     [
         ("__init__.py", _VERSION, "this is no Python", "SyntaxError"),
         ("server/worker.py", "import gevent\n", "import gevent_of_the_future\n", "gevent_of_the_future"),
-        ("server/handover.py", "_FORM = 1", "_FORM = 2", "in form 1, this version takes 2"),
+        ("server/supervisor/upgrade.py", "_FORM = 1", "_FORM = 2", "in form 1, this version takes 2"),
         ("config/settings.py", "drain_timeout_ms:", "drain_timeout_of_old_ms:", "drain"),
     ],
     ids=["syntax", "import", "form", "setting"],

@@ -6,13 +6,13 @@ import json
 import threading
 from pathlib import Path
 
-from korvet.config import Settings
-from korvet.domain.topics import NewTopic
+from korvet.config.settings import Settings
 from korvet.lake.rounds import Failure, Lost, Round
 from korvet.lake.upkeep import Upkeep
-from korvet.spark.figures import Figures
-from korvet.storage import lake_figures
-from korvet.storage.lake_figures import TableSize, Totals
+from korvet.spark.archiver_stats import ArchiverStats
+from korvet.telemetry import lake_metrics as lake_figures
+from korvet.telemetry.lake_metrics import TableSize, Totals
+from korvet.topics.registry import NewTopic
 from tests.lake.both import TOPIC, Both, both
 from tests.support import processes
 
@@ -20,7 +20,7 @@ from tests.support import processes
 def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         for _ in range(2):
-            figures = Figures(tmp_path, Settings(), tiers.source, tiers.lake)
+            figures = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
             figures.archived(Round(records=3, bytes=100, files=1, partitions=1, lost=[Lost("a", 0, 1, 2)]))
             figures.archived(Round())
             figures.archived(Round(partitions=1, conflicts=1, failures=[Failure("a", 0, "why")]))
@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_read_keeps_no_other_from_being_told(redis_url: s
 
 def take(tiers: Both, directory: Path) -> None:
     """Look at the tables; who does ends with its process."""
-    figures = Figures(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
+    figures = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
     threading.Thread(target=figures.take, daemon=True).start()
 
 

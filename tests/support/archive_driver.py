@@ -19,7 +19,7 @@ from korvet.lake.archiver import Archiver, Run
 from korvet.lake.source import Source
 from korvet.lake.table import ArchiveTable
 from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.storage.lake_store import LakeStore
+from korvet.log.remote.archived import LakeStore
 
 POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
 

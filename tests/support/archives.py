@@ -24,13 +24,13 @@ from korvet.lake.rounds import Round
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, table_uri
 from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.log.record_format import AtRest
+from korvet.log.trim import Trim, TrimStore
+from korvet.log.types import Append, AppendBatch, Bounds, Partition
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
-from korvet.storage.entry import AtRest
-from korvet.storage.log_types import Append, AppendBatch, Bounds, Partition
-from korvet.storage.resp import Redis
-from korvet.storage.topic_store import TopicRow
-from korvet.storage.trim_store import Trim, TrimStore
+from korvet.redis.client import Redis
+from korvet.topics.types import TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record

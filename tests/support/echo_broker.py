@@ -14,10 +14,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from korvet.config import Configuration, Settings, load
+from korvet.config.settings import Settings
+from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
-from korvet.server.slot import WorkerSlot
-from korvet.server.supervisor import Supervisor
+from korvet.server.supervisor.slot import WorkerSlot
+from korvet.server.supervisor.supervisor import Supervisor
 
 _DELAYS_S = {"slow": 1.0, "late": 30.0}
 
@@ -29,7 +30,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
     from gevent.pool import Pool
     from gevent.server import StreamServer
 
-    from korvet.server import ports
+    from korvet.server.supervisor import ports
 
     if settings.num_partitions == 13:
         raise RuntimeError("this worker was told to die")
@@ -72,7 +73,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--config"]:
         config, arguments = Path(arguments[1]), arguments[2:]
     overrides = dict(argument.split("=", 1) for argument in arguments)
-    reload: partial[Configuration] = partial(load, config, {}, overrides)
+    reload: partial[BrokerConfig] = partial(load, config, {}, overrides)
     try:
         return Supervisor(reload(), reload, worker_main=worker).run()
     except ConfigError as error:

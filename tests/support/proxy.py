@@ -17,7 +17,7 @@ from gevent import ssl as gevent_ssl
 from gevent.event import Event
 from gevent.server import StreamServer
 
-from korvet.storage import redis_url
+from korvet.redis import url as redis_url
 
 _CHUNK = 65536
 

@@ -12,16 +12,21 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from korvet.cli import apis, config, reference
+from korvet.cli import cluster as apis
+from korvet.cli import config, reference
 from korvet.cli.main import korvet
-from korvet.config import Layers, load, rows
-from korvet.domain import topic_config
-from korvet.domain.topic_config_table import DEFINITIONS
+from korvet.config.dynamic import Layers
+from korvet.config.settings import rows
+from korvet.config.sources import load
 from korvet.handlers import HANDLERS
-from korvet.server import figures_file, lake_metrics, metrics, redis_metrics, topic_metrics
-from korvet.server.figures_file import Snapshot
-from korvet.server.process_metrics import ProcessCollector
-from korvet.server.scoreboard import Scoreboard
+from korvet.server.supervisor.slot import Scoreboard
+from korvet.telemetry import lake_metrics, metrics, redis_metrics
+from korvet.telemetry import snapshot as figures_file
+from korvet.telemetry import topic_counters as topic_metrics
+from korvet.telemetry.process_metrics import ProcessCollector
+from korvet.telemetry.snapshot import Snapshot
+from korvet.topics import config as topic_config
+from korvet.topics.config_defs import DEFINITIONS
 
 README = Path(__file__).parents[2] / "README.md"
 COMMANDS = README.parent / "korvet/cli/README.md"
@@ -48,8 +53,8 @@ def metrics_table() -> str:
     told = [
         *ProcessCollector(Scoreboard(), os.getpid()).collect(),
         *topic_metrics.families({}),
-        *figures_file.families(Snapshot(0, 0, [])),
-        *lake_metrics.families(),
+        *figures_file.log_families(Snapshot(0, 0, [])),
+        *lake_metrics.lake_families(),
         *redis_metrics.families(None, None),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]

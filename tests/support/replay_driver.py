@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from korvet.admin import AdminClient
+from korvet.admin.client import AdminClient
 from korvet.admin.producer import IdempotentProducer
 from korvet.lake.pace import Pace
 from korvet.lake.replay import Reading, Replay

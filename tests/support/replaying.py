@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from korvet.admin import AdminClient, NewTopic, settled
+from korvet.admin.client import AdminClient
+from korvet.admin.topics import NewTopic
+from korvet.admin.types import settled
 from korvet.lake.pace import Pace
 from korvet.lake.replay import Reading, Replay
 from korvet.lake.replay_state import Wish
@@ -17,7 +19,7 @@ from korvet.lake.scan import Wish as ScanWish
 from korvet.lake.source import SourceTopic
 from korvet.lake.tables import Lake
 from korvet.protocol.records.record import StoredRecord
-from korvet.storage.embedded_socket import socket_of
+from korvet.server.data_dir import socket_of
 from tests.lake.rows import records_of
 from tests.support.archives import Format, Topics, all_kinds, topics_in
 from tests.support.broker import Broker, korvet_broker

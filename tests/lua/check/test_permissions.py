@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.storage import scripts
+from korvet.redis import scripts
 from tests.lua.support import PRODUCERS, STATE, STREAM, BatchLog, Log, run
 
 PROBE, SIDE = "korvet:probe", "{korvet:probe}:side"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.storage import scripts
+from korvet.redis import scripts
 from tests.lua.group.support import CHANNEL, DEADLINES, EVERY_KEY, GROUP, KEYS, MEMBERS, Group
 from tests.lua.support import STATE, STREAM, TOPIC_ID, run
 

@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.batch import (
-    HEADER,
-    HEADER_BYTES,
-    BatchHeader,
-    patched_header,
-    produced_batch,
-)
+from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, produced_batch
 from tests.support.batches import CODECS, Record, batch, forged, raw, read
 
 LIMIT = 1_000_000

@@ -1,0 +1,203 @@
+"""The machine of a broker: descriptors, queues, cores, the kernel's memory, the clock and the disk.
+
+Knows limits of the process that asks and files of /proc and /sys; where those are not, nothing is said.
+
+The file with the console's token: that there is one, and that it is nobody else's to read.
+
+The archive of topics: what its processes need, and whether it can be written.
+
+Knows the settings of the lake; how one is written is known to who asks for this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import redis
+
+from korvet.config.settings import INT32_MAX, Settings
+from korvet.console.api_client import TOKEN_CHARS_MIN, NoTokenError, read_token
+from korvet.doctor.addresses import is_local
+from korvet.doctor.finding import Finding, error, ok, warning
+from korvet.errors import ConfigError
+from korvet.redis import url as redis_url
+from korvet.server.supervisor import startup
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
+
+_FILES_MIN = 65_536
+_FILES_BESIDE = 128
+"""Descriptors of a worker that are no connections of clients."""
+_BACKLOG = 4096
+"""As in acceptor.py, which imports gevent."""
+_CLOCK_WARNING_S = 1.0
+_DISK_ERROR_BYTES, _DISK_WARNING_BYTES = 256 * 2**20, 2 * 2**30
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of this machine, for a broker with these settings."""
+    yield open_files(settings, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    yield from backlog(SOMAXCONN)
+    workers, cores = startup.worker_count(settings), os.cpu_count() or 1
+    if workers > cores:
+        yield warning(
+            "workers", f"{workers} on {cores} cores: they take turns", "leave workers at 0, or lower it"
+        )
+    if not settings.redis_url or is_local(redis_url.parse(settings.redis_url).host or "localhost"):
+        yield from kernel_memory(HUGE_PAGES, OVERCOMMIT)
+    if not settings.redis_url:
+        yield disk(settings)
+
+
+def open_files(settings: Settings, hard: int) -> Finding:
+    """Say whether the limit of descriptors, `hard`, is enough for a worker's connections."""
+    advice = "raise the limit: LimitNOFILE in the unit, `ulimit -Hn`, or --ulimit nofile of the container"
+    limited = settings.max_connections < INT32_MAX
+    if hard == resource.RLIM_INFINITY:
+        return ok("open files", "no limit")
+    if limited and settings.max_connections + _FILES_BESIDE > hard:
+        said = f"{hard} for each worker, too few for max.connections ({settings.max_connections}) and files of its own"
+        return error("open files", said, f"{advice}; or lower max.connections")
+    if not limited and hard < _FILES_MIN:
+        return warning(
+            "open files", f"{hard} for each worker: no more connections of clients than that", advice
+        )
+    return ok("open files", f"{hard} for each worker")
+
+
+def backlog(path: Path) -> Iterator[Finding]:
+    """Say whether the kernel lets enough connections wait for a worker; `path` is its setting."""
+    with contextlib.suppress(OSError, ValueError):
+        most = int(path.read_text())
+        if most < _BACKLOG:
+            yield warning(
+                "somaxconn",
+                f"{most} connections may wait for a worker: a crowd that connects at once is refused",
+                f"sysctl -w net.core.somaxconn={_BACKLOG}",
+            )
+        else:
+            yield ok("somaxconn", f"{most} connections may wait for a worker")
+
+
+def kernel_memory(huge_pages: Path, overcommit: Path) -> Iterator[Finding]:
+    """Say what of the kernel's memory a Redis on this machine suffers from; the paths are its settings."""
+    with contextlib.suppress(OSError):
+        if "[always]" in huge_pages.read_text():
+            yield warning(
+                "huge pages",
+                "transparent huge pages are on: each fork holds Redis longer, and costs it memory",
+                f"echo madvise > {huge_pages}",
+            )
+        else:
+            yield ok("huge pages", "off, or only where a program asks for them")
+    with contextlib.suppress(OSError):
+        if overcommit.read_text().strip() != "1":
+            yield warning(
+                "overcommit",
+                "the kernel may refuse Redis the fork that rewrites its file",
+                "sysctl -w vm.overcommit_memory=1",
+            )
+        else:
+            yield ok("overcommit", "Redis may always fork")
+
+
+def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
+    """Say how far this machine's clock, `now`, is from Redis', which all else goes by; both in seconds since 1970."""
+    before = now()
+    seconds, microseconds = client.time()
+    after = now()
+    difference_s = seconds + microseconds / 1e6 - (before + after) / 2
+    said = f"{abs(difference_s):.3f} s {'behind' if difference_s > 0 else 'ahead of'} Redis' clock"
+    if abs(difference_s) > _CLOCK_WARNING_S + (after - before):
+        return warning("clock", said, "keep the clocks of all machines in step (chrony, systemd-timesyncd)")
+    return ok("clock", said)
+
+
+def disk(settings: Settings) -> Finding:
+    """Say whether the embedded server has room, and may write at all."""
+    path = Path(settings.data_dir).expanduser().absolute()
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return error(
+            "data.dir", f"{there} is no directory that this user may write to", "choose another data.dir"
+        )
+    usage = shutil.disk_usage(there)
+    log = sum(_size(each) for each in path.glob("appendonlydir/*"))
+    said = f"{usage.free / 2**30:.1f} GiB free at {there}"
+    if usage.free < _DISK_ERROR_BYTES:
+        return error("data.dir", said, "make room: the embedded server refuses writes on a full disk")
+    if settings.embedded_disk_max_bytes > usage.free + log:
+        limit = settings.embedded_disk_max_bytes / 2**30
+        return warning(
+            "data.dir",
+            f"{said}, less than embedded.disk.max.bytes ({limit:.1f} GiB)",
+            "make room, or lower the limit",
+        )
+    if usage.free < max(_DISK_WARNING_BYTES, log):
+        return warning(
+            "data.dir", f"{said}; the log of {log / 2**30:.1f} GiB is rewritten beside itself", "make room"
+        )
+    return ok("data.dir", said)
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+_WHAT = "console.token.file"
+
+
+def console_examine(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the file, if there is to be one."""
+    if not (settings.console_token_file and settings.console_enable and settings.ops_listen):
+        return
+    path = Path(settings.console_token_file)
+    try:
+        read_token(path)
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except (NoTokenError, OSError) as problem:
+        yield warning(
+            _WHAT,
+            f"{path}: {problem}; the console makes no changes",
+            f"write a secret of {TOKEN_CHARS_MIN} characters or more to it, which the broker's user can read",
+        )
+        return
+    if mode & stat.S_IROTH:
+        yield warning(_WHAT, f"{path}: every user of this machine can read it", f"chmod o-rwx {path}")
+        return
+    yield ok(_WHAT, f"{path} holds a token")
+
+
+LakeProblem = Callable[[Settings], str]
+"""Tries to write to the lake of the settings and says in one line why it cannot, "" where it can."""
+
+
+def lake_examine(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:
+    """Yield what is true of the lake; nothing where there is to be none."""
+    if not settings.lake_path:
+        return
+    try:
+        startup.check_lake(settings)
+    except ConfigError as problem:
+        yield error("lake", str(problem), "install what it names")
+        return
+    yield ok(
+        "lake", "Spark, Java and deltalake are there" if settings.lake_interval_ms else "deltalake is there"
+    )
+    said = problem_of(settings)
+    if said:
+        advice = "let this user write there, or correct lake.path and lake.storage.options"
+        yield error("lake.path", f"{settings.lake_path} cannot be written: {said}", advice)
+    else:
+        yield ok("lake.path", f"{settings.lake_path} can be written")

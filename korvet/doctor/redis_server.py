@@ -1,0 +1,174 @@
+"""The Redis under a broker: whether it may hold a log, keeps it, and has room and time for more.
+
+Knows INFO and what of it matters; the questions that a start asks are asked here by the same code. The embedded server
+is asked where it runs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import redis
+
+from korvet.config.settings import Settings
+from korvet.doctor.finding import Finding, error, ok, warning
+from korvet.doctor.machine import clock
+from korvet.errors import ConfigError
+from korvet.redis import url as redis_url
+from korvet.redis.keys import Keys
+from korvet.server import data_dir as embedded_socket
+from korvet.server.supervisor import redis_check, startup
+from korvet.server.supervisor import startup as announce
+
+_PINGS = 21
+_SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
+_FORK_SLOW_US = 1_000_000
+# Small commands, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
+_CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 4, 8
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the Redis that the settings name."""
+    limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
+    if not settings.redis_url:
+        url = embedded_socket.running_url(Path(settings.data_dir))
+        if url is None:
+            yield ok("redis", f"embedded, in {settings.data_dir}; it does not run, and is asked when it does")
+            return
+        settings = msgspec.structs.replace(settings, redis_url=url)
+    try:
+        facts = redis_check.check(settings, _no_pause, lambda _: None)
+        with redis_check.connected(settings) as client:
+            yield ok("redis", f"{redis_url.parse(settings.redis_url)}, {facts.name} {facts.version}")
+            yield _durability(facts)
+            yield from _judged(_info(client), settings, limit_setting)
+            yield _cluster_id(client, settings)
+            yield _latency(client)
+            yield clock(client)
+            redis_check.try_out(client, settings)
+            yield ok("permissions", "every command that Korvet needs is allowed")
+    except ConfigError as problem:
+        yield error("redis", str(problem), "a broker does not start until this is mended")
+
+
+def _no_pause(_seconds: float) -> None:
+    raise ConfigError("redis.url: Redis is loading its data, and is to be asked again later")
+
+
+def _info(client: redis.Redis) -> Mapping[str, Any]:
+    try:
+        return cast("Mapping[str, Any]", client.info())
+    except redis.ResponseError:
+        # A user who may not ask: what was found so far counts.
+        return {}
+
+
+def _durability(facts: redis_check.ServerFacts) -> Finding:
+    said = announce.durability(facts)
+    if facts.appendonly is False:
+        return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")
+    if facts.appendonly is None:
+        return warning("durability", said, "see to it that appendonly is yes")
+    if facts.appendfsync == "no":
+        return warning("durability", said, "set appendfsync to everysec or always")
+    return ok("durability", said)
+
+
+def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> Iterator[Finding]:
+    yield from _memory(info, settings, limit_setting)
+    for field, what in (
+        ("aof_last_write_status", "append-only file"),
+        ("rdb_last_bgsave_status", "snapshots"),
+    ):
+        if info.get(field) == "err":
+            yield error(what, "the last write failed, and Redis may refuse writes", "make room on its disk")
+    if info.get("role") == "slave":
+        yield error("role", "this is a replica, which takes no writes", "let redis.url lead to the master")
+    replicas = int(info.get("connected_slaves", 0))
+    if replicas < settings.replicas:
+        yield error(
+            "replicas",
+            f"{replicas} of the {settings.replicas} that acks=all waits for: producers are refused",
+            "start replicas of Redis, or lower the setting replicas",
+        )
+    if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
+        yield warning(
+            "fork",
+            f"the last one held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s",
+            "switch transparent huge pages off, or split topics over several Redis",
+        )
+    yield from _connections(info, settings)
+
+
+def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterator[Finding]:
+    if "used_memory" not in info:
+        return
+    used, limit = int(info["used_memory"]), int(info.get("maxmemory", 0))
+    total = int(info.get("total_system_memory", 0))
+    if not limit:
+        yield warning(
+            "memory",
+            f"{_mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis",
+            f"set {setting} to two thirds of the machine's memory ({_mib(total)})",
+        )
+        return
+    percent = 100 * used / limit
+    said = f"{_mib(used)} of {_mib(limit)} in use ({percent:.0f} %)"
+    if percent >= settings.memory_refuse_percent:
+        yield error("memory", f"{said}: producers are refused", f"raise {setting}, or keep less (retention)")
+    elif percent >= settings.memory_throttle_percent:
+        yield warning(
+            "memory", f"{said}: producers are throttled", f"raise {setting}, or keep less (retention)"
+        )
+    elif total and limit > 0.9 * total:
+        yield warning(
+            "memory",
+            f"the limit of {_mib(limit)} is nearly all that the machine has ({_mib(total)})",
+            f"set {setting} to two thirds of that: a rewrite of its file needs memory too",
+        )
+    else:
+        yield ok("memory", said)
+
+
+def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
+    if "maxclients" not in info:
+        return
+    needed = startup.worker_count(settings) * _CONNECTIONS_PER_WORKER + _CONNECTIONS_BESIDE
+    most, taken = int(info["maxclients"]), int(info.get("connected_clients", 0))
+    said = f"{taken} of {most} connections taken; this broker uses some {needed}"
+    if most - taken < needed:
+        yield warning("maxclients", said, "raise maxclients in Redis")
+    else:
+        yield ok("maxclients", said)
+
+
+def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
+    stored = client.get(Keys(settings.namespace).cluster_id)
+    name = stored.decode(errors="replace") if isinstance(stored, bytes) else ""
+    if name and settings.cluster_id not in ("", name):
+        said = f"this Redis is that of cluster {name}, not of {settings.cluster_id}"
+        return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
+    return ok("cluster.id", name or "none yet: the first start makes it")
+
+
+def _latency(client: redis.Redis) -> Finding:
+    samples_ms = []
+    for _ in range(_PINGS):
+        begun = time.perf_counter()
+        client.ping()
+        samples_ms.append((time.perf_counter() - begun) * 1000)
+    middle_ms = statistics.median(samples_ms)
+    said = f"a round trip takes {middle_ms:.2f} ms in the middle, {max(samples_ms):.2f} ms at most"
+    advice = "run brokers near Redis; redis-cli slowlog get and latency latest say what holds it"
+    if middle_ms >= _TOO_SLOW_MS:
+        return error("latency", said, advice)
+    return warning("latency", said, advice) if middle_ms >= _SLOW_MS else ok("latency", said)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"

@@ -1,1 +1,0 @@
-"""Consumer groups: who their members are, and how far they have come."""

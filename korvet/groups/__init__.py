@@ -1,0 +1,1 @@
+"""Consumer groups: membership, committed offsets, listing, lag and expiry."""

@@ -1,0 +1,77 @@
+"""Takes from Redis how far groups are behind: records at the end of each log minus records at the committed offset.
+
+Knows where the two are to be had, and how old the first record between them is; what the figures mean stands in
+lag_figures.py. Exact in both formats: in `batch` offsets count records, in `record` the index does, but for one
+interval whose entries are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.offsets import Committed, OffsetStore, TopicPartition
+from korvet.log.index import IndexStore, Lag, Position
+from korvet.log.types import Partition
+from korvet.telemetry.snapshot import GroupLag
+from korvet.topics.registry import Topics, id_text
+
+_POSITIONS_PER_STEP = 10
+"""Positions counted at once: in format `record` each may have Redis count some thousand entries."""
+
+
+class LagReader:
+    """Every method raises StorageUnavailableError where Redis is away."""
+
+    def __init__(self, offsets: OffsetStore, index: IndexStore, topics: Topics) -> None:
+        self._offsets = offsets
+        self._index = index
+        self._topics = topics
+
+    def read(
+        self, groups: Sequence[str], before_step: Callable[[], None]
+    ) -> tuple[list[GroupLag], list[KafkaError]]:
+        """Return the lag of each group in each partition it has committed of, and what is wrong with others.
+
+        `before_step` is called before each round trip. The topics are those that are known: refresh them before.
+        """
+        lags: list[GroupLag] = []
+        errors: list[KafkaError] = []
+        for group in groups:
+            before_step()
+            try:
+                found = self._offsets.fetch_all(group)
+            except KafkaError as error:
+                errors.append(error)
+                continue
+            positions = self._positions(found)
+            for at in range(0, len(positions), _POSITIONS_PER_STEP):
+                before_step()
+                some = positions[at : at + _POSITIONS_PER_STEP]
+                for position, outcome in zip(some, self._index.lags(some), strict=True):
+                    if isinstance(outcome, Lag):
+                        lags.append(_lag(group, position.partition, outcome))
+                    elif outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        errors.append(outcome)
+        return lags, errors
+
+    def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[Position]:
+        """Return where the group is; what it has of a topic that came or went just now is for the next time."""
+        positions = []
+        for place, row in sorted(found.items()):
+            topic = self._topics.known(place.topic)
+            if topic is None or id_text(topic.id) != row.topic_id or place.partition >= len(topic.partitions):
+                continue
+            positions.append(Position(topic.partition(place.partition), max(row.offset, 0)))
+        return positions
+
+
+def _lag(group: str, partition: Partition, lag: Lag) -> GroupLag:
+    return GroupLag(
+        group=group,
+        topic=partition.topic,
+        partition=partition.index,
+        records=lag.records,
+        # A producer's clock may be ahead of Redis'.
+        age_ms=max(lag.age_ms, 0),
+    )

@@ -1,0 +1,1 @@
+"""The log of a partition: append, fetch, index, retention, compaction, and the remote tier."""

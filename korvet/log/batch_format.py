@@ -1,0 +1,127 @@
+"""A producer's batch as one stream entry, and back: the layout of format `batch`.
+
+Knows the field `batch` with the batch's bytes as they came, and the entry's id, `<offset just past the batch>-0`. A
+batch that came uncompressed may be compressed at rest: then its header stays plain, what follows is an lz4 or zstd
+frame, and the field `korvet.encoding` says which; a reader gets the producer's bytes. Nothing here talks to Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.log.record_format import MARKER, Arg, AtRest, Entry, compress, decompress
+from korvet.protocol.records.batch import (
+    CODEC_MASK,
+    FRONT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOOK,
+    MAGIC,
+    RECORD_COUNT,
+    BatchHeader,
+)
+from korvet.protocol.records.compression import Codec
+
+FIELD = b"batch"
+
+
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
+
+    `stored` is what lies in Redis, with the header as the producer wrote it; `plain` holds the records where those in
+    `stored` are compressed at rest.
+    """
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    codec: int
+    stored: bytes
+    plain: bytes | None = None
+
+    @property
+    def header(self) -> BatchHeader:
+        """The whole header, as the producer wrote it."""
+        return BatchHeader._make(HEADER.unpack_from(self.stored))
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds, which are fewer than its offsets where it was compacted."""
+        count: int = RECORD_COUNT.unpack_from(self.stored)[0]
+        return count
+
+    @property
+    def payload(self) -> memoryview:
+        """The records as they came."""
+        return memoryview(self.stored)[HEADER_BYTES:] if self.plain is None else memoryview(self.plain)
+
+    def chunks(self, leader_epoch: int) -> tuple[bytes | memoryview, ...]:
+        """Return the batch for a consumer: only base offset and leader epoch differ, which no CRC covers."""
+        front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
+        if self.plain is None:
+            return front, memoryview(self.stored)[FRONT.size :]
+        return front, self.stored[FRONT.size : HEADER_BYTES], self.plain
+
+
+def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
+    """Return the field and value arguments of XADD for one batch; `codec` is the batch's own."""
+    payload_bytes = len(batch) - HEADER_BYTES
+    if codec == Codec.none and at_rest.codec != "none" and payload_bytes >= at_rest.min_bytes:
+        frame, marker = compress(bytes(batch[HEADER_BYTES:]), at_rest.codec)
+        if marker is not None:
+            return [FIELD, bytes(batch[:HEADER_BYTES]) + frame, MARKER, marker]
+    return [FIELD, batch]
+
+
+def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], int]:
+    """Return the batches below offset `end`, and how many entries among them are none (written by others).
+
+    Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE; ValueError, which names
+    the entry, for one that claims to be a batch and is none, or does not decompress to the length in its header.
+    """
+    batches: list[StoredBatch] = []
+    foreign = 0
+    for entry_id, fields in entries:
+        position, _, sequence = entry_id.partition(b"-")
+        next_offset = int(position)
+        if next_offset > end:
+            break
+        if sequence != b"0" or fields[0] != FIELD:
+            foreign += 1
+            continue
+        stored = fields[1]
+        if len(stored) < HEADER_BYTES:
+            raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
+        length, magic, attributes, last_delta = LOOK.unpack_from(stored)
+        plain = None
+        size_bytes = len(stored)
+        if len(fields) > 2:  # noqa: PLR2004 - one field and its value
+            plain = _plain(entry_id, fields, length + LENGTH_FROM - HEADER_BYTES)
+            size_bytes = HEADER_BYTES + len(plain)
+        # What is served must be as long as it says: the batches of an answer are found by their lengths.
+        if magic != MAGIC or size_bytes != length + LENGTH_FROM:
+            raise _damaged(entry_id, "not a batch of the length that it says")
+        if not 0 <= last_delta < next_offset:
+            raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
+        base_offset = next_offset - last_delta - 1
+        batches.append(
+            StoredBatch(base_offset, next_offset, size_bytes, attributes & CODEC_MASK, stored, plain)
+        )
+    return batches, foreign
+
+
+def _plain(entry_id: bytes, fields: list[bytes], bytes_max: int) -> bytes:
+    marker, encoding, *more = fields[2:]
+    plain = (
+        decompress(fields[1][HEADER_BYTES:], encoding, bytes_max) if marker == MARKER and not more else None
+    )
+    if plain is None:
+        raise _damaged(entry_id, "the batch does not decompress to the length that it says")
+    return plain
+
+
+def _damaged(entry_id: bytes, what: str) -> ValueError:
+    return ValueError(f"{entry_id.decode()}: {what}")

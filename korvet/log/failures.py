@@ -1,0 +1,66 @@
+"""Appends that fail: each counted by its error, an outage told once at its beginning and once at its end.
+
+Knows which error means that the store is away or refusing, and for how long all must go well before that counts as
+over; nothing of messages. A producer that tries again meets an outage many times a second, and the log says so twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.append import Result
+from korvet.logs import Log
+from korvet.redis.replies import MemoryFullError
+
+_log = Log(__name__)
+
+QUIET_SECONDS = 5.0
+"""Without a failure for so long the next success ends an outage: near a limit some batches fit, and some do not."""
+
+
+class Failures:
+    """The failed appends of one worker. `count` is given the name of each one's error."""
+
+    def __init__(
+        self,
+        count: Callable[[str], None] = lambda _error: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._clock = count, clock
+        self._began: float | None = None
+        self._last = 0.0
+        self._failed = 0
+
+    def note(self, results: Sequence[Result]) -> bool:
+        """Take note of a request's appends; returns whether one failed because Redis' memory is full."""
+        failed = [each for each in results if isinstance(each, KafkaError)]
+        if failed:
+            return self._take(failed)
+        if self._began is not None:
+            self._end(self._began)
+        return False
+
+    def refused(self, error: KafkaError, count: int) -> None:
+        """Take note of `count` batches that were not even tried; who refuses them says so in the log."""
+        for _ in range(count):
+            self._count(error.code.name)
+
+    def _take(self, failed: list[KafkaError]) -> bool:
+        for error in failed:
+            self._count(error.code.name)
+        away = [error for error in failed if error.code is ErrorCode.KAFKA_STORAGE_ERROR]
+        if away:
+            self._last = self._clock()
+            self._failed += len(away)
+            if self._began is None:
+                self._began = self._last
+                _log.error("appends fail", reason=away[0].message)
+        return any(isinstance(error, MemoryFullError) for error in away)
+
+    def _end(self, began: float) -> None:
+        now = self._clock()
+        if now - self._last >= QUIET_SECONDS:
+            _log.info("appends succeed again", failed=self._failed, seconds=round(self._last - began, 3))
+            self._began, self._failed = None, 0

@@ -1,0 +1,104 @@
+"""Fetching for consumers: reading at once, and waiting until there is enough.
+
+Knows when a fetch may wait and what ends it; what it reads and how much is `reading`'s. A fetch reads on arrival, when
+an append wakes it, and once at its deadline: that read makes up for a wake-up that was lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from korvet.cluster.brokers import LEADER_EPOCH
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.reader import FetchPartitionSpec, FetchResult, Reader
+from korvet.log.remote.tier import RemoteTier
+from korvet.log.store import LogStore
+from korvet.redis.pubsub import Subscriptions, Watch
+from korvet.telemetry.request_timer import NO_TIMER, REDIS, WAIT, RequestTimer
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The limits of a whole fetch."""
+
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+
+
+def check_leader_epoch(leader_epoch: int) -> None:
+    """Check the leader epoch a client believes in; -1 is none (KIP-320).
+
+    Raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+    """
+    if leader_epoch in (-1, LEADER_EPOCH):
+        return
+    if leader_epoch < LEADER_EPOCH:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} is over")
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {leader_epoch} has not begun")
+
+
+class Fetcher:
+    """Reads for the consumers of one worker."""
+
+    def __init__(
+        self,
+        log: LogStore,
+        subscriptions: Subscriptions,
+        cold: RemoteTier,
+        clock: Callable[[], float] = time.monotonic,
+        parked: Callable[[int], None] = lambda _change: None,
+    ) -> None:
+        """`parked` is told of each fetch that begins (1) or ends (-1) to wait for records."""
+        self._tell_parked = parked
+        self._reader = Reader(log, cold)
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._parked: set[Watch] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Answer every parked fetch now, with what there is, and park none from now on."""
+        self._draining = True
+        for watch in self._parked:
+            watch.wake_all()
+
+    def fetch(
+        self, wanted: Sequence[FetchPartitionSpec], limits: Limits, laps: RequestTimer = NO_TIMER
+    ) -> list[FetchResult]:
+        """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
+
+        An error of one partition stands in its answer and ends the waiting, as does a request without partitions, and
+        one for archived records: the lake has a time of its own (Kafka: DelayedRemoteFetch).
+        """
+        deadline = self._clock() + limits.wait_ms_max / 1000
+        found: list[FetchResult] = [FetchResult() for _ in wanted]
+        with Watch(self._subscriptions, [each.partition.channel for each in wanted]) as watch:
+            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max, laps)
+            while not self._enough(found, limits) and self._clock() < deadline:
+                if not watch.live:
+                    watch.listen()
+                    laps.lap(REDIS)
+                    stale: Iterable[int] = range(len(wanted))
+                else:
+                    stale = self._park(watch, deadline) or range(len(wanted))
+                    laps.lap(WAIT)
+                self._reader.read(wanted, stale, found, limits.bytes_max, laps)
+        return found
+
+    def _enough(self, found: list[FetchResult], limits: Limits) -> bool:
+        if not found or self._draining or any(each.error or each.asked_lake for each in found):
+            # What the lake has is no less for being little, and nothing that comes in tells of a late answer of its.
+            return True
+        return sum(each.size_bytes for each in found) >= limits.bytes_min
+
+    def _park(self, watch: Watch, deadline: float) -> set[int]:
+        self._parked.add(watch)
+        self._tell_parked(1)
+        try:
+            return watch.wait(max(0.0, deadline - self._clock()))
+        finally:
+            self._parked.discard(watch)
+            self._tell_parked(-1)

@@ -1,0 +1,316 @@
+"""The sparse index of a log: where a timestamp may lie, and how many records lie behind an offset.
+
+Knows the scripts under lua/index and their answers; nothing of what is asked for, or of how records are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from korvet.errors import KafkaError
+from korvet.log import replies as log_replies
+from korvet.log.types import Partition
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.connection import Arg
+from korvet.redis.replies import Reply, RespError
+from korvet.redis.scripts import Script
+
+_FIND = scripts.get("index/find")
+_COUNT = scripts.get("index/count")
+_AGE = scripts.get("index/age")
+
+_ROWS_MAX = 1000
+"""Rows that one search looks at behind those it bisects: less than a millisecond of Redis."""
+
+_INTERVALS_MAX = 8
+"""Intervals that one search returns: mostly the first holds what is looked for."""
+
+_PAGE_ROWS = 1000
+"""Rows that are read at once."""
+
+_COUNT_MAX = 2000
+"""Entries that are counted at once: some two milliseconds in which Redis serves nobody else."""
+
+
+RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
+"""The distances of lua/shared/index_steps.lua."""
+
+TIMESTAMP_MAX = 2**63 - 1
+_ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,20}):(-?\d{1,20})")
+_AGE_TEXT = re.compile(rb"(?:-?\d{1,20})?")
+STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
+"""What `read_totals` takes of the state."""
+
+
+class Row(NamedTuple):
+    """A row of the index: what ever came below `offset`, and timestamps (ms) that nothing below it exceeds.
+
+    `largest` is of everything below that is still in the log, `interval` of what lies behind the row before.
+    """
+
+    offset: int
+    records: int
+    bytes: int
+    largest: int
+    interval: int
+
+
+class Totals(NamedTuple):
+    """What ever came into a log, and where it begins and ends; `interval` and `largest` as a row has them."""
+
+    start: int
+    end: int
+    records: int
+    bytes: int
+    largest: int
+    interval: int
+
+    def misses_rows(self, newest: Row | None) -> bool:
+        """Tell whether rows are missing behind the newest one."""
+        records, size = (0, 0) if newest is None else (newest.records, newest.bytes)
+        floors = (records // RECORDS_PER_ROW, size // BYTES_PER_ROW)
+        return floors != (self.records // RECORDS_PER_ROW, self.bytes // BYTES_PER_ROW)
+
+
+class Piece(NamedTuple):
+    """The offsets `first` to just before `behind`, of which no timestamp (ms) exceeds `bound`."""
+
+    first: int
+    behind: int
+    bound: int
+
+
+class Search(NamedTuple):
+    """A wish for the intervals with records of `timestamp` (ms) or later; `offset` -1: from the log's start on."""
+
+    partition: Partition
+    timestamp: int
+    offset: int = -1
+
+
+class Intervals(NamedTuple):
+    """Where such records may lie: from the first offset of an interval to just before the other one, in order.
+
+    `start` and `end` are the log's. Below `looked` there are no others; where it is below `end`, search on from there.
+    """
+
+    start: int
+    end: int
+    looked: int
+    intervals: list[tuple[int, int]]
+
+
+class Position(NamedTuple):
+    """An offset of a log; -1 is its start."""
+
+    partition: Partition
+    offset: int
+
+
+class Lag(NamedTuple):
+    """How many records a log has from an offset on, and the age (ms) of the first of them, by its timestamp.
+
+    The age is 0 without records, and where the first has no timestamp; negative where that lies in the future.
+    """
+
+    records: int
+    age_ms: int
+
+
+class IndexStore:
+    """Every method raises StorageUnavailableError where Redis is away."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def find(self, searches: Sequence[Search]) -> list[Intervals | KafkaError]:
+        """Search for each, all in one round trip; answers stand in the same order.
+
+        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+        calls: list[tuple[Script, Sequence[str], Sequence[Arg]]] = []
+        for partition, timestamp, offset in searches:
+            dense = int(partition.format == "batch")
+            args: list[Arg] = [partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX]
+            calls.append((_FIND, (partition.state, partition.index_key), args))
+        replies = self._redis.scripts(calls)
+        return [_intervals(search.partition, reply) for search, reply in zip(searches, replies, strict=True)]
+
+    def pieces(self, partition: Partition) -> list[Piece]:
+        """Return the whole log, from its start to its end, piece by piece of the index.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+        totals, rows = self.page(partition, -1)
+        pieces: list[Piece] = []
+        newest: Row | None = None
+        first = totals.start
+        while True:
+            for row in rows:
+                if totals.start < row.offset:
+                    pieces.append(Piece(first, row.offset, row.interval))
+                    first = row.offset
+                newest = row
+            if len(rows) < _PAGE_ROWS:
+                break
+            totals, rows = self.page(partition, rows[-1].offset)
+        if first < totals.end:
+            bound = totals.largest if newest is None else totals.interval
+            if totals.misses_rows(newest):
+                bound = TIMESTAMP_MAX
+            pieces.append(Piece(first, totals.end, bound))
+        return pieces
+
+    def page(self, partition: Partition, offset: int) -> tuple[Totals, list[Row]]:
+        """Return what the state tells, and the first rows behind an offset.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+        state, rows = self._redis.transaction(
+            [
+                ("HMGET", partition.state, *STATE_FIELDS),
+                (
+                    "ZRANGEBYSCORE",
+                    partition.index_key,
+                    f"({offset}",
+                    "+inf",
+                    "WITHSCORES",
+                    "LIMIT",
+                    0,
+                    _PAGE_ROWS,
+                ),
+            ]
+        )
+        return read_totals(partition, state), read_rows(partition, rows)
+
+    def records_behind(self, positions: Sequence[Position]) -> list[int | KafkaError]:
+        """Return how many records each log has from an offset on, which is a consumer's lag.
+
+        In format `batch` that is a difference of offsets, and in format `record` what the index tells of all but one
+        interval, the entries of which are counted. Records that compaction or others removed from behind the offset are
+        not counted where they lie in that interval or the index was made anew since. In the answers KafkaError:
+        UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        """
+        counted = dict.fromkeys(range(len(positions)), 0)
+        waiting = dict(enumerate(positions))
+        outcomes: dict[int, int | KafkaError] = {}
+        while waiting:
+            replies = self._redis.scripts([_count_call(position) for position in waiting.values()])
+            for (place, position), reply in zip(list(waiting.items()), replies, strict=True):
+                step = _counted(position.partition, reply)
+                if isinstance(step, KafkaError):
+                    outcomes[place] = step
+                    del waiting[place]
+                    continue
+                records, offset = step
+                counted[place] += records
+                if offset < 0:
+                    outcomes[place] = counted[place]
+                    del waiting[place]
+                else:
+                    waiting[place] = Position(position.partition, offset)
+        return [outcomes[place] for place in range(len(positions))]
+
+    def lags(self, positions: Sequence[Position]) -> list[Lag | KafkaError]:
+        """Return how far behind its log each position is: one round trip more than `records_behind`, if any is.
+
+        In format `batch` the age is that of the first record of the batch that holds the offset; and of what is in the
+        lake only nothing is known here. In the answers KafkaError as from `records_behind`.
+        """
+        counts = self.records_behind(positions)
+        behind = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]
+        replies = self._redis.scripts([_age_call(positions[place]) for place in behind])
+        ages = {
+            place: _age(positions[place].partition, reply)
+            for place, reply in zip(behind, replies, strict=True)
+        }
+        lags: list[Lag | KafkaError] = []
+        for place, count in enumerate(counts):
+            age = ages.get(place, 0)
+            lags.append(
+                count
+                if isinstance(count, KafkaError)
+                else age
+                if isinstance(age, KafkaError)
+                else Lag(count, age)
+            )
+        return lags
+
+
+def read_totals(partition: Partition, reply: Reply) -> Totals:
+    """Return what the state tells, asked for as `IndexStore.page` does; raises KafkaError as that does."""
+    topic_id, *fields = cast("list[bytes | None]", log_replies.listed(partition.state, reply))
+    if topic_id != partition.topic_id.encode():
+        raise log_replies.another_topic(partition)
+    try:
+        end, start, size, records, interval, largest = fields
+        totals = Totals(
+            start=int(start or 0),
+            end=int(end or 0),
+            records=int(records or 0),
+            bytes=int(size or 0),
+            largest=int(largest or -1),
+            interval=int(interval or -1),
+        )
+    except (ValueError, TypeError) as error:
+        raise log_replies.malformed(partition.state, "a field") from error
+    return totals._replace(records=totals.end) if partition.format == "batch" else totals
+
+
+def read_rows(partition: Partition, reply: Reply) -> list[Row]:
+    """Return the rows of an answer WITHSCORES; raises KafkaError KAFKA_STORAGE_ERROR where one is malformed."""
+    found = cast("list[bytes]", log_replies.listed(partition.index_key, reply))
+    rows: list[Row] = []
+    for member, score in zip(found[::2], found[1::2], strict=True):
+        fields = _ROW.fullmatch(member)
+        if fields is None:
+            raise log_replies.malformed(partition.index_key, "a row")
+        rows.append(Row(int(float(score)), *map(int, fields.groups())))
+    return rows
+
+
+def _intervals(partition: Partition, reply: Reply) -> Intervals | KafkaError:
+    try:
+        start, end, looked, *found = map(int, cast("list[bytes]", log_replies.listed(partition.state, reply)))
+        return Intervals(start, end, looked, list(zip(found[::2], found[1::2], strict=True)))
+    except KafkaError as error:
+        return error
+    except (ValueError, TypeError):
+        return log_replies.malformed(partition.index_key, "the answer of lua/index/find.lua")
+
+
+def _count_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+    partition, offset = position
+    bits = -1 if partition.format == "batch" else partition.bits
+    keys = (partition.state, partition.index_key, partition.stream, *partition.clean)
+    return _COUNT, keys, [partition.topic_id, bits, offset, _COUNT_MAX]
+
+
+def _age_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+    partition, offset = position
+    bits = -1 if partition.format == "batch" else partition.bits
+    return _AGE, (partition.state, partition.stream, *partition.clean), [partition.topic_id, bits, offset]
+
+
+def _age(partition: Partition, reply: Reply) -> int | KafkaError:
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return log_replies.refused(partition.state, reply)
+    if isinstance(reply, bytes) and _AGE_TEXT.fullmatch(reply):
+        return int(reply or 0)
+    return log_replies.malformed(partition.stream, "the answer of lua/index/age.lua")
+
+
+def _counted(partition: Partition, reply: Reply) -> tuple[int, int] | KafkaError:
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return log_replies.refused(partition.state, reply)
+    match reply:
+        case [int() as records, bytes() as offset]:
+            return records, int(offset)
+    return log_replies.malformed(partition.index_key, "the answer of lua/index/count.lua")

@@ -1,0 +1,268 @@
+"""Offsets by question: the start and end of a log, the offset that belongs to a timestamp, the end of an epoch.
+
+Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp asks the
+index of the log where the answer may lie, and reads that interval, most often one. In format `batch` only such batches
+are decoded whose header says that the answer may lie in them. Records that only the lake holds are older: it is asked
+first, and Redis where they are no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.cluster.brokers import LEADER_EPOCH
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.batch_format import StoredBatch
+from korvet.log.index import IndexStore, Intervals, Search
+from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
+from korvet.log.store import LogStore
+from korvet.log.types import Bounds, Partition, Read, RemoteBelow
+from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.stored import stored_records
+
+EXACT_END = 2**53
+"""From here on timestamps are compared as doubles where the index is kept, and two may be taken for one."""
+
+SCAN_RECORDS, SCAN_BATCHES = 1000, 64
+"""Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
+
+
+class SpecialTimestamp(IntEnum):
+    """Negative timestamps of ListOffsets, each a question of its own."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+class OffsetFound(msgspec.Struct, frozen=True):
+    """An offset with its timestamp (ms) and leader epoch; all -1 where no record answers the question."""
+
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+def is_fenced(answer: OffsetFound | KafkaError) -> bool:
+    """Tell whether the log does not know the partition that was asked for: it was deleted, or made anew."""
+    return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A timestamp in ms, or a SpecialTimestamp, for one partition; `cold_tier`: its topic is archived."""
+
+    partition: Partition
+    timestamp: int
+    cold_tier: bool = False
+
+
+class Run(NamedTuple):
+    """A piece of the log: its largest timestamp, and the offset and timestamp of each of its records."""
+
+    max_timestamp: int
+    stamps: Callable[[], Iterable[tuple[int, int]]]
+
+
+class Offsets:
+    """Answers questions for offsets."""
+
+    def __init__(
+        self, log: LogStore, index: IndexStore, cold: RemoteTier, decompressed_bytes_max: int
+    ) -> None:
+        """`decompressed_bytes_max` is record.decompressed.max.bytes."""
+        self._log = log
+        self._index = index
+        self._cold = cold
+        self._decompressed_bytes_max = decompressed_bytes_max
+
+    def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
+        """Answer each question, in order.
+
+        A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
+        """
+        bounds = self._log.bounds([question.partition for question in questions])
+        searches = {
+            place: search
+            for place, (question, found) in enumerate(zip(questions, bounds, strict=True))
+            if not isinstance(found, KafkaError) and (search := _search(question, found)) is not None
+        }
+        intervals = (
+            dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
+        )
+        wishes = {
+            place: _stamp_wish(questions[place], cold)
+            for place in searches
+            if not isinstance(found := bounds[place], KafkaError) and (cold := found.cold) is not None
+        }
+        stamps = dict(zip(wishes, self._cold.stamps(list(wishes.values())), strict=True))
+        answers: list[OffsetFound | KafkaError] = []
+        for place, (question, found) in enumerate(zip(questions, bounds, strict=True)):
+            if isinstance(found, KafkaError):
+                answers.append(found)
+            elif place in searches:
+                look = partial(self._look, question, searches[place], intervals[place])
+                answers.append(_of_both(question, found, stamps.get(place), look))
+            else:
+                answers.append(_bound(question, found))
+        return answers
+
+    def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
+        """Return the end of the log for each partition asked for its present leader epoch; none for another epoch."""
+        bounds = self._log.bounds([partition for partition, _ in partitions])
+        answers: list[OffsetFound | KafkaError] = []
+        for (_, epoch), found in zip(partitions, bounds, strict=True):
+            if isinstance(found, KafkaError):
+                answers.append(found)
+            elif epoch == LEADER_EPOCH:
+                answers.append(OffsetFound(found.high_watermark, leader_epoch=LEADER_EPOCH))
+            else:
+                answers.append(OffsetFound())
+        return answers
+
+    def _look(
+        self, question: Question, search: Search, intervals: Intervals | KafkaError
+    ) -> OffsetFound | KafkaError:
+        if isinstance(intervals, KafkaError):
+            return intervals
+        try:
+            if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
+                return self._first_from(search, intervals)
+            found = OffsetFound()
+            if search.timestamp < EXACT_END:
+                found = self._first_from(search, intervals)
+            # Nothing: the record that had the largest timestamp has left the log.
+            return self._largest(search.partition, search.offset) if found.offset < 0 else found
+        except KafkaError as error:
+            return error
+
+    def _first_from(self, search: Search, found: Intervals) -> OffsetFound:
+        partition, timestamp, start = search
+        while True:
+            for first, behind in found.intervals:
+                for run in self._runs(partition, first, behind):
+                    if run.max_timestamp < timestamp:
+                        continue
+                    for offset, at in run.stamps():
+                        if at >= timestamp and offset >= max(first, start):
+                            return OffsetFound(offset, at, LEADER_EPOCH)
+            if found.looked >= found.end:
+                return OffsetFound()
+            # What the index promised has left the log.
+            [following] = self._index.find([search._replace(offset=found.looked)])
+            if isinstance(following, KafkaError):
+                raise following
+            found = following
+
+    def _largest(self, partition: Partition, start: int) -> OffsetFound:
+        """Return the first record from `start` on with the largest timestamp, the most promising pieces first."""
+        largest = OffsetFound()
+        pieces = sorted(self._index.pieces(partition), key=lambda piece: (-piece.bound, piece.first))
+        for first, behind, bound in pieces:
+            # As doubles, as the index compares them.
+            if float(bound) < float(largest.timestamp):
+                break
+            for run in self._runs(partition, first, behind):
+                if run.max_timestamp < largest.timestamp:
+                    continue
+                for offset, at in run.stamps():
+                    better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
+                    if better and max(first, start) <= offset < behind:
+                        largest = OffsetFound(offset, at, LEADER_EPOCH)
+        return largest
+
+    def _runs(self, partition: Partition, first: int, behind: int) -> Iterator[Run]:
+        """Yield the log from one offset to another, in order: batch by batch, or so many records at a time."""
+        offset = first
+        count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
+        while offset < behind:
+            [fetched] = self._log.read([Read(partition, offset, count, behind)])
+            if isinstance(fetched, KafkaError):
+                raise fetched
+            if fetched.batches:
+                for batch in fetched.batches:
+                    yield Run(batch.header.max_timestamp, partial(self._stamps, batch))
+                offset = fetched.batches[-1].next_offset
+            elif fetched.records:
+                run, offset = _run(fetched.records)
+                yield run
+            else:
+                return
+
+    def _stamps(self, batch: StoredBatch) -> list[tuple[int, int]]:
+        header, bytes_max = batch.header, self._decompressed_bytes_max
+        try:
+            records = stored_records(header, batch.payload, batch.base_offset, bytes_max)
+        except KafkaError:
+            # Nobody has looked at its records before: what its header says must do, and the search goes on.
+            return [(batch.base_offset, header.max_timestamp)]
+        return [(record[0], record[1]) for record in records]
+
+
+def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
+    """Return the records as a run, and the offset just past them."""
+    if isinstance(records, Columns):
+        offsets = partial(chain.from_iterable, records.runs)
+        columns = records.timestamps
+        return Run(max(columns), lambda: zip(offsets(), columns, strict=True)), records.runs[-1][-1] + 1
+    stamps = [(record[0], record[1]) for record in records]
+    return Run(max(at for _, at in stamps), lambda: stamps), stamps[-1][0] + 1
+
+
+def _search(question: Question, bounds: Bounds) -> Search | None:
+    """Return what the index is to be asked; None where the bounds of the log are the answer."""
+    # Redis may hold more below the log's start, which is then that of the lake.
+    first = -1 if bounds.cold else bounds.log_start
+    if question.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+        # A record without a timestamp has -1, and is no answer.
+        return Search(question.partition, max(bounds.max_timestamp, 0), first)
+    return Search(question.partition, question.timestamp, first) if question.timestamp >= 0 else None
+
+
+def _stamp_wish(question: Question, cold: RemoteBelow) -> RemoteTimestampRequest:
+    by_time = question.timestamp != SpecialTimestamp.MAX_TIMESTAMP
+    return RemoteTimestampRequest(question.partition, cold, question.timestamp if by_time else None)
+
+
+def _of_both(
+    question: Question,
+    bounds: Bounds,
+    stamp: Stamp | KafkaError | None,
+    look: Callable[[], OffsetFound | KafkaError],
+) -> OffsetFound | KafkaError:
+    """Return the answer of the lake, `stamp`, or what a look at Redis finds, which holds what is newer."""
+    if isinstance(stamp, KafkaError):
+        return stamp
+    if stamp is None:
+        return look()
+    archived = OffsetFound(*stamp, LEADER_EPOCH)
+    if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP or archived.timestamp >= bounds.max_timestamp:
+        return archived
+    found = look()
+    return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
+
+
+def _bound(question: Question, bounds: Bounds) -> OffsetFound:
+    match question.timestamp:
+        case SpecialTimestamp.LATEST:
+            return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST:
+            return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST_LOCAL:
+            return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
+            return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if question.cold_tier or bounds.archived > 0:
+            # Where nothing was archived yet, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
+            return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
+        case _:
+            return OffsetFound()

@@ -1,0 +1,379 @@
+"""A record as a stream entry, and a stream entry as a record.
+
+Knows the layout of format `record`: the fields `key`, `value`, `timestamp`, `header.<name>`, in this order; an
+absent `key` or `value` is null. A stream keeps the order and the repeats of fields, so a repeated header is a
+repeated field; a null header value, which is not an empty one, is the field `nullheader.<name>`. A value worth
+compressing is stored as an lz4 or zstd frame with the marker field `korvet.encoding`. Nothing here talks to Redis.
+
+Anybody may XADD to the stream. Nothing of such an entry is lost or refused: without a usable timestamp it gets the
+time of its id, and a field that is none of the above becomes a header of that name.
+
+Entries of one layout as columns: what `entry.read_entries` makes of them one by one, made of all of them at once.
+
+Knows when entries are of one layout, and leaves all others to `read_entries`; so nothing here is about what is
+malformed or foreign. Nothing here talks to Redis.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import chain
+from math import inf
+from operator import attrgetter
+from typing import Literal, NamedTuple, cast
+
+import lz4.frame
+import zstandard
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.columns import Columns, Contents
+from korvet.protocol.records.record import Header, Record, StoredRecord
+
+Arg = bytes | str | int | memoryview
+Entry = tuple[bytes, list[bytes]]
+"""An id and its flat list of fields and values: the shape, not the type, of what XRANGE answers."""
+
+ENTRY_ARGS_MAX = 7900
+"""Lua's stack holds 8000 values (LUAI_MAXCSTACK), and a script passes all arguments of XADD through it."""
+
+OFFSETS_END = 2**53
+"""The end of exact numbers in Lua and in scores; an id whose offset would not lie below it has none."""
+
+HEADER = b"header."
+NULL_HEADER = b"nullheader."
+MARKER = b"korvet.encoding"
+"""The field that says how a value, or a batch, is compressed."""
+
+_PLAIN, _ENCODED = (
+    4,
+    6,
+)  # names and values behind the key: value, timestamp, and maybe how the value is encoded
+# One of each for the process, since making one costs more than a value: no greenlet switches within a call.
+_ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
+_ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
+_HEADERS = attrgetter("headers")
+_TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
+_TIMESTAMP_END = 2**63
+# int() of up to 18 digits stays within int64: the common case needs no range check.
+SAFE_DIGITS = 18
+_SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
+_LZ4_HEADER_BYTES = 14  # of a frame that tells its content size: magic, flags, block size, content size
+
+
+class AtRest(NamedTuple):
+    """How values are compressed in Redis (settings storage.compression and storage.compression.min.bytes)."""
+
+    codec: Literal["none", "lz4", "zstd"] = "lz4"
+    min_bytes: int = 1024
+
+
+def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+    """Return the field and value arguments of XADD for one record.
+
+    `timestamp` (ms) replaces the record's own (LogAppendTime). Raises KafkaError INVALID_RECORD for a record with
+    more headers than one script call can pass on.
+    """
+    args: list[Arg] = []
+    value = record.value
+    marker: bytes | None = None
+    if record.key is not None:
+        args += (b"key", record.key)
+    if value is not None:
+        if at_rest.codec != "none" and len(value) >= at_rest.min_bytes:
+            value, marker = compress(value, at_rest.codec)
+        args += (b"value", value)
+    args += (b"timestamp", b"%d" % (record.timestamp if timestamp is None else timestamp))
+    if marker is not None:
+        args += (MARKER, marker)
+    for name, content in record.headers:
+        if content is None:
+            args += (NULL_HEADER + name.encode(), b"")
+        else:
+            args += (HEADER + name.encode(), content)
+    if len(args) > ENTRY_ARGS_MAX:
+        message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 4} can be stored"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    return args
+
+
+def batch_args(records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+    """Return the records in the form that lua/log/append.lua takes.
+
+    That is the number of fields that all records have in common, then their names, then the values of one record after
+    the other: most batches are like that, and Redis spends a quarter less on them. Otherwise it is 0, and for each
+    record the number of its arguments and these. `timestamp` and errors as for `entry_args`.
+    """
+    keys = [record.key for record in records]
+    values = [record.value for record in records]
+    largest = max([0 if value is None else len(value) for value in values])
+    compressible = at_rest.codec != "none" and largest >= at_rest.min_bytes
+    if compressible or None in values or any(map(_HEADERS, records)):
+        return _mixed_args(records, at_rest, timestamp)
+    if timestamp is None:
+        stamps: Sequence[Arg] = [b"%d" % record.timestamp for record in records]
+    else:
+        stamps = [b"%d" % timestamp] * len(records)
+    if None not in keys:
+        columns = cast("tuple[Sequence[Arg], ...]", (keys, values, stamps))
+        return [3, b"key", b"value", b"timestamp", *chain.from_iterable(zip(*columns, strict=True))]
+    if keys.count(None) < len(keys):
+        return _mixed_args(records, at_rest, timestamp)
+    columns = cast("tuple[Sequence[Arg], ...]", (values, stamps))
+    return [2, b"value", b"timestamp", *chain.from_iterable(zip(*columns, strict=True))]
+
+
+def _mixed_args(records: Sequence[Record], at_rest: AtRest, timestamp: int | None) -> list[Arg]:
+    args: list[Arg] = [0]
+    for record in records:
+        entry = entry_args(record, at_rest, timestamp)
+        args.append(len(entry))
+        args += entry
+    return args
+
+
+def read_entries(
+    entries: Sequence[Entry],
+    bits: int,
+    end: int,
+    decompressed_bytes_max: int,
+    damaged: Callable[[int, str], None],
+) -> list[StoredRecord]:
+    """Return the records of the entries below offset `end`, up to the first entry whose id is no offset.
+
+    `damaged(offset, encoding)` is called for a value that claims an encoding and does not decode within
+    `decompressed_bytes_max` bytes; it is served as it is stored. Raises ValueError, TypeError, AttributeError or
+    IndexError for what is no answer to XRANGE.
+    """
+    records: list[StoredRecord] = []
+    append = records.append
+    width = 1 << bits
+    prefix: bytes | None = None
+    base = 0
+    for entry_id, fields in entries:
+        ms, _, sequence_text = entry_id.partition(b"-")
+        if ms != prefix:
+            prefix, base = ms, int(ms) << bits
+        sequence = int(sequence_text)
+        offset = base + sequence
+        if sequence >= width or offset >= end:
+            break
+        # The fields that nearly every record has, in the order in which they are written.
+        at = 2 if fields[0] == b"key" else 0
+        size = len(fields) - at
+        if size >= _PLAIN and fields[at] == b"value" and fields[at + 2] == b"timestamp":
+            stamp = fields[at + 3]
+            value: bytes | None = fields[at + 1]
+            if size == _ENCODED and fields[at + 4] == MARKER:
+                value = decompress(fields[at + 1], fields[at + 5], decompressed_bytes_max)
+            elif size != _PLAIN:
+                value = None
+            if value is not None and stamp.isdigit() and len(stamp) <= SAFE_DIGITS:
+                append((offset, int(stamp), fields[1] if at else None, value, []))
+                continue
+        append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
+    return records
+
+
+def _read_fields(
+    offset: int,
+    bits: int,
+    fields: list[bytes],
+    decompressed_bytes_max: int,
+    damaged: Callable[[int, str], None],
+) -> StoredRecord:
+    key: bytes | None = None
+    value: bytes | None = None
+    encoding: bytes | None = None
+    timestamp: int | None = None
+    headers: list[Header] = []
+    for name, content in zip(fields[::2], fields[1::2], strict=True):
+        if name.startswith(HEADER):
+            headers.append((text_of(name[len(HEADER) :]), content))
+        elif name.startswith(NULL_HEADER) and not content:
+            headers.append((text_of(name[len(NULL_HEADER) :]), None))
+        elif name == b"key" and key is None:
+            key = content
+        elif name == b"value" and value is None:
+            value = content
+        elif name == b"timestamp" and timestamp is None and (parsed := timestamp_of(content)) is not None:
+            timestamp = parsed
+        elif name == MARKER and encoding is None:
+            encoding = content
+        else:
+            headers.append((text_of(name), content))
+    if encoding is not None:
+        plain = None if value is None else decompress(value, encoding, decompressed_bytes_max)
+        if plain is None:
+            damaged(offset, text_of(encoding))
+            headers.append((MARKER.decode(), encoding))
+        else:
+            value = plain
+    return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
+
+
+def text_of(name: bytes) -> str:
+    """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def timestamp_of(content: bytes) -> int | None:
+    """Return the timestamp (ms) that a field holds, None where it is no decimal int64."""
+    if not _TIMESTAMP.fullmatch(content):
+        return None
+    parsed = int(content)
+    return parsed if -_TIMESTAMP_END <= parsed < _TIMESTAMP_END else None
+
+
+def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
+    """Return the frame and its marker, or the value and None where the frame is not smaller.
+
+    Of a large value a part from its middle is tried first: where that gains nothing, as with what is compressed or
+    random already, all of it will hardly.
+    """
+    if len(value) >= _SAMPLE_BYTES * 4:
+        middle = len(value) // 2
+        sample = value[middle : middle + _SAMPLE_BYTES]
+        if len(_frame(sample, codec)) > _SAMPLE_BYTES * _SAMPLE_GAIN_MIN:
+            return value, None
+    frame = _frame(value, codec)
+    return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
+
+
+def _frame(value: bytes, codec: str) -> bytes:
+    frame: bytes = lz4.frame.compress(value) if codec == "lz4" else _ZSTD_COMPRESSOR.compress(value)
+    return frame
+
+
+def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
+    """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes.
+
+    A frame must say how much it holds, as Korvet's do: then nothing larger is allocated for it.
+    """
+    try:
+        if encoding == b"lz4":
+            if not _lz4_content_size(frame) <= bytes_max:
+                return None
+            plain, used = lz4.frame.decompress(frame, return_bytes_read=True)
+            return plain if used == len(frame) else None
+        if encoding == b"zstd":
+            size = zstandard.get_frame_parameters(frame).content_size
+            if size > bytes_max:  # also where the frame does not tell
+                return None
+            return _ZSTD_DECOMPRESSOR.decompress(frame, allow_extra_data=False)
+    except (RuntimeError, ValueError, zstandard.ZstdError):  # lz4 knows no error of its own
+        return None
+    return None
+
+
+def _lz4_content_size(frame: bytes) -> float:
+    """Return how many bytes an lz4 frame says it holds, infinity where it does not (LZ4 frame format, "FLG byte")."""
+    if len(frame) < _LZ4_HEADER_BYTES or not frame[4] & 0x08:
+        return inf
+    return int.from_bytes(frame[6:_LZ4_HEADER_BYTES], "little")
+
+
+ENTRIES_MIN = 16
+"""Below this many entries the columns cost more than they spare."""
+
+# Ids that share a millisecond for fewer entries than this are read one by one: finding the end of a run costs as much.
+_RUN_MIN = 8
+
+
+def read_columns(
+    entries: Sequence[Entry], bits: int, end: int, decompressed_bytes_max: int
+) -> Columns | None:
+    """Return the records of all the entries; None where `read_entries` must look at each.
+
+    That is so for entries that differ in their fields or have others than those that Korvet writes, and where an id is
+    no offset below `end`, a timestamp is none, or a value does not decompress within `decompressed_bytes_max` bytes.
+    Raises what `read_entries` raises.
+    """
+    count = len(entries)
+    if count < ENTRIES_MIN:
+        return None
+    fields = [entry[1] for entry in entries]
+    names, width = fields[0][::2], len(fields[0])
+    if list(map(len, fields)).count(width) != count:
+        return None
+    flat = list(chain.from_iterable(fields))
+    if any(flat[2 * at :: width].count(name) != count for at, name in enumerate(names)):
+        return None
+    columns = [flat[at::width] for at in range(1, width, 2)]
+    keys = columns.pop(0) if names[0] == b"key" else None
+    del names[: len(names) - len(columns)]
+    if names[:2] != [b"value", b"timestamp"]:
+        return None
+    values: Contents | None = columns[0]
+    rest = 2
+    if names[2:3] == [MARKER]:
+        values = _decompressed(columns[0], columns[2], decompressed_bytes_max)
+        rest = 3
+    timestamps = _timestamps(columns[1])
+    headers = _headers(names[rest:], columns[rest:])
+    if values is None or timestamps is None or headers is None:
+        return None
+    runs = _runs([entry[0] for entry in entries], bits, end)
+    return None if runs is None else Columns(runs, timestamps, keys, values, headers)
+
+
+def _runs(ids: list[bytes], bits: int, end: int) -> list[range] | None:
+    """Return the offsets, in runs without gaps; None where an id has no offset below `end`."""
+    width, count = 1 << bits, len(ids)
+    runs: list[range] = []
+    position = 0
+    while position < count:
+        ms, _, sequence = ids[position].partition(b"-")
+        prefix = ms + b"-"
+        low = int(sequence)
+        stop = position + 1
+        if position + _RUN_MIN <= count and ids[position + _RUN_MIN - 1].startswith(prefix):
+            # Ids rise; as text only their sequences may not, and all of these are below a colon.
+            stop = bisect_right(ids, prefix + b":", stop)
+            if not ids[stop - 1].startswith(prefix):  # the next millisecond has one digit more
+                stop = position + 1
+        base = (int(ms) << bits) + low
+        last = int(ids[stop - 1][len(prefix) :])
+        if last >= width or base - low + last >= end:
+            return None
+        if last - low == stop - position - 1:
+            # As many ids as there are numbers from the first to the last: they are these.
+            runs.append(range(base, base + stop - position))
+        else:
+            offsets = [base - low + int(entry_id[len(prefix) :]) for entry_id in ids[position:stop]]
+            runs += [range(offset, offset + 1) for offset in offsets]
+        position = stop
+    return runs
+
+
+def _timestamps(column: Contents) -> list[int] | None:
+    same = column.count(column[0]) == len(column)
+    known = dict.fromkeys(column[:1] if same else column, 0)
+    for text in known:
+        if not text.isdigit() or len(text) > SAFE_DIGITS:
+            return None
+        known[text] = int(text)
+    return list(map(known.__getitem__, column))
+
+
+def _headers(names: list[bytes], columns: list[list[bytes]]) -> list[tuple[str, Contents | None]] | None:
+    headers: list[tuple[str, Contents | None]] = []
+    for name, column in zip(names, columns, strict=True):
+        if name.startswith(HEADER):
+            headers.append((text_of(name[len(HEADER) :]), column))
+        elif name.startswith(NULL_HEADER) and not any(column):
+            headers.append((text_of(name[len(NULL_HEADER) :]), None))
+        else:
+            return None
+    return headers
+
+
+def _decompressed(frames: Contents, encodings: Contents, bytes_max: int) -> list[bytes] | None:
+    values: list[bytes] = []
+    for frame, encoding in zip(frames, encodings, strict=True):
+        value = decompress(frame, encoding, bytes_max)
+        if value is None:
+            return None
+        values.append(value)
+    return values

@@ -1,0 +1,177 @@
+"""What the log store is asked and what it answers: partitions, batches, records and bounds.
+
+Knows values only: nothing of Redis, of scripts or of the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from korvet.log.batch_format import StoredBatch
+from korvet.log.record_format import AtRest
+from korvet.protocol.records.record import Record, StoredRecord
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
+    """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`."""
+
+    topic: str
+    index: int
+    topic_id: str
+    bits: int
+    format: Literal["record", "batch"]
+    stream: str
+    state: str
+    producers: str
+    index_key: str
+    moving: str
+    clean: tuple[str, str]
+    channel: str
+
+
+class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One producer batch for one partition.
+
+    `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
+    `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
+    """
+
+    partition: Partition
+    records: Sequence[Record]
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    timestamp: int | None = None
+    at_rest: AtRest = AtRest()
+
+    @property
+    def record_count(self) -> int:
+        """How many records these are."""
+        return len(self.records)
+
+
+class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One producer batch for one partition of format `batch`: its bytes, and what its header says of them.
+
+    `codec` is the number of the batch's own compression; the other fields are those of Append. `timestamp` says that
+    the batch carries this time for all its records (LogAppendTime).
+    """
+
+    partition: Partition
+    batch: memoryview
+    codec: int
+    record_count: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    timestamp: int | None = None
+    at_rest: AtRest = AtRest()
+
+
+class Appended(NamedTuple):
+    """Where a batch lies: contiguously from `base_offset`.
+
+    `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
+    written before, and this is where. `row_bytes` is what ever came into the log in bytes as stored, where the append
+    wrote a row of its index, which is about once in 512 KiB; else 0. `timestamp` (ms) is the one that its records got
+    instead of their own (LogAppendTime), -1 where they kept theirs; who appends knows it.
+    """
+
+    base_offset: int
+    log_start: int
+    now_ms: int
+    duplicate: bool
+    row_bytes: int = 0
+    timestamp: int = -1
+
+
+class Read(NamedTuple):
+    """A wish for records from `offset` on, from at most `entries_max` entries (at least one).
+
+    Entries that begin at or above `behind` are not read, where it is given; it must lie between two entries.
+    """
+
+    partition: Partition
+    offset: int
+    entries_max: int
+    behind: int | None = None
+
+
+class RemoteBelow(NamedTuple):
+    """The part of a log that is in the lake only: from `start` up to `end`, which is where Redis begins.
+
+    `archived` is the offset up to which the lake is known to hold the log; it may lie behind `end`.
+    """
+
+    start: int
+    end: int
+    archived: int
+
+
+class Fetched(NamedTuple):
+    """What a read found; it may be nothing, and begin behind the wished offset where the log has a gap.
+
+    In format `record` these are `records`; in format `batch` they are `batches`, the first of which holds the wished
+    offset, maybe in its middle.
+
+    `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
+    `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
+    `more`: reading on at once may find more. `cold`: the oldest records are in the lake only; a wish for one of them
+    finds nothing here. Below `clean_end` compaction has removed records.
+    """
+
+    log_start: int
+    first_offset: int
+    high_watermark: int
+    records: Sequence[StoredRecord]
+    more: bool
+    batches: Sequence[StoredBatch] = ()
+    cold: RemoteBelow | None = None
+    clean_end: int = 0
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.records or self.batches)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset just past what was found, which must be something."""
+        return self.batches[-1].next_offset if self.batches else self.records[-1][0] + 1
+
+
+class Bounds(NamedTuple):
+    """The ends of a log, exact at the time of the answer.
+
+    `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
+    first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
+    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where records have left the
+    log, that may have been one of them. Up to `archived` the lake holds the log; `cold` is the part that only it holds.
+    Below `clean_end` compaction has removed records.
+    """
+
+    log_start: int
+    first_offset: int
+    high_watermark: int
+    max_timestamp: int
+    archived: int = 0
+    cold: RemoteBelow | None = None
+    clean_end: int = 0
+
+    @property
+    def local_start(self) -> int:
+        """The first offset that Redis holds, as responses report it."""
+        return self.cold.end if self.cold else self.first_offset
+
+
+class Renumbered(NamedTuple):
+    """What one step did: entries that came to a new offset, the log's end now, and whether another step is needed."""
+
+    moved: int
+    high_watermark: int
+    more: bool

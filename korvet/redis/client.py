@@ -1,0 +1,280 @@
+"""The workers' way to Redis: any number of greenlets share one connection, which comes back by itself.
+
+Knows commands, pipelines, scripts and when to connect; not framing (link.py), not whose reply a reply is
+(wire.py). Nothing connects before the first call, so an instance may be made before a fork. Large replies
+stall whoever waits behind them: a process makes one `Redis` for small commands and another for large reads.
+
+What fails on a lost connection is never sent again: an append may have been done. The caller decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
+
+import gevent
+from gevent.hub import Waiter
+
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.redis import url as redis_url
+from korvet.redis.connection import NOBODY, Arg, BackOff, Observer, connect, pack
+from korvet.redis.multiplex import Room, Wire
+from korvet.redis.replies import Reply, RespError, name_of, value_of
+from korvet.redis.scripts import Script
+
+__all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
+
+ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
+
+# What may wait for Redis at once. Redis answers ten thousand small commands in a tenth of a second, so more
+# would only grow the queue; the bytes bound a worker's memory (they are held here and in Redis' query
+# buffer).
+_COMMANDS_MAX = 10_000
+_BYTES_MAX = 64 * 1024 * 1024
+
+_MULTI = pack(("MULTI",))
+_EXEC = pack(("EXEC",))
+
+
+class Running:
+    """Scripts on their way. `ready`: finishing them waits for nothing, unless Redis did not have them."""
+
+    __slots__ = ("_calls", "_packed", "_redis", "_waiter")
+
+    def __init__(
+        self, redis: Redis, calls: Sequence[ScriptCall], packed: list[bytes], waiter: Waiter[Reply] | None
+    ) -> None:
+        self._redis, self._calls, self._packed, self._waiter = redis, calls, packed, waiter
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies are here."""
+        return self._waiter is None or self._waiter.ready()
+
+    def finish(self) -> list[Reply]:
+        """Wait for the replies and return them in the order of the calls; to be called once."""
+        if self._waiter is None:
+            return []
+        replies = _listed(self._waiter.get(), len(self._packed))
+        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
+        if failed:
+            missing = [index for index in failed if _is_unknown(replies[index])]
+            if missing:
+                self._redis.load_and_run(self._calls, self._packed, missing, replies)
+            for index in failed:
+                self._redis.tell_failure(self._calls[index][0], replies[index])
+        return replies
+
+
+class Redis:
+    """Redis over one multiplexed connection: coalesced writes, replies in order, a time-out on every call.
+
+    Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
+    `timeout_ms`, loses the connection, or refuses for its own state (LOADING, READONLY, OOM ..:
+    `replies.error_of`). Except for such a refusal the outcome of what was asked is unknown. An error reply
+    whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
+    killed while it waits; others do not notice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_ms: int,
+        connect_timeout_ms: int,
+        commands_max: int = _COMMANDS_MAX,
+        bytes_max: int = _BYTES_MAX,
+        observer: Observer = NOBODY,
+        word: str = "commands",
+    ) -> None:
+        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
+
+        `observer` is told what becomes of it; `word` is how it is told of commands that are no scripts.
+        """
+        self._observer = observer
+        self._word = word
+        self.moved: Callable[[], object] = lambda: None
+        """Called when the connection was made anew because it had led to a replica.
+
+        Others that only read do not notice, and are to be renewed.
+        """
+        self._address = redis_url.parse(url)
+        self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
+        self._timeout_s = timeout_ms / 1000
+        self._room = Room(commands_max, bytes_max)
+        self._wire: Wire | None = None
+        self._attempt: gevent.Greenlet[[], Wire | StorageUnavailableError] | None = None
+        self._back_off = BackOff()
+        self._not_before = 0.0
+        self._refusal = ""
+        self._closed = False
+        # How many were made: what one of them has told may not hold for the next, which may lead to another Redis.
+        self.connections = 0
+
+    def call(self, *command: Arg) -> Reply:
+        """Send one command and return its reply; raises what an error reply means."""
+        reply = self._exchange(pack(command), 1, self._word)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+        """Send `commands` in one write and return their replies in order; error replies stay in their places.
+
+        Commands of other greenlets and other clients may run between them.
+        """
+        if not commands:
+            return []
+        packed = b"".join([pack(tuple(command)) for command in commands])
+        return self._exchange_all(packed, len(commands), self._word)
+
+    def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+        """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
+
+        A command that Redis refuses to queue raises what its reply means, and none has run.
+        """
+        packed = [pack(tuple(command)) for command in commands]
+        whole = b"".join([_MULTI, *packed, _EXEC])
+        begun, *queued, done = self._exchange_all(whole, len(packed) + 2, self._word)
+        # The first refusal says why; EXEC then only says EXECABORT.
+        for reply in (begun, *queued, done):
+            value_of(reply)
+        if not isinstance(done, list) or len(done) != len(packed):
+            raise StorageUnavailableError("Redis discarded a transaction: nothing of it was done")
+        return done
+
+    def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
+        """Run a script and return its reply; loads it and runs it again if Redis does not have it."""
+        packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
+        reply = self._exchange(packed, 1, script.name)
+        if not isinstance(reply, Exception):
+            return reply
+        if _is_unknown(reply):
+            loaded, reply = self._exchange_all(_load(script) + packed, 2, self._word)
+            # A script that does not compile fails at its load; the second NOSCRIPT would hide why.
+            reply = loaded if isinstance(loaded, Exception) else reply
+        self.tell_failure(script, reply)
+        return value_of(reply)
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        """Run scripts in one pipeline and return their replies in order; errors stay in their places.
+
+        Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
+        overtake each other (two appends to one partition) do not belong into one pipeline.
+        """
+        return self.begin_scripts(calls).finish()
+
+    def begin_scripts(self, calls: Sequence[ScriptCall]) -> Running:
+        """Send scripts as `scripts` does; what is returned waits for their replies, and must be finished.
+
+        Whoever has something else to send or to prepare meanwhile may do so. Raises StorageUnavailableError where
+        Redis cannot be reached.
+        """
+        packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
+        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
+        return Running(self, calls, packed, waiter)
+
+    def load_and_run(
+        self, calls: Sequence[ScriptCall], packed: list[bytes], missing: list[int], replies: list[Reply]
+    ) -> None:
+        """Put the replies of the calls at `missing` into their places, after Redis was given their scripts."""
+        scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+        again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
+        late = self._exchange_all(again, len(scripts) + len(missing), self._word)
+        loaded = dict(zip(scripts, late, strict=False))
+        for index, reply in zip(missing, late[len(scripts) :], strict=True):
+            load = loaded[calls[index][0].sha]
+            replies[index] = load if isinstance(load, Exception) else reply
+
+    def tell_failure(self, script: Script, reply: Reply) -> None:
+        """Tell the observer of a script's reply, if that is an error."""
+        if isinstance(reply, RespError | KafkaError):
+            self._observer.script_failed(script.name, name_of(reply))
+
+    def renew(self, reason: str) -> None:
+        """Close the connection, and make another one for the next call; what is in flight fails with `reason`."""
+        if self._wire is not None and not self._wire.lost:
+            self._wire.close(reason)
+
+    def close(self) -> None:
+        """Close the connection for good: what is in flight or called later fails as if Redis were away."""
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.kill(block=False)
+            self._attempt = None
+        if self._wire is not None:
+            self._wire.close("closed by this broker")
+
+    def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
+        return _listed(self._exchange(data, count, operation), count)
+
+    def _exchange(self, data: bytes, count: int, operation: str) -> Reply:
+        reply: Reply = self._begin(data, count, operation).get()
+        return reply
+
+    def _begin(self, data: bytes, count: int, operation: str) -> Waiter[Reply]:
+        deadline = time.monotonic() + self._timeout_s
+        self._room.take(count, len(data), deadline)
+        wire = self._wire
+        if wire is None or wire.lost:
+            try:
+                wire = self._connected(deadline)
+            except BaseException:
+                self._room.give(count, len(data))
+                raise
+        return wire.exchange(data, count, deadline, operation)
+
+    def _connected(self, deadline: float) -> Wire:
+        """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
+        if self._closed:
+            raise StorageUnavailableError(f"the connection to Redis at {self._address} is closed")
+        attempt = self._attempt
+        if attempt is None:
+            if time.monotonic() < self._not_before:
+                raise StorageUnavailableError(self._refusal)
+            # A greenlet of its own: the caller that began it may be killed, the others still need it.
+            attempt = self._attempt = gevent.spawn(self._connect)
+        attempt.join(max(deadline - time.monotonic(), 0.001))
+        outcome = attempt.value
+        if isinstance(outcome, Wire):
+            return outcome
+        if isinstance(outcome, StorageUnavailableError):
+            # One exception object per caller: tracebacks gather in it.
+            raise StorageUnavailableError(outcome.message)
+        # Not yet, or the attempt was ended by close().
+        raise StorageUnavailableError(f"Redis at {self._address} could not be reached in time")
+
+    def _connect(self) -> Wire | StorageUnavailableError:
+        try:
+            connected = connect(self._address, self._connect_timeout_ms)
+        except StorageUnavailableError as error:
+            self._refusal = error.message
+            self._not_before = time.monotonic() + self._back_off.next_s()
+            self._observer.connect_failed()
+            return error
+        else:
+            self._back_off.reset()
+            before = self._wire
+            self.connections += 1
+            heard = self._observer.round_trip
+            self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms, heard)
+            if before is not None:
+                self._observer.reconnected()
+            if before is not None and before.led_to_replica:
+                self.moved()
+            return self._wire
+        finally:
+            self._attempt = None
+
+
+def _listed(answer: Reply, count: int) -> list[Reply]:
+    return cast("list[Reply]", answer) if count > 1 else [answer]
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
+
+
+def _load(script: Script) -> bytes:
+    return pack(("SCRIPT", "LOAD", script.source))

@@ -1,0 +1,349 @@
+"""One connection to Redis: opened, authenticated, its writes coalesced and its replies parsed as they come.
+
+Knows sockets, TLS, the handshake and RESP2 framing; not what was asked, so not whose reply a reply is
+(wire.py and subscriptions.py know). gevent's sockets by name; nothing here is monkey-patched, nothing runs
+before the first use.
+
+A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are set where things are asked for.
+
+What connections to Redis tell of themselves to whoever watches them.
+
+Knows the words; nothing of who listens. Every method is called in the middle of something else: it must be short, and
+must not wait or raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket as plain_socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+import gevent
+import hiredis
+from gevent import socket
+from gevent import ssl as gevent_ssl
+from gevent.hub import get_hub
+
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.redis.replies import Reply, RespError, error_of
+from korvet.redis.url import RedisAddress, Tls
+
+# As much as one read takes from the kernel: thousands of small replies, or a part of a large one.
+_READ_BYTES = 128 * 1024
+# After so many bytes the reader lets others run: a large reply must not stall the worker.
+_BYTES_PER_TURN = 1024 * 1024
+_LARGE_BYTES = 8 * 1024
+# A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
+_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
+_BACK_OFF_MS_MIN, _BACK_OFF_MS_MAX = 50, 1000
+
+_NAMELESS = ("NOPERM", "unknown command", "unknown subcommand")
+
+_MORE = object()
+_READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
+
+_RECEIVED = bytearray(_READ_BYTES)
+"""Where every read of the process lands before it is parsed, which copies it."""
+
+# A memoryview must be contiguous: hiredis copies its bytes as they lie in memory.
+Arg: TypeAlias = bytes | str | int | memoryview
+# The types of hiredis 3 say "a tuple of one argument".
+pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
+
+
+def new_reader() -> hiredis.Reader:
+    """Return a RESP parser: `_MORE` where a reply is not complete, error replies as exceptions."""
+    return hiredis.Reader(replyError=error_of, notEnoughData=_MORE)
+
+
+class BackOff:
+    """The pauses between attempts to reach a Redis that is away: doubling, spread between processes."""
+
+    def __init__(self) -> None:
+        self._ms = _BACK_OFF_MS_MIN
+
+    def next_s(self) -> float:
+        """Return the seconds to wait before the next attempt."""
+        pause_ms = self._ms * random.uniform(0.75, 1.25)  # noqa: S311 - only spreads attempts over time
+        self._ms = min(2 * self._ms, _BACK_OFF_MS_MAX)
+        return pause_ms / 1000
+
+    def reset(self) -> None:
+        """Begin again with the shortest pause: Redis was reached."""
+        self._ms = _BACK_OFF_MS_MIN
+
+
+class Link:
+    """A live connection. `on_replies` gets all replies of one read, in order; `on_lost` is called once.
+
+    Both run in the event loop, or in whoever calls `lose`, and must not block. `heard_at` is the last time anything was
+    received (time.monotonic), `lost` the reason why the connection is gone, or None.
+
+    Reading and writing are callbacks of the loop and not greenlets: a switch to one would cost every command as much
+    as what it does there.
+    """
+
+    __slots__ = (
+        "_flushing",
+        "_loop",
+        "_on_lost",
+        "_on_replies",
+        "_out",
+        "_pending",
+        "_readable",
+        "_reader",
+        "_rest",
+        "_socket",
+        "_stuck",
+        "_writable",
+        "heard_at",
+        "lost",
+    )
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        on_replies: Callable[[list[Reply]], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.lost: str | None = None
+        self.heard_at = time.monotonic()
+        self._socket = _without_waiting(connected)
+        self._pending: Callable[[], int] = getattr(self._socket, "pending", int)
+        self._on_replies, self._on_lost = on_replies, on_lost
+        self._reader = new_reader()
+        self._out: list[bytes] = []
+        self._rest = memoryview(b"")
+        self._flushing = (
+            False  # what is queued will be sent: in this turn, or (stuck) when the kernel takes more
+        )
+        self._stuck = False
+        self._loop = get_hub().loop
+        self._readable = self._loop.io(self._socket.fileno(), _READ)
+        self._writable = self._loop.io(self._socket.fileno(), _WRITE)
+        self._readable.start(self._read)
+
+    def send(self, data: bytes, *, at_once: bool = False) -> None:
+        """Queue packed commands. They leave with all others of this turn of the event loop, in one write.
+
+        Those that are to leave `at_once` wait for no others; nor do large ones, whose bytes cost more than a write.
+        """
+        self._out.append(data)
+        if self._stuck:
+            return
+        if at_once or len(data) >= _LARGE_BYTES:
+            self._write()
+        elif not self._flushing:
+            self._flushing = True
+            self._loop.run_callback(self._write)
+
+    def lose(self, reason: str) -> None:
+        """Close the connection for `reason`; the second and later calls do nothing."""
+        if self.lost is not None:
+            return
+        self.lost = reason
+        self._out.clear()
+        for watcher in (self._readable, self._writable):
+            watcher.stop()
+            watcher.close()
+        self._socket.close()
+        self._on_lost(reason)
+
+    def _write(self) -> None:
+        """Send what is queued, as far as the kernel takes it; what is left leaves when it takes more."""
+        try:
+            while self.lost is None and self._send_some():
+                pass
+        except OSError as error:
+            self.lose(_told(error))
+        if self.lost is not None:
+            return
+        stuck = self._stuck
+        self._flushing = self._stuck = bool(self._rest)
+        if self._stuck and not stuck:
+            self._writable.start(self._write)
+        elif stuck and not self._stuck:
+            self._writable.stop()
+
+    def _send_some(self) -> bool:
+        """Send what the kernel takes at once; False where it takes nothing, or nothing is left."""
+        if not self._rest:
+            if not self._out:
+                return False
+            self._rest = memoryview(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+            self._out.clear()
+        try:
+            sent = self._socket.send(self._rest)
+        except BlockingIOError:
+            return False
+        self._rest = self._rest[sent:]
+        return sent > 0
+
+    def _read(self) -> None:
+        taken, size = 0, _READ_BYTES
+        try:
+            # What does not fill the buffer is all there is, except that TLS may hold something back.
+            while self.lost is None and (size == _READ_BYTES or self._pending()):
+                size = self._socket.recv_into(_RECEIVED)
+                if not size:
+                    self.lose("it closed the connection")
+                    return
+                self._take(size)
+                taken += size
+                if taken >= _BYTES_PER_TURN:
+                    self._loop.run_callback(self._read)
+                    return
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except OSError as error:
+            self.lose(_told(error))
+        except hiredis.ProtocolError as error:
+            self.lose(f"it sent what is not RESP: {error}")
+
+    def _take(self, size: int) -> None:
+        reader = self._reader
+        self.heard_at = time.monotonic()
+        # hiredis takes any buffer, its types say bytes.
+        reader.feed(cast("bytes", _RECEIVED), 0, size)
+        replies = []
+        while (reply := reader.gets()) is not _MORE:
+            replies.append(reply)
+        if replies:
+            self._on_replies(replies)
+
+
+def _without_waiting(connected: socket.socket) -> plain_socket.socket | socket.socket:
+    """Return the connection as a socket that never waits.
+
+    A plain one loses gevent's layer, which costs more than the system calls below it.
+    """
+    if isinstance(connected, gevent_ssl.SSLSocket):
+        connected.settimeout(0)
+        return connected
+    plain = plain_socket.socket(connected.family, connected.type, connected.proto, connected.detach())
+    plain.settimeout(0)
+    return plain
+
+
+def connect(address: RedisAddress, timeout_ms: int) -> socket.socket:
+    """Open and authenticate a connection; raises StorageUnavailableError after at most `timeout_ms`."""
+    opened: socket.socket | None = None
+    try:
+        with gevent.Timeout(timeout_ms / 1000, _TimedOutError):
+            opened = _open(address)
+            if address.tls is not None:
+                # Closing the wrapped socket closes the inner one, which is detached by then.
+                opened = _tls_context(address.tls).wrap_socket(opened, server_hostname=address.host)
+            _shake_hands(opened, address)
+            connected, opened = opened, None
+            return connected
+    except _TimedOutError as error:
+        raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
+    except (OSError, UnicodeError) as error:
+        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {_told(error)}") from error
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+class _TimedOutError(Exception):
+    pass
+
+
+def _open(address: RedisAddress) -> socket.socket:
+    if address.path:
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            opened.connect(address.path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+    opened = socket.create_connection((address.host, address.port))
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+    return opened
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    context = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = tls.check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
+    if tls.ca_certs is not None:
+        context.load_verify_locations(tls.ca_certs)
+    elif tls.verify:
+        context.load_default_certs()
+    if tls.certfile is not None:
+        context.load_cert_chain(tls.certfile, tls.keyfile)
+    return context
+
+
+def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
+    """Authenticate, choose the database and give the connection its name, in one round trip."""
+    commands: list[tuple[str | int, ...]] = []
+    if address.password:
+        commands.append(("AUTH", *((address.username,) if address.username else ()), address.password))
+    if address.db:
+        commands.append(("SELECT", address.db))
+    commands.append(("CLIENT", "SETNAME", "korvet"))
+    # Redis may refuse and close before it has read a word; why it did is still there to be read.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connected.sendall(b"".join(map(pack, commands)))
+    reader = new_reader()
+    for command in commands:
+        reply = _next_reply(connected, reader)
+        if not isinstance(reply, RespError | KafkaError):
+            continue
+        text = f"{reply.name} {reply.message}" if isinstance(reply, RespError) else reply.message
+        # The name only helps whoever reads CLIENT LIST: where CLIENT is forbidden or absent, we stay
+        # nameless.
+        if command[0] == "CLIENT" and any(word in text for word in _NAMELESS):
+            continue
+        # Redis repeats the arguments of a command that it does not know.
+        text = text.replace(address.password or "\0", "***")
+        raise StorageUnavailableError(f"Redis at {address} refused the connection ({command[0]}): {text}")
+
+
+def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:
+    try:
+        while (reply := reader.gets()) is _MORE:
+            data = connected.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionResetError("it closed the connection")
+            reader.feed(data)
+    except hiredis.ProtocolError as error:
+        raise ConnectionAbortedError(f"it sent what is not RESP: {error}") from error
+    return cast("Reply", reply)
+
+
+def _told(error: Exception) -> str:
+    """Say what went wrong in the system's words without its number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class Observer:
+    """Watches nothing; who wants to know overrides."""
+
+    def round_trip(self, operation: str, seconds: float) -> None:
+        """Hear how long Redis took from a command's sending to its answer: a script's name, or a connection's word."""
+
+    def reconnected(self) -> None:
+        """Hear that a connection was made in the place of one that was lost."""
+
+    def connect_failed(self) -> None:
+        """Hear that Redis could not be reached, or refused the connection."""
+
+    def script_failed(self, script: str, error: str) -> None:
+        """Hear that a script answered with an error, such as UNKNOWN_MEMBER_ID, WRONGTYPE or OOM."""
+
+
+NOBODY = Observer()
+"""For connections that nobody watches."""

@@ -1,0 +1,68 @@
+"""What the acting keeper does, one file per task, and the table of all of them.
+
+A task is `(context, check_lease) -> None`: it does what is due now, in bounded steps, and calls `check_lease` before
+each. Every step is safe to be done twice, and beside another keeper's. A task that remembers something between its
+turns is an object, made anew for each keeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from korvet.config.settings import Settings
+from korvet.server.keeper.context import CheckLease, Context
+from korvet.server.keeper.group_tasks import INTERVAL_MS as EXPIRE_GROUPS_MS
+from korvet.server.keeper.group_tasks import ExpireGroups, expire_offsets
+from korvet.server.keeper.log_tasks import INTERVAL_MS as FINISH_DELETIONS_MS
+from korvet.server.keeper.log_tasks import (
+    CompactLogs,
+    EnforceRetention,
+    expire_producers,
+    finish_deletions,
+    reindex,
+    renumber,
+)
+from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats
+
+
+class Task(NamedTuple):
+    """A task, its name in logs and metrics, and the ms from the end of a turn to the next one, by the settings then."""
+
+    name: str
+    run: Callable[[Context, CheckLease], None]
+    interval_ms: Callable[[Settings], int]
+
+
+def _always(interval_ms: int) -> Callable[[Settings], int]:
+    return lambda _settings: interval_ms
+
+
+def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Task, ...]:
+    """Return all tasks, in the order in which a round takes them.
+
+    Figures are taken only where they have a directory, and logs compacted only with log.cleaner.enable.
+    """
+    check_ms = attrgetter("log_retention_check_interval_ms")
+    offsets_ms = attrgetter("offsets_retention_check_interval_ms")
+    tasks: tuple[Task, ...] = (
+        Task("finish_deletions", finish_deletions, _always(FINISH_DELETIONS_MS)),
+        Task("expire_groups", ExpireGroups(), _always(EXPIRE_GROUPS_MS)),
+        Task("expire_offsets", expire_offsets, offsets_ms),
+        Task("expire_producers", expire_producers, check_ms),
+        Task("renumber", renumber, check_ms),
+        Task("reindex", reindex, check_ms),
+        Task("retention", EnforceRetention(), check_ms),
+    )
+    if settings.log_cleaner_enable:
+        tasks = (*tasks, Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
+    if figures_directory is None:
+        return tasks
+    figures_ms = attrgetter("log_figures_interval_ms")
+    return (
+        *tasks,
+        Task("figures", CollectStats(figures_directory), figures_ms),
+        Task("lake_lag", CollectLakeLag(figures_directory), figures_ms),
+    )

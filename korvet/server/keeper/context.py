@@ -1,0 +1,59 @@
+"""What every task of the keeper is given: the settings, the stores, and the partitions of all topics.
+
+Knows how they are made for the keeper's process; nothing of the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
+from korvet.cluster.leases import KeeperStore
+from korvet.config.settings import Settings
+from korvet.log.store import LogStore
+from korvet.log.types import Partition
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.telemetry.request_metrics import REDIS_METRICS
+from korvet.topics.registry import Topics
+from korvet.topics.store import TopicStore
+
+PARTITIONS_PER_STEP = 100
+"""Partitions per round trip of a task: far below what would keep Redis from its other clients."""
+
+CheckLease = Callable[[], None]
+"""Raises LeaseLostError where another keeper may be acting: to be called before every step."""
+
+
+class Context:
+    """The keeper's connection, and the stores and the registry of topics on it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.keys = Keys(settings.namespace)
+        self.redis = Redis(
+            settings.redis_url,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+            observer=REDIS_METRICS,
+        )
+        self.keeper_store = KeeperStore(self.redis, self.keys)
+        self.log_store = LogStore(self.redis, self.redis, self.keys)
+        self.topics = Topics(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
+        self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
+        self.live.follow(self.topics.settle)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now: to be asked for anew by every turn of a task."""
+        return self.live.settings
+
+    def partitions(self) -> Iterator[tuple[Partition, ...]]:
+        """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
+        every = (partition for topic in self.topics.all() for partition in topic.partitions)
+        while some := tuple(islice(every, PARTITIONS_PER_STEP)):
+            yield some
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.redis.close()

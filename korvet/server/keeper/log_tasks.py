@@ -1,0 +1,218 @@
+"""The keeper's task that compacts the topics whose cleanup.policy says so, the dirtiest log first, one at a time.
+
+The keeper's task that lets go what no topic is to keep (retention.ms, retention.bytes, local.retention.*).
+
+The keeper's task that keeps the sparse indexes of logs right.
+
+The keeper's task that looks after entries of other Redis clients where nobody appends or reads.
+
+The keeper's task that forgets idempotent producers that were silent for too long.
+
+The keeper's task that clears away what deleted topics have left: those too large to be deleted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from korvet import logs
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.log.compaction import Compactor, Plan
+from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
+from korvet.log.index_repair import IndexMender, IndexUpkeep
+from korvet.log.retention import Kept, Retention, policy_of
+from korvet.log.trim import Reason, Trimmer, TrimStore
+from korvet.log.types import Partition
+from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
+from korvet.telemetry import metrics
+from korvet.topics.config import TopicConfig
+
+_log = logs.Log(__name__)
+
+
+class CompactLogs:
+    """The task; it remembers what it has looked up of logs, and what it has complained about."""
+
+    def __init__(self) -> None:
+        self._compactor: Compactor | None = None
+        self._buffer_bytes = 0
+        self._complaints: set[str] = set()
+
+    def __call__(self, context: Context, check_lease: CheckLease) -> None:
+        """Compact every log that is due; one that fails waits for the next turn."""
+        buffer_bytes = context.settings.log_cleaner_dedupe_buffer_size
+        if self._compactor is None or buffer_bytes != self._buffer_bytes:
+            self._compactor = Compactor(
+                CompactionStore(context.redis),
+                context.log_store,
+                buffer_bytes=buffer_bytes,
+                decompressed_bytes_max=context.settings.record_decompressed_max_bytes,
+            )
+            self._buffer_bytes = buffer_bytes
+        complaints: set[str] = set()
+        for plan in self._plans(self._compactor, context, check_lease, complaints):
+            while self._compact(self._compactor, plan, check_lease, complaints):
+                pass
+        self._complaints = complaints
+
+    def _plans(
+        self, compactor: Compactor, context: Context, check_lease: CheckLease, complaints: set[str]
+    ) -> list[Plan]:
+        found: list[Plan] = []
+        compacted = _compacted(context)
+        while some := list(islice(compacted, PARTITIONS_PER_STEP)):
+            check_lease()
+            plans, errors = compactor.plans(some, check_lease)
+            found += plans
+            for error in errors:
+                self._complain(error, complaints)
+        return sorted(found, key=lambda plan: -plan.ratio)
+
+    def _compact(
+        self, compactor: Compactor, plan: Plan, check_lease: CheckLease, complaints: set[str]
+    ) -> bool:
+        """Do a pass; returns whether it had to end early, its buffer being full, and another one is to go on."""
+        try:
+            # Anew: since the plan was made others were compacted, and the end of this log has moved.
+            plans, _ = compactor.plans([(plan.partition, plan.config)], check_lease)
+            if not plans:
+                return False
+            done = compactor.compact(plans[0], check_lease)
+        except CompactionSupersededError:
+            metrics.COMPACTION_PASSES.labels("overtaken").inc()
+            return False
+        except KafkaError as error:
+            metrics.COMPACTION_PASSES.labels("failed").inc()
+            if isinstance(error, StorageUnavailableError):
+                raise
+            self._complain(error, complaints)
+            return False
+        metrics.COMPACTION_PASSES.labels("changed" if done is None else "done").inc()
+        if done is None:
+            return False
+        metrics.COMPACTION_RECORDS_REMOVED.inc(done.removed)
+        metrics.COMPACTION_UNKEYED_REMOVED.inc(done.unkeyed)
+        _log.info("compacted log", key=plan.partition.stream, kept=done.kept, removed=done.removed)
+        return done.clean_end < plans[0].clean_end
+
+    def _complain(self, error: KafkaError, complaints: set[str]) -> None:
+        """Log what is wrong with a log, once for as long as it is."""
+        if error.message not in self._complaints | complaints:
+            _log.warning("log not compacted", reason=error)
+        complaints.add(error.message)
+
+
+def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
+    for topic in context.topics.all():
+        if topic.config.compact:
+            for partition in topic.partitions:
+                yield partition, topic.config
+
+
+class EnforceRetention:
+    """The task; it remembers from turn to turn how old the first records are, and counts what goes in each."""
+
+    def __init__(self) -> None:
+        self._retention: Retention | None = None
+        self._trimmed: dict[Reason, int] = {}
+
+    def __call__(self, context: Context, check_lease: CheckLease) -> None:
+        """Look at every log with a limit, and let go what is due."""
+        if self._retention is None:
+            store = TrimStore(context.redis)
+            trimmer = Trimmer(context.log_store, store, self._count)
+            self._retention = Retention(context.log_store, store, trimmer)
+        self._trimmed.clear()
+        limited = _limited(context)
+        while some := list(islice(limited, PARTITIONS_PER_STEP)):
+            for partition, error in self._retention.enforce(some, check_lease):
+                _log.warning("log not trimmed", key=partition.stream, reason=error)
+        if self._trimmed:
+            _log.info("trimmed logs", **{f"by_{reason}": count for reason, count in self._trimmed.items()})
+
+    def _count(self, reason: Reason, records: int) -> None:
+        metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
+        self._trimmed[reason] = self._trimmed.get(reason, 0) + records
+
+
+def _limited(context: Context) -> Iterator[Kept]:
+    for topic in context.topics.all():
+        policy = policy_of(topic.config)
+        if policy.limited:
+            for partition in topic.partitions:
+                yield Kept(partition, policy)
+
+
+def reindex(context: Context, check_lease: CheckLease) -> None:
+    """Make indexes anew where rows are missing, and forget timestamps of records that have left the log."""
+    mender = IndexMender(IndexUpkeep(context.redis))
+    for some in context.partitions():
+        for partition, outcome in mender.mend(some, check_lease):
+            if isinstance(outcome, StorageUnavailableError):
+                raise outcome
+            if isinstance(outcome, KafkaError):
+                _log.warning("index not looked after", key=partition.index_key, reason=outcome)
+            elif outcome.made:
+                _log.info("index made anew", key=partition.index_key, rows=outcome.made)
+
+
+def renumber(context: Context, check_lease: CheckLease) -> None:
+    """Take such entries into the log (format `record`), or out of the stream (format `batch`)."""
+    for some in context.partitions():
+        for partition in some:
+            more = True
+            while more:
+                check_lease()
+                try:
+                    step = context.log_store.renumber(partition)
+                except StorageUnavailableError:
+                    raise
+                except KafkaError as error:
+                    _log.warning("foreign entries not taken in", key=partition.stream, reason=error)
+                    break
+                metrics.ENTRIES_RENUMBERED.inc(step.moved)
+                more = step.more
+
+
+def expire_producers(context: Context, check_lease: CheckLease) -> None:
+    """Forget producers that were silent for producer.id.expiration.ms (Kafka's broker setting)."""
+    silence_ms = context.settings.producer_id_expiration_ms
+    forgotten = 0
+    for some in context.partitions():
+        unfinished = [(partition, "0") for partition in some]
+        while unfinished:
+            check_lease()
+            steps = context.keeper_store.expire_producers(unfinished, silence_ms)
+            following = []
+            for (partition, _), step in zip(unfinished, steps, strict=True):
+                if isinstance(step, KafkaError):
+                    _log.warning("producers not expired", key=partition.producers, reason=step)
+                    continue
+                cursor, removed = step
+                forgotten += removed
+                if cursor != "0":
+                    following.append((partition, cursor))
+            unfinished = following
+    if forgotten:
+        metrics.PRODUCERS_EXPIRED.inc(forgotten)
+        _log.info("forgot silent producers", count=forgotten)
+
+
+INTERVAL_MS = 5000
+"""How long what a deletion has left lies there, where who began it is gone; one small question to Redis."""
+
+
+def finish_deletions(context: Context, check_lease: CheckLease) -> None:
+    """Clear away what is left of every deleted topic, also where somebody else is at it; both do no harm."""
+    check_lease()
+    for deleted in context.topics.deleted():
+        try:
+            for _ in context.topics.clear_away(deleted):
+                check_lease()
+        except StorageUnavailableError:
+            raise
+        except KafkaError as error:
+            _log.warning("deleted topic not cleared away", topic=deleted.name, reason=error)
+        else:
+            _log.info("cleared away a deleted topic", topic=deleted.name, id=deleted.id)

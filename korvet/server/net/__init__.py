@@ -1,0 +1,1 @@
+"""Clients' connections: listeners, sockets, frames, budgets and dispatch."""

@@ -1,0 +1,183 @@
+"""One client's connection: requests from its frames, answers in the order of the requests.
+
+Knows when a request may begin and when it is answered; nothing of what it means. A peer that breaks the protocol,
+stalls in the middle of a frame or does not take its answers loses the connection, with one log line, and nothing else
+happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gevent.event import Event
+
+from korvet.errors import ProtocolError
+from korvet.logs import Log
+from korvet.protocol.decoding import Buffer
+from korvet.protocol.frame import SIZE_BYTES
+from korvet.server.net.budget import Budgets, OverBudgetError
+from korvet.server.net.dispatch import Dispatcher, Exchange, FaultError, Refusal
+from korvet.server.net.framing import Frame, FrameReader, Limits
+from korvet.server.net.socket import Channel
+from korvet.telemetry import metrics
+from korvet.telemetry.request_metrics import REQUEST_METRICS
+
+_log = Log(__name__)
+
+LEAVING_SECONDS_MAX = 1.0
+"""What a client has to close its side of a connection that is drained; clients do as soon as they see the end."""
+
+OVERLAPPING_MAX = 5
+"""Requests of one connection under way at once: as many as an idempotent producer keeps in flight."""
+
+
+class Connection:
+    """Serves one client until either side has had enough."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        peer: str,
+        dispatcher: Dispatcher,
+        limits: Limits,
+        budgets: Budgets,
+    ) -> None:
+        self._channel = channel
+        self._peer = peer
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._frames = FrameReader(channel, limits, budgets)
+        self._begun: deque[tuple[Frame, Exchange | Refusal]] = deque()
+        self._draining = False
+        self._mute_ms = 0
+        self._muted: Event | None = None
+
+    def serve(self) -> None:
+        """Answer requests in their order until the connection ends; closes the channel."""
+        reason = "peer closed"
+        try:
+            while not self._draining and self._serve_one():
+                if self._mute_ms:
+                    self._wait_muted()
+            if self._draining:
+                reason = "draining"
+        except ProtocolError as error:
+            reason = "protocol error"
+            _log.warning("connection closed", peer=self._peer, reason=str(error))
+        except OverBudgetError as error:
+            reason = "over budget"
+            _log.warning("connection closed", peer=self._peer, reason=str(error))
+        except FaultError:
+            reason = "fault"
+        except TimeoutError:
+            idle = self._frames.waiting
+            reason = "idle" if idle else "slow"
+            said = "idle" if idle else "the peer was too slow to send its request or to take its answer"
+            _log.info("connection closed", peer=self._peer, reason=said)
+        except OSError as error:
+            reason = "lost"
+            _log.debug("connection closed", peer=self._peer, reason=str(error))
+        finally:
+            metrics.CONNECTIONS_CLOSED.labels(reason).inc()
+            if reason == "draining":
+                self._channel.close_behind(LEAVING_SECONDS_MAX)
+            else:
+                self._channel.close()
+
+    def drain(self) -> None:
+        """End the connection behind the requests it serves now, at once where it serves none."""
+        self._draining = True
+        if self._muted is not None:
+            self._muted.set()
+        if self._frames.waiting:
+            self._channel.end_receiving()
+
+    def _serve_one(self) -> bool:
+        """Begin the next request and answer it; False where the peer has closed.
+
+        Producers send several requests before the first is answered. While Redis works on one, the next of them may
+        begin, as far as it is here already: answers keep the order, and appends are sent to Redis in it.
+        """
+        frame = self._frames.next()
+        if frame is None:
+            return False
+        try:
+            self._begin(frame)
+            in_order = True
+            while self._begun:
+                following = self._following() if in_order else None
+                if following is not None:
+                    self._begin(following)
+                else:
+                    in_order = self._answer() and in_order
+        except ProtocolError:
+            while self._begun:  # those before the bad one are answered still
+                self._answer()
+            raise
+        finally:
+            for left, _ in self._begun:  # none, unless something went wrong
+                left.close()
+                REQUEST_METRICS.ended()
+        return True
+
+    def _following(self) -> Frame | None:
+        """Return the next request where it may begin now, and is here."""
+        if self._draining or self._mute_ms:
+            return None
+        if len(self._begun) >= OVERLAPPING_MAX or not self._begun[-1][1].overlaps:
+            return None
+        return self._frames.next_at_once()
+
+    def _begin(self, frame: Frame) -> None:
+        try:
+            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold, self._mute, frame.arrived)
+        except BaseException:
+            frame.close()
+            raise
+        self._begun.append((frame, exchange))
+        REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
+
+    def _mute(self, milliseconds: int) -> None:
+        """Take no requests for so long, from when those that have begun are answered."""
+        metrics.THROTTLED_REQUESTS.inc()
+        self._mute_ms = max(self._mute_ms, milliseconds)
+
+    def _wait_muted(self) -> None:
+        """Leave the peer's next request unread until the mute is over, or the connection is to end."""
+        metrics.THROTTLE_SECONDS.inc(self._mute_ms / 1000)
+        self._muted = Event()
+        if not self._draining:
+            self._muted.wait(self._mute_ms / 1000)
+        self._muted, self._mute_ms = None, 0
+
+    def _answer(self) -> bool:
+        """Answer the oldest, and those behind it whose answers are there: one write, and one wake-up of the client.
+
+        Tells whether others may begin before those that have begun are answered.
+        """
+        out: list[Buffer] = []
+        in_order = True
+        try:
+            while True:
+                exchange = self._answer_one(out)
+                in_order = in_order and exchange.overlaps
+                if not self._begun or not self._begun[0][1].ready:
+                    break
+        except (ProtocolError, FaultError):
+            self._send(out)
+            raise
+        self._send(out)
+        return in_order
+
+    def _answer_one(self, out: list[Buffer]) -> Exchange | Refusal:
+        frame, exchange = self._begun.popleft()
+        try:
+            out += exchange.answer() or ()
+        finally:
+            REQUEST_METRICS.ended()
+            frame.close()
+        return exchange
+
+    def _send(self, out: list[Buffer]) -> None:
+        if out:
+            REQUEST_METRICS.sent(self._channel.send(out, self._limits.receive))

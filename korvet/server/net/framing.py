@@ -1,0 +1,204 @@
+"""Frames from a client's socket, with limits on all that enters.
+
+Knows sizes, time-outs and budgets; of what a frame holds only the API key, since the limit depends on it. A frame is
+never larger in memory than what has arrived of it, whatever its peer has announced.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from korvet.config.settings import Settings
+from korvet.errors import ProtocolError
+from korvet.protocol.frame import REQUEST_HEADER_MIN, SIZE_BYTES, check_frame_size, peek_api, read_size
+from korvet.protocol.messages.produce import ProduceRequest
+from korvet.server.net.budget import Budgets, Charge
+from korvet.server.net.socket import Channel
+
+RECEIVE_BYTES = 256 * 1024
+"""Bytes asked of the socket at once: a typical request comes whole, and a frame grows no faster than it arrives."""
+
+SMALL_FRAME_BYTES = 64 * 1024
+"""Frames up to this size are not charged to the budget, so that those who fill it hold up no ordinary request."""
+
+RATE_BYTES_PER_TIMEOUT = 1024 * 1024
+"""A frame under way must bring this much in each connection.receive.timeout.ms, or its peer is called slow."""
+
+AHEAD_BYTES_MAX = 1024 * 1024
+"""Largest frame that is taken in while the one before it is still being served."""
+
+
+_PRODUCE = ProduceRequest.api.key
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one connection may do; times in seconds, sizes in bytes. `idle` None is without a limit."""
+
+    idle: float | None
+    receive: float
+    produce_frame: int
+    other_frame: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Take the limits from the settings."""
+        idle_ms = settings.connections_max_idle_ms
+        return cls(
+            idle=None if idle_ms < 0 else idle_ms / 1000,
+            receive=settings.connection_receive_timeout_ms / 1000,
+            produce_frame=settings.socket_request_max_bytes,
+            other_frame=min(settings.request_control_max_bytes, settings.socket_request_max_bytes),
+        )
+
+
+class Frame:
+    """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`.
+
+    `arrived` is when the last of them had come (time.monotonic).
+    """
+
+    __slots__ = ("_decoded", "_received", "arrived", "data")
+
+    def __init__(
+        self, data: bytearray | memoryview, received: Charge, decoded: Charge, arrived: float
+    ) -> None:
+        self.data = data
+        self.arrived = arrived
+        self._received = received
+        self._decoded = decoded
+
+    def hold(self, size: int) -> None:
+        """Say that serving the request takes `size` bytes more, or, negative, less."""
+        self._decoded.hold(size)
+
+    def close(self) -> None:
+        """Give back what the request took of the budgets: it is answered."""
+        self._received.close()
+        self._decoded.close()
+
+
+class FrameReader:
+    """Reads the frames of one connection. `waiting` says that it waits for the first byte of one.
+
+    What has arrived and belongs to no frame yet is `_received` from `_at` on. Several frames may come in one piece;
+    each is a view of it then. Only a frame that comes in several pieces is put together. `_ahead` says that the peer
+    has sent a request before the one before it was answered: only then is it worth asking for another.
+    """
+
+    def __init__(self, channel: Channel, limits: Limits, budgets: Budgets) -> None:
+        self._channel = channel
+        self._limits = limits
+        self._budgets = budgets
+        self._received: bytes | bytearray = b""
+        self._at = 0
+        self._ahead = False
+        self._arrived = 0.0
+        self.waiting = False
+
+    def next(self) -> Frame | None:
+        """Wait for the next frame; None where the peer has closed between two of them.
+
+        Raises ProtocolError (a size that cannot be, an end within a frame), OverBudgetError, TimeoutError, OSError.
+        """
+        size = self._read_size()
+        if size is None:
+            return None
+        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+        budgets, seconds = self._budgets, self._limits.receive
+        received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
+        try:
+            data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
+            arrived = self._arrived
+            if produces and not budgets.decoded.has(1):
+                decoded.add(1)  # waits for anything to be free
+            return Frame(data, received, decoded, arrived)
+        except BaseException:
+            received.close()
+            decoded.close()
+            raise
+
+    def next_at_once(self) -> Frame | None:
+        """Return the next frame if all of it is here already, up to AHEAD_BYTES_MAX; else None. Errors as `next`."""
+        while not self._complete():
+            if not self._ahead or self._here > AHEAD_BYTES_MAX:
+                return None
+            data = self._channel.receive_at_once(RECEIVE_BYTES)
+            if not data:
+                return None  # nothing yet; or an end, which `next` will see again
+            self._take_in(data)
+        # Waiting for room here would be waiting for the requests that this connection has begun.
+        budgets = self._budgets
+        return self.next() if budgets.received.has(self._here) and budgets.decoded.has(1) else None
+
+    @property
+    def _here(self) -> int:
+        return len(self._received) - self._at
+
+    def _complete(self) -> bool:
+        here = self._here
+        return here >= SIZE_BYTES and here >= SIZE_BYTES + max(0, read_size(self._received, self._at))
+
+    def _take_in(self, data: bytes) -> None:
+        self._arrived = time.monotonic()
+        if self._at == len(self._received):
+            self._received = data
+        elif isinstance(self._received, bytearray):
+            del self._received[: self._at]
+            self._received += data
+        else:
+            self._received = bytearray(memoryview(self._received)[self._at :]) + data
+        self._at = 0
+
+    def _read_size(self) -> int | None:
+        """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
+        # Of a frame whose first bytes came with the one before it the rest is due like that of any other.
+        self.waiting = not self._here
+        while self._here < SIZE_BYTES + REQUEST_HEADER_MIN:
+            data = self._channel.receive(
+                RECEIVE_BYTES, self._limits.idle if self.waiting else self._limits.receive
+            )
+            if not data:
+                if self._here:
+                    message = f"closed after {self._here} bytes of a frame"
+                    raise ProtocolError(message)
+                return None
+            self._take_in(data)
+            self._ahead = not self._channel.waited
+            self.waiting = False
+            if self._here >= SIZE_BYTES:
+                check_frame_size(read_size(self._received, self._at), self._limits.produce_frame)
+        size = read_size(self._received, self._at)
+        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+        check_frame_size(size, self._limits.produce_frame if produces else self._limits.other_frame)
+        return size
+
+    def _read_frame(self, size: int, charge: Charge | None) -> bytearray | memoryview:
+        """Return a frame, or read the rest of it; it is never larger in memory than what has arrived of it."""
+        start = self._at + SIZE_BYTES
+        self._at = min(start + size, len(self._received))
+        here = memoryview(self._received)[start : self._at]
+        if charge:
+            charge.add(len(here))
+        if len(here) == size and isinstance(self._received, bytes):
+            return here
+        frame = bytearray(here)
+        here.release()
+        deadline = time.monotonic() + self._limits.receive * (1 + size / RATE_BYTES_PER_TIMEOUT)
+        while len(frame) < size:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            data = self._channel.receive(
+                min(size - len(frame), RECEIVE_BYTES), min(self._limits.receive, remaining)
+            )
+            if not data:
+                message = f"closed after {len(frame)} bytes of a frame of {size}"
+                raise ProtocolError(message)
+            self._arrived = time.monotonic()
+            if charge:
+                charge.add(len(data))
+                deadline += time.monotonic() - self._arrived  # held back by us: the peer is not slow for that
+            frame += data
+        return frame

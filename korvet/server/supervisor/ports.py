@@ -1,0 +1,196 @@
+"""The broker's ports: refused when taken, resolved when 0, and held for as long as the supervisor lives.
+
+Knows sockets and names of hosts; nothing of who listens. Workers bind sockets of their own with SO_REUSEPORT, so the
+kernel would let two brokers share a port without a word: a first bind without that option is what tells them apart.
+
+The broker's listeners: where each is bound, and what its clients are told.
+
+Knows the settings and reserved ports; nothing of who accepts connections there.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, Self
+
+from korvet.cluster.registration import Endpoint
+from korvet.config.listeners import DEFAULT_LISTENER, Listener, advertised_by_name, wanted_listeners
+from korvet.config.settings import Settings
+from korvet.config.values import WILDCARDS, Address, parse_address
+from korvet.errors import ConfigError
+
+
+class Reservation:
+    """A bound port on which nothing listens: it takes no connection, and nobody else gets the port."""
+
+    def __init__(self, what: str, held: socket.socket) -> None:
+        """`held` is bound; `what` stands before its address where that is told."""
+        self._what = what
+        self._held = held
+        self.address = Address(*held.getsockname()[:2])
+
+    def covers(self, address: Address) -> bool:
+        """Whether a socket that is to be bound to the numeric `address` would need the reserved port."""
+        if address.port != self.address.port or family(address) != family(self.address):
+            return False
+        return address.host == self.address.host or not WILDCARDS.isdisjoint(
+            (address.host, self.address.host)
+        )
+
+    def __str__(self) -> str:
+        """Name the setting and the address."""
+        return f"{self._what}{self.address}"
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._held.fileno()
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def reserve(what: str, address: Address) -> Reservation:
+    """Reserve `address` for sockets with SO_REUSEPORT; raises ConfigError when it is taken.
+
+    `what` is written before the address in that, for instance "listen ".
+    """
+    family, numeric = _resolve(what, address)
+    with socket.socket(family, socket.SOCK_STREAM) as alone:
+        # Without this, connections of an earlier broker in TIME_WAIT would keep the port for a minute.
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(alone, what, numeric)
+        # Port 0 is resolved by the exclusive bind: the kernel may give a REUSEPORT socket a port of another broker.
+        bound = Address(*alone.getsockname()[:2])
+    held = socket.socket(family, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _bind(held, what, bound)
+    return Reservation(what, held)
+
+
+def bound(what: str, address: Address, beside: Iterable[Reservation]) -> socket.socket:
+    """Return a non-blocking socket, not listening yet, that has `address` alone, for a process that is no worker.
+
+    Raises ConfigError where the address is taken, and says so where it is one of `beside` that has it.
+    """
+    family, numeric = _resolve(what, address)
+    for each in beside:
+        if each.covers(numeric):
+            raise ConfigError(f"{what}{address}: {each} has that port: give each its own")
+    alone = socket.socket(family, socket.SOCK_STREAM)
+    alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bind(alone, what, numeric)
+    alone.settimeout(0.0)
+    return alone
+
+
+def prepare_shared(sock: socket.socket) -> None:
+    """Set on a worker's socket, before its bind, the options that go with a `Reservation`."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    # For the next broker's exclusive bind: connections in TIME_WAIT remember the option of their listener.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def family(address: Address) -> socket.AddressFamily:
+    """Return the family of a resolved address."""
+    return socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+
+
+def _resolve(what: str, address: Address) -> tuple[socket.AddressFamily, Address]:
+    host, port = address
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise ConfigError(f"{what}{address}: {reason}") from None
+    # IPv4 first: a client given "localhost" may know only one of the two, and then it is this one.
+    found.sort(key=lambda info: info[0] != socket.AF_INET)
+    chosen, numeric = found[0][0], found[0][4]
+    return chosen, Address(str(numeric[0]), int(numeric[1]))
+
+
+def _bind(sock: socket.socket, what: str, address: Address) -> None:
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"{what}{address}: {_bind_reason(error)}") from None
+
+
+def _bind_reason(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is in use by another process"
+        case errno.EADDRNOTAVAIL:
+            return "no interface of this machine has that address"
+        case errno.EACCES:
+            return "this user may not bind that port"
+        case _:
+            return error.strerror or str(error)
+
+
+class Bound(NamedTuple):
+    """A listener whose port is this broker's: its name, where workers bind, and what clients are told."""
+
+    name: str
+    address: Address
+    advertised: Address
+
+
+def listeners_reserve(settings: Settings, cleanup: ExitStack) -> tuple[Reservation, ...]:
+    """Reserve the ports of all listeners until `cleanup`; raises ConfigError where one is taken."""
+    return tuple(
+        cleanup.enter_context(reserve(_setting(settings, each.name), each.address))
+        for each in wanted_listeners(settings.listeners, settings.listen)
+    )
+
+
+def reserved(settings: Settings, reservations: Sequence[Reservation]) -> tuple[Listener, ...]:
+    """Return the listeners as they are reserved, with the ports that the kernel chose."""
+    wanted = wanted_listeners(settings.listeners, settings.listen)
+    return tuple(Listener(each.name, found.address) for each, found in zip(wanted, reservations, strict=True))
+
+
+def listeners_bound(settings: Settings, listeners: Sequence[Listener]) -> tuple[Bound, ...]:
+    """Return reserved listeners with what their clients are told, which other settings may change.
+
+    Raises ConfigError where that is a wildcard, for a client cannot connect to 0.0.0.0, or a listener's that is not.
+    """
+    told = advertised_by_name(listeners, settings.advertised_listeners)
+    if settings.advertised:
+        told.setdefault(DEFAULT_LISTENER, parse_address(settings.advertised))
+    return tuple(
+        Bound(each.name, each.address, told.get(each.name) or _reachable(settings, each))
+        for each in listeners
+    )
+
+
+def endpoints(listeners: Sequence[Bound]) -> dict[str, Endpoint]:
+    """Return what clients are told, by listener, the first first."""
+    return {each.name: Endpoint(*each.advertised) for each in listeners}
+
+
+def _reachable(settings: Settings, listener: Listener) -> Address:
+    if listener.address.host in WILDCARDS:
+        how = "advertised.listeners" if settings.listeners else "advertised (--advertised HOST:PORT)"
+        setting = _setting(settings, listener.name)
+        raise ConfigError(
+            f"{setting}{listener.address} is no address that clients can connect to: also set {how}"
+        )
+    return listener.address
+
+
+def _setting(settings: Settings, name: str) -> str:
+    """Return what stands before an address where it is told of."""
+    return f"listeners {name}://" if settings.listeners else "listen "

@@ -1,0 +1,229 @@
+"""What a Redis must be before Korvet keeps records in it, and what is prepared there before the first fork.
+
+Knows redis-py, INFO and what of it matters; nothing of processes. Every connection made here is closed before the
+function returns, because none may be open across a fork. Passwords never reach a message.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError
+from redis.retry import Retry
+
+from korvet.cluster.registration import Registration
+from korvet.config.settings import Settings
+from korvet.errors import ConfigError, ErrorCode
+from korvet.redis import scripts
+from korvet.redis import url as redis_url
+from korvet.redis.keys import Keys
+
+_VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
+_PERMISSIONS = scripts.get("check/permissions")
+_REGISTER = scripts.get("broker/register")
+_LOADING_PAUSE_SECONDS = 1.0
+
+
+class ServerFacts(NamedTuple):
+    """What the check found out; None is what the server does not tell (ACL rules, managed services)."""
+
+    name: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    warnings: tuple[str, ...]
+
+
+def check(settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]) -> ServerFacts:
+    """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
+
+    Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
+    or misplace records: too old, evicting, cluster mode.
+    """
+    with connected(settings) as client:
+        _wait_until_loaded(client, pause, progress)
+        try:
+            info = client.info()
+        except NoPermissionError:
+            warning = "this user may not run INFO: version, eviction policy and durability are unchecked"
+            return ServerFacts("Redis", "of unknown version", None, None, (warning,))
+        facts = judge(info)
+        return facts._replace(appendfsync=_appendfsync(client)) if facts.appendonly else facts
+
+
+def judge(info: Mapping[str, object]) -> ServerFacts:
+    """Return what `INFO` says about a server that Korvet can use; raises ConfigError for one that it cannot."""
+    name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
+    version = str(info.get(f"{name}_version", ""))
+    minimum = _VERSION_MIN[name]
+    if _numbers(version) < minimum:
+        needed = ".".join(map(str, minimum))
+        raise ConfigError(
+            f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
+        )
+    if info.get("cluster_enabled") == 1:
+        raise ConfigError("redis.url: this server runs in cluster mode, which Korvet does not support yet")
+    warnings = []
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        warnings.append("the server does not tell its maxmemory-policy: it must be noeviction")
+    elif policy != "noeviction":
+        raise ConfigError(
+            f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
+            "set it to noeviction"
+        )
+    appendonly = info.get("aof_enabled") == 1 if "aof_enabled" in info else None
+    if appendonly is False:
+        warnings.append("appendonly is off: a restart of Redis loses what came after its last snapshot")
+    return ServerFacts(name.title(), version, appendonly, None, tuple(warnings))
+
+
+def prepare(settings: Settings) -> Settings:
+    """Load every script and return `settings` with the cluster's id, given or made and kept at the first start of all.
+
+    Raises ConfigError where Redis takes no writes, or is another cluster's, or the user may not run a command that
+    Korvet needs.
+    """
+    keys = Keys(settings.namespace)
+    with connected(settings) as client:
+        try_out(client, settings)
+        key = keys.cluster_id
+        # First the question: where memory is full, only what needs none may be asked.
+        stored = client.get(key)
+        if stored is None:
+            client.setnx(key, settings.cluster_id or random_cluster_id())
+            stored = client.get(key)
+    if not isinstance(stored, bytes) or not stored:
+        raise ConfigError(f"redis.url: key {key} holds no cluster id")
+    cluster_id = stored.decode(errors="replace")
+    if settings.cluster_id not in ("", cluster_id):
+        # As Kafka does with its meta.properties: more likely the address is wrong than the name. Clients that were told
+        # two names by brokers of one cluster would take them for two clusters.
+        raise ConfigError(
+            f"cluster.id is {settings.cluster_id}, but that of this Redis (key {key}) is {cluster_id}"
+        )
+    return msgspec.structs.replace(settings, cluster_id=cluster_id)
+
+
+def register(settings: Settings, start: Registration, *, own: bool) -> int:
+    """Register this broker and return its id, with broker.id -1 a free one.
+
+    `own`: no other broker can have the id of the settings, only an earlier start of this one. Raises ConfigError where
+    a live broker has it.
+    """
+    key = Keys(settings.namespace).brokers
+    asked = start.arguments(settings.broker_lease_ms, own=own)
+    with connected(settings) as client:
+        untyped: Any = client
+        try:
+            return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked))
+        except redis.ResponseError as error:
+            name, _, problem = one_line(error).partition(" ")
+            if name != ErrorCode.DUPLICATE_BROKER_REGISTRATION.name:
+                raise
+            raise ConfigError(f"{problem}: give each broker an id of its own (-1 takes a free one)") from None
+
+
+def try_out(client: redis.Redis, settings: Settings) -> None:
+    """Load every script and do once what workers will do; raises ConfigError and NoPermissionError for what is refused.
+
+    No key is left behind.
+    """
+    for script in scripts.every():
+        client.script_load(script.source)
+    _try_permissions(client, Keys(settings.namespace))
+    if settings.replicas:
+        client.wait(0, 1)
+
+
+def _try_permissions(client: redis.Redis, keys: Keys) -> None:
+    untyped: Any = client  # redis-py's types leave these methods out
+    refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, keys.probe, keys.probe_side, keys.probe)
+    if refused:
+        first, others = refused[0].decode(errors="replace"), len(refused) - 1
+        more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
+        raise ConfigError(f"redis.url: what Korvet needs is refused: {first}{more}")
+    # By hand: of a transaction that may not begin redis-py tells only how it may not end.
+    with untyped.client() as single:
+        single.execute_command("MULTI")
+        single.execute_command("EXEC")
+    with untyped.pubsub() as listener:
+        listener.subscribe(keys.probe)
+        listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
+        listener.unsubscribe(keys.probe)
+
+
+def random_cluster_id() -> str:
+    """Return 22 characters in the form of Kafka's cluster ids: a random UUID in URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def connect(settings: Settings) -> redis.Redis:
+    """Return a client for a process that may block: one attempt per command, with the settings' time limits."""
+    return redis.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=settings.redis_timeout_ms / 1000,
+        socket_connect_timeout=settings.redis_connect_timeout_ms / 1000,
+        retry=Retry(NoBackoff(), 0),
+        # HELLO is unknown to the old servers that the check wants to name.
+        protocol=2,
+    )
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[redis.Redis]:
+    """Give a client; what fails with it is a ConfigError of one line, without the password."""
+    where = redis_url.parse(settings.redis_url)
+    client = connect(settings)
+    try:
+        with client:
+            yield client
+    except (redis.AuthenticationError, NoPermissionError) as error:
+        raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
+    except redis.RedisError as error:
+        raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
+
+
+def _wait_until_loaded(
+    client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
+) -> None:
+    while True:
+        try:
+            client.ping()
+        except redis.BusyLoadingError:
+            progress("Redis is loading its data")
+            pause(_LOADING_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _appendfsync(client: redis.Redis) -> str | None:
+    try:
+        answer = client.config_get("appendfsync")
+    except redis.ResponseError:
+        return None
+    value = answer.get("appendfsync")
+    return value if isinstance(value, str) else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version; an odd one counts as the oldest."""
+    numbers = []
+    for part in version.split(".")[:2]:
+        digits = "".join(character for character in part if character.isdigit())
+        numbers.append(int(digits or 0))
+    return tuple(numbers)
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says on one line; redis-py puts no credentials there."""
+    # Around the system's reason redis-py writes the address, which whoever reads this has before them.
+    reason = error.__context__.strerror if isinstance(error.__context__, OSError) else None
+    return " ".join((reason or str(error)).split()) or type(error).__name__

@@ -1,0 +1,136 @@
+"""What a running broker tells other commands of this machine: a small file beside its metrics, written anew as a whole.
+
+Knows the file and how to find those of all brokers that run here; not what a broker does. Who reads it must be told
+the truth also where the broker was killed: a file counts only while the process that it names lives and is its owner's.
+
+Directories for files that need not survive a restart, in the service's own directory or the system's for such files.
+
+Knows names, owners and permissions; nothing of what lies in the directories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from korvet.config.values import Address
+from korvet.errors import ConfigError
+
+_SERVICE = "/run/korvet"
+"""Where systemd makes the directories of units whose RuntimeDirectory is `korvet`, or begins so."""
+
+
+def make_private(path: Path) -> None:
+    """Make the directory `path`, or take the one there; raises ConfigError unless it is this user's alone."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    # In a directory open to all users the name may be somebody else's, who would then read what is put there.
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{path} is not a private directory of this user: remove it")
+
+
+def empty_for(address: Address) -> Path:
+    """Return an empty private directory for the broker that holds the port of `address`.
+
+    The name is the port's, so what a killed broker left is found and removed by the next one on the same port.
+    """
+    host = address.host.replace(":", "_")
+    path = _base() / f"korvet-{os.getuid()}-{host}-{address.port}"
+    try:
+        make_private(path)
+        shutil.rmtree(path)
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    return path
+
+
+def of_all() -> list[Path]:
+    """Return the directories of all brokers of this machine that this user may see; some may be of killed ones."""
+    found = set(_base().glob("korvet-*"))
+    found.update(Path(tempfile.gettempdir()).glob("korvet-*"))
+    found.update(Path(_SERVICE).parent.glob(f"{Path(_SERVICE).name}*/korvet-*"))
+    return sorted(found)
+
+
+def _base() -> Path:
+    # What a service manager made for this service alone, which goes with it.
+    given = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return Path(given or tempfile.gettempdir())
+
+
+_NAME = "supervisor.json"
+_BYTES_MAX = 64 * 1024
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """One broker: its supervisor's process id, its version and address, and how its last change went.
+
+    `changes` counts the reloads and upgrades that have ended, of which `said` and `good` tell the last; `busy` is one
+    that is under way.
+    """
+
+    pid: int
+    version: str
+    listen: str
+    changes: int = 0
+    good: bool = True
+    said: str = ""
+    busy: bool = False
+
+
+def write(directory: Path, state: RunState) -> None:
+    """Write `state` for others to see; a full disk costs them the news and the broker nothing."""
+    new = directory / f"{_NAME}.new"
+    with contextlib.suppress(OSError):
+        new.write_bytes(msgspec.json.encode(state))
+        new.replace(directory / _NAME)
+
+
+def read(directory: Path) -> RunState | None:
+    """Return what the broker of `directory` says, None where none runs."""
+    try:
+        content, owner = _content(directory / _NAME)
+        state = msgspec.json.decode(content, type=RunState)
+        # Anybody may leave a file in a directory for temporary files: none may name a process of another user.
+        return state if owner == _owner(state.pid) else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def running() -> dict[Path, RunState]:
+    """Return the brokers that run on this machine, as far as this user may see them, by directory."""
+    found = {}
+    for directory in of_all():
+        state = read(directory)
+        if state is not None:
+            found[directory] = state
+    return found
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    """Return what a file holds, and its user; raises OSError for what is no file, which could keep us waiting."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Of what was opened: by its path another one could be found by now.
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return os.read(fd, _BYTES_MAX), found.st_uid
+    finally:
+        os.close(fd)
+
+
+def _owner(pid: int) -> int:
+    """Return the user of a process; raises OSError where there is none."""
+    if Path("/proc/self").exists():
+        return Path(f"/proc/{pid}").stat().st_uid
+    os.kill(pid, 0)
+    return os.getuid()

@@ -1,0 +1,1 @@
+"""Telemetry: what processes count, and the one page that shows it."""

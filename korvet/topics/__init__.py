@@ -1,0 +1,1 @@
+"""Topics: the registry, their configs, creation, deletion and placement."""

@@ -1,0 +1,415 @@
+"""Topics: their names and identity, creation and deletion, and the registry that each worker keeps in memory.
+
+Knows the rules for names and partition counts and how the registry in Redis is followed; nothing of messages. The
+registry is a cache: a topic that is not in it is looked for in Redis before it is called unknown, and a topic that
+was deleted or made anew meanwhile is fenced by its id in every script, so a stale row costs a retry and no record.
+
+Names of topics: which are allowed, and which collide.
+
+Knows Kafka's rules (its class Topic); nothing of the topics that there are.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fnmatch
+import math
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import gevent
+import msgspec
+from gevent.lock import RLock
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.types import Partition
+from korvet.topics import config as topic_config
+from korvet.topics.config import TopicConfig
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
+
+NAME_LENGTH_MAX = 249
+"""Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str, reserved_prefix: str) -> None:
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION where `name` can be no topic's name, saying why."""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"the length of {len(name)} characters exceeds {NAME_LENGTH_MAX}"
+    elif not _NAME.fullmatch(name):
+        problem = "it contains characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif reserved_prefix and name.startswith(reserved_prefix):
+        problem = f"names that start with '{reserved_prefix}' are reserved"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def check_collisions(name: str, others: Iterable[str]) -> None:
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION where one of `others` differs from `name` only in `.` and `_`.
+
+    Metrics know no dots, so both topics would be one there. lua/topic/create.lua holds the same rule.
+    """
+    if "." not in name and "_" not in name:
+        return
+    without_dots = name.replace(".", "_")
+    for other in others:
+        if other.replace(".", "_") == without_dots and other != name:
+            message = f"Topic '{name}' collides with existing topic: {other}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+PARTITIONS_MAX = 10_000
+"""Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
+
+_PAUSE_SECONDS_MAX = 0.05
+"""Between two steps that clear a deleted topic away."""
+
+PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
+Assignment = Sequence[Sequence[int]] | None
+"""The brokers that each partition is meant for, by its index; None: any."""
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of the registry. `id` are the 16 bytes of the wire; `partitions` are in order of their index."""
+
+    name: str
+    id: bytes
+    partitions: tuple[Partition, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    assignment: Assignment = None
+
+    def partition(self, index: int) -> Partition:
+        """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        if not 0 <= index < len(self.partitions):
+            message = f"topic {self.name} has no partition {index}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return self.partitions[index]
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to be made; partitions and replication factor -1 mean the broker's defaults (KIP-464)."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = {}
+    assignment: Assignment = None
+
+
+def id_text(topic_id: bytes) -> str:
+    """Return a topic id as Kafka's tools print it: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def new_id() -> bytes:
+    """Return a random topic id, never one of those that Kafka reserves (zero and one) or that begin with a dash."""
+    while True:
+        # A leading dash would read as an option in Kafka's command-line tools, which avoid it likewise.
+        topic_id = uuid.uuid4().bytes
+        if not id_text(topic_id).startswith("-"):
+            return topic_id
+
+
+class Topics:
+    """The registry of one worker. Its methods raise StorageUnavailableError where Redis had to be asked and is away."""
+
+    def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
+        """`partition_of` gives a partition of the log from topic, index, topic id, sequence bits and format."""
+        self._store = store
+        self._partition_of = partition_of
+        self._settings = settings
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._deleting: dict[str, TopicRow] = {}
+        self._epoch = -1
+        self._refreshing = RLock()
+
+    def reload(self) -> None:
+        """Read the whole registry anew."""
+        with self._refreshing:
+            self._epoch = -1
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what changed in Redis since the last look: one small command where nothing did."""
+        with self._refreshing:
+            if self._epoch >= 0:
+                changes = self._store.changes(self._epoch)
+                if changes is not None:
+                    for name in changes.deletions:
+                        self._forget(name)
+                    for row in changes.upserts:
+                        self._remember(row)
+                    self._epoch = changes.epoch
+                    return
+            registry = self._store.load()
+            self._by_name.clear()
+            self._by_id.clear()
+            self._deleting.clear()
+            for row in registry.rows.values():
+                self._remember(row)
+            self._epoch = registry.epoch
+
+    def settle(self, settings: Settings) -> None:
+        """Let topics have what `settings` say from now on, where nothing else is set on them."""
+        with self._refreshing:
+            self._settings = settings
+            # Most topics have the same few configs, if any.
+            configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+            for topic in self.cached():
+                overrides = tuple(topic.overrides.items())
+                if overrides not in configs:
+                    configs[overrides] = topic_config.effective(topic.overrides, settings)
+                settled = msgspec.structs.replace(topic, config=configs[overrides])
+                self._by_name[topic.name] = self._by_id[topic.id] = settled
+
+    def all(self) -> list[Topic]:
+        """Return every topic, by name, as of now."""
+        self.refresh()
+        return self.cached()
+
+    def cached(self) -> list[Topic]:
+        """Return every topic, by name, as this worker last saw them."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def known(self, name: str) -> Topic | None:
+        """Return the topic of that name as this worker last saw it."""
+        return self._by_name.get(name)
+
+    def find(self, name: str) -> Topic:
+        """Return the topic of that name; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            self.refresh()
+            topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        return topic
+
+    def find_by_id(self, topic_id: bytes) -> Topic:
+        """Return the topic of that id; raises KafkaError UNKNOWN_TOPIC_ID where there is none."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            self.refresh()
+            topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return topic
+
+    def partition(self, find: Callable[[], Topic], index: int) -> tuple[Topic, Partition]:
+        """Return the topic that `find` finds and its partition `index`; raises KafkaError as both do.
+
+        Looks at Redis again where a topic has no such partition: it may have been made anew with more of them.
+        """
+        topic = find()
+        if index >= len(topic.partitions):
+            self.refresh()
+            topic = find()
+        return topic, topic.partition(index)
+
+    def look_again(self, fenced: Iterable[Partition]) -> None:
+        """Look at Redis again, where the log does not know partitions that this registry gave."""
+        self.refresh()
+        for partition in fenced:
+            topic = self._by_name.get(partition.topic)
+            if topic is not None and id_text(topic.id) == partition.topic_id:
+                # The feed of changes does not tell of a Redis that was emptied, and has come to the same epoch again.
+                self.reload()
+                return
+
+    def check_free(self, name: str) -> None:
+        """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS where no topic can have that name now."""
+        check_name(name, self._settings.topic_reserved_prefix)
+        self.refresh()
+        check_collisions(name, self._by_name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def check_total(self, counts: Iterable[int]) -> None:
+        """Raise KafkaError POLICY_VIOLATION where topics of one request have too many partitions in all, as in Kafka.
+
+        `counts` are theirs, -1 for the default; one that no topic can have is for `create` to refuse.
+        """
+        asked = [self._settings.num_partitions if count == -1 else count for count in counts]
+        total = sum(count for count in asked if 1 <= count <= PARTITIONS_MAX)
+        if total > PARTITIONS_MAX:
+            message = f"The topics of one request may have {PARTITIONS_MAX} partitions in all, not {total}."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+    def create(self, new: NewTopic, *, validate_only: bool = False, until: float = math.inf) -> Topic:
+        """Make a topic, or only check that it could be made; returns it as it is, or would be.
+
+        Clears away first what is left of a deleted topic of that name, for which there is time until `until` (monotonic
+        seconds). Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+        INVALID_CONFIG, TOPIC_ALREADY_EXISTS, REQUEST_TIMED_OUT. When it returns, every worker finds the topic.
+        """
+        self.check_free(new.name)
+        row = self._row(new)
+        if not validate_only:
+            self._make(row, until)
+            self.refresh()
+            topic = self._by_name.get(new.name)
+            if topic is not None and id_text(topic.id) == row.id:
+                return topic
+        return self._topic(row)
+
+    def alter(self, topic: Topic, change: Callable[[TopicRow], TopicRow]) -> Topic:
+        """Change configs and assignment of `topic` as `change` does those of its row; returns the topic as it is then.
+
+        `change` may be called more than once. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
+        or made anew, and what `change` raises.
+        """
+        row = self._store.alter(topic.name, id_text(topic.id), change)
+        self.refresh()
+        return self._topic(row)
+
+    def grow(
+        self, topic: Topic, change: Callable[[TopicRow], TopicRow], *, validate_only: bool = False
+    ) -> Topic:
+        """Give `topic` the partitions that `change` gives its row, or only try; returns it as it is, or would be, then.
+
+        `change` may be called more than once. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
+        or made anew, INVALID_CONFIG (format `batch` over streams that are there already), and what `change` raises.
+        """
+        if validate_only:
+            row = TopicRow(
+                name=topic.name,
+                id=id_text(topic.id),
+                partitions=len(topic.partitions),
+                configs=dict(topic.overrides),
+                assignment=None if topic.assignment is None else [list(each) for each in topic.assignment],
+            )
+            return self._topic(change(row))
+        row = self._store.grow(topic.name, id_text(topic.id), change)
+        self.refresh()
+        return self._topic(row)
+
+    def delete(self, topic: Topic, until: float = math.inf) -> None:
+        """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster.
+
+        When it returns nobody finds the topic. Of a large one something may be left to clear away after `until`
+        (monotonic seconds), or where Redis goes away meanwhile: that is the keeper's.
+        """
+        gone = self._store.removal.delete(topic.name, id_text(topic.id))
+        self.refresh()
+        if gone is not None:
+            with contextlib.suppress(KafkaError):
+                self._clear_away_until(gone, until)
+            self.refresh()
+
+    def deleted(self) -> list[TopicRow]:
+        """Return deleted topics of which something is left to clear away, as of now."""
+        self.refresh()
+        return list(self._deleting.values())
+
+    def clear_away(self, deleted: TopicRow) -> Iterator[None]:
+        """Remove what is left of a deleted topic, one short step before each yield, and leave others time between them.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps can be done again from the beginning.
+        """
+        began = time.monotonic()
+        for _ in self._store.removal.steps(deleted):
+            taken = time.monotonic() - began
+            yield
+            # Redis is for others as long as it was for this.
+            gevent.sleep(min(taken, _PAUSE_SECONDS_MAX))
+            began = time.monotonic()
+
+    def _clear_away_until(self, deleted: TopicRow, until: float) -> None:
+        for _ in self.clear_away(deleted):
+            if time.monotonic() > until:
+                return
+
+    def _make(self, row: TopicRow, until: float) -> None:
+        while True:
+            check_collisions(row.name, self._by_name)
+            try:
+                if self._store.create(row, self._epoch):
+                    return
+                self.refresh()
+            except KafkaError as error:
+                self.refresh()
+                deleted = self._deleting.get(row.name)
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or deleted is None:
+                    raise
+                if time.monotonic() > until:
+                    message = f"The deleted topic '{row.name}' is being cleared away."
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+                self._clear_away_until(deleted, until)
+
+    def _row(self, new: NewTopic) -> TopicRow:
+        partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            message = f"Number of partitions must be between 1 and {PARTITIONS_MAX}, not {partitions}."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if new.replication_factor < 1 and new.replication_factor != -1:
+            message = f"Replication factor must be larger than 0, or -1 for the default, not {new.replication_factor}."
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        configs = {"storage.format": self._format(new.name)}
+        configs |= {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
+        topic_config.check_together(configs, self._settings)
+        # These shape what is stored: a later change of the broker's defaults must not change how it is read.
+        for name, value in topic_config.values(configs, self._settings).items():
+            if name in topic_config.FIXED_AT_CREATION:
+                configs[name] = value
+        assignment = None if new.assignment is None else [list(some) for some in new.assignment]
+        return TopicRow(
+            name=new.name,
+            id=id_text(new_id()),
+            partitions=partitions,
+            configs=configs,
+            assignment=assignment,
+        )
+
+    def _format(self, name: str) -> str:
+        """Return the broker's format for a topic of that name (storage.format.topics, storage.format)."""
+        for rule in filter(None, self._settings.storage_format_topics.split(",")):
+            pattern, _, storage_format = rule.strip().rpartition("=")
+            if fnmatch.fnmatchcase(name, pattern):
+                return storage_format
+        return self._settings.storage_format
+
+    def _remember(self, row: TopicRow) -> None:
+        self._forget(row.name)
+        if row.state == "deleting":
+            self._deleting[row.name] = row
+            return
+        topic = self._topic(row)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    def _forget(self, name: str) -> None:
+        self._deleting.pop(name, None)
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            self._by_id.pop(topic.id, None)
+
+    def _topic(self, row: TopicRow) -> Topic:
+        overrides = topic_config.readable(row.name, row.configs)
+        config = topic_config.effective(overrides, self._settings)
+        return Topic(
+            name=row.name,
+            id=base64.urlsafe_b64decode(row.id + "=="),
+            partitions=tuple(
+                self._partition_of(row.name, index, row.id, config.sequence_bits, config.format)
+                for index in range(row.partitions)
+            ),
+            overrides=overrides,
+            config=config,
+            assignment=row.assignment,
+        )

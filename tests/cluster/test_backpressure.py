@@ -1,0 +1,278 @@
+"""How near the store is to being full: the curve, when Redis is asked, and what the log says of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import msgspec
+import pytest
+
+from korvet.cluster import backpressure as pressure
+from korvet.cluster.backpressure import (
+    NONE,
+    NOTHING,
+    Backpressure,
+    BackpressureState,
+    Share,
+    Thresholds,
+    disk_share,
+    memory_share,
+)
+from korvet.cluster.disk import Disk
+from korvet.config.settings import Settings
+from korvet.redis.client import Redis
+from korvet.redis.server_info import ServerUsage, UsageStore
+
+SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
+THRESHOLDS = Thresholds.of(SETTINGS)
+FREE = 1 << 40
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """Give the connection that a worker has."""
+    client = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def raw(raw_redis: Any) -> Iterator[Any]:
+    """Give a plain client, on a server with much more in it than the buffers of the moment.
+
+    Its memory is without a limit afterwards.
+    """
+    raw_redis.setrange("much", 50_000_000, "x")
+    yield raw_redis
+    raw_redis.config_set("maxmemory", 0)
+    raw_redis.config_set("maxmemory-policy", "noeviction")
+
+
+class Bench:
+    """A worker's pressure, on a clock of the test's own."""
+
+    def __init__(self, redis: Redis, settings: Settings = SETTINGS, disk: Disk | None = None) -> None:
+        self.clock = Clock()
+        self.told: list[tuple[float, bool]] = []
+        store = UsageStore(redis, with_file=disk is not None)
+        self.pressure = Backpressure(
+            store, settings, disk, lambda used, evicts: self.told.append((used, evicts)), self.clock
+        )
+
+    def read(self, seconds: float = 2.0) -> BackpressureState:
+        """Let a reading fall due and end; returns the strain after it."""
+        self.clock.now += seconds
+        before = len(self.told)
+        self.pressure.felt()
+        self.settle()
+        assert len(self.told) == before + 1
+        return self.pressure.felt()
+
+    def settle(self) -> None:
+        """Wait for the reading that is under way, if one is."""
+        with gevent.Timeout(10):
+            while self.pressure._due == math.inf:
+                gevent.sleep(0.001)
+
+
+@pytest.fixture
+def bench(redis: Redis) -> Bench:
+    return Bench(redis)
+
+
+def fill(raw: Any, share: float) -> None:
+    """Set the limit so that about this share of it is used."""
+    raw.config_set("maxmemory", int(raw.info("memory")["used_memory"] / share))
+
+
+@pytest.mark.parametrize(
+    ("used", "throttle_ms", "refusal"),
+    [
+        (0.0, 0, ""),
+        (0.799, 0, ""),
+        (0.8, 0, ""),
+        (0.8001, 1, ""),
+        (0.85, 500, ""),
+        (0.8999, 999, ""),
+        (0.9, 1000, "9 of 10"),
+        (2.0, 1000, "9 of 10"),
+    ],
+)
+def test_the_throttle_grows_evenly_up_to_the_refusal(used: float, throttle_ms: int, refusal: str) -> None:
+    strain = THRESHOLDS.strain(Share(used, "9 of 10"))
+    assert abs(strain.throttle_ms - throttle_ms) <= 1
+    assert strain.refusal.split(":")[0] == refusal
+
+
+def test_equal_thresholds_refuse_without_a_throttle_before() -> None:
+    at_once = Thresholds(0.9, 0.9, 1000)
+    assert at_once.strain(Share(0.899, "")) == NONE
+    assert at_once.strain(Share(0.9, "full")).refusal
+
+
+def test_without_a_limit_nothing_of_the_memory_counts_as_used() -> None:
+    assert memory_share(ServerUsage(10**12, 0, "noeviction", 0, rewriting=False)) is NOTHING
+    share = memory_share(ServerUsage(95, 100, "noeviction", 0, rewriting=False))
+    assert share.used == 0.95
+    assert "95 bytes" in share.said
+    assert "100" in share.said
+
+
+def test_of_the_disk_counts_what_is_nearer_to_its_end() -> None:
+    assert disk_share(10**12, FREE, 0).used < 0.001
+    assert disk_share(90, FREE, 100).used == 0.9
+    assert "embedded.disk.max.bytes" in disk_share(90, FREE, 100).said
+    assert disk_share(90, pressure.DISK_FREE_BYTES_MIN, 10**12).used == 1.0
+    assert "bytes left" in disk_share(90, 0, 100).said
+
+
+def test_the_first_request_is_not_held_up_and_the_next_knows(bench: Bench, raw: Any) -> None:
+    fill(raw, 0.85)
+    assert bench.pressure.felt() == NONE
+    assert 0 < bench.read(0).throttle_ms < 1000
+    fill(raw, 0.99)
+    assert bench.read().refusal
+    raw.config_set("maxmemory", 0)
+    assert bench.read() == NONE
+    assert bench.told[-1] == (0.0, False)
+
+
+def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench, raw: Any) -> None:
+    def asked() -> int:
+        count: int = raw.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
+        return count
+
+    def felt_for(seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            bench.clock.now += 0.05
+            for _ in range(10):
+                bench.pressure.felt()
+            bench.settle()
+
+    bench.read()
+    raw.config_resetstat()
+    felt_for(0.9)
+    assert asked() == 0
+    fill(raw, 0.75)
+    bench.read()
+    raw.config_resetstat()
+    felt_for(0.95)
+    assert 4 < asked() < 11
+    raw.config_resetstat()
+    bench.clock.now += 3600
+    bench.settle()
+    assert asked() == 0
+
+
+def test_an_old_reading_refuses_nobody(bench: Bench, raw: Any) -> None:
+    fill(raw, 0.99)
+    assert bench.read().refusal
+    bench.clock.now += pressure.BELIEVED_SECONDS + 1
+    assert bench.pressure.felt() == NONE
+    assert bench.read().refusal
+
+
+def test_without_an_answer_nobody_is_held_up_and_redis_is_left_alone_for_a_while() -> None:
+    away = Redis("unix:///nowhere/redis.sock", timeout_ms=100, connect_timeout_ms=100)
+    bench = Bench(away)
+    assert bench.pressure.felt() == NONE
+    bench.settle()
+    assert bench.pressure._due == bench.clock.now + pressure.ASK_AGAIN_SECONDS
+    assert bench.pressure.felt() == NONE
+
+
+def test_who_was_refused_by_redis_itself_is_throttled_and_has_it_read_soon(bench: Bench, raw: Any) -> None:
+    bench.read()
+    fill(raw, 1.5)
+    assert bench.pressure.full() == 1000
+    assert bench.read(pressure.READ_EVERY_SECONDS_NEAR).refusal
+
+
+def test_the_log_tells_of_a_shortage_once_and_of_its_end(
+    bench: Bench, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        for share in (0.5, 0.85, 0.82, 0.99, 0.85, 0.78, 0.85, 0.5, 0.5):
+            fill(raw, share)
+            bench.read()
+    assert [record.message for record in caplog.records] == [
+        "producers are throttled",
+        "producers are refused",
+        "producers are held up no more",
+    ]
+
+
+def test_a_refusal_without_a_throttle_is_told_with_its_end_too(
+    redis: Redis, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(redis, msgspec.structs.replace(SETTINGS, throttle_max_ms=0))
+    with caplog.at_level("INFO"):
+        for share in (0.85, 0.99, 0.5):
+            fill(raw, share)
+            assert bench.read().throttle_ms == 0
+    assert [record.message for record in caplog.records] == [
+        "producers are refused",
+        "producers are held up no more",
+    ]
+
+
+def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
+    bench: Bench, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        for policy, evicts in (("noeviction", False), ("allkeys-lru", True), ("volatile-ttl", True)):
+            raw.config_set("maxmemory-policy", policy)
+            bench.read()
+            assert bench.told[-1][1] == evicts
+        raw.config_set("maxmemory-policy", "noeviction")
+        bench.read()
+        assert not bench.told[-1][1]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_a_full_disk_has_the_server_write_its_file_anew_where_that_pays(
+    redis: Redis, raw_redis: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    bench = Bench(redis, Settings(embedded_disk_max_bytes=1000), Disk(tmp_path))
+    raw_redis.config_set("auto-aof-rewrite-percentage", 0)
+    raw_redis.config_set("appendonly", "yes")
+    try:
+        for _ in range(20):
+            raw_redis.set("churn", b"x" * 1_000_000)
+        raw_redis.delete("churn")
+        with gevent.Timeout(30):
+            # Written anew it has been when the server was told to have one, too: that may have to end first.
+            while raw_redis.info("persistence")["aof_current_size"] > 1000:
+                assert bench.read(pressure.REWRITE_EVERY_SECONDS).refusal
+        raw_redis.config_resetstat()
+        bench.read(pressure.REWRITE_EVERY_SECONDS)
+        assert "cmdstat_bgrewriteaof" not in raw_redis.info("commandstats")
+    finally:
+        raw_redis.config_set("appendonly", "no")
+        raw_redis.config_set("auto-aof-rewrite-percentage", 100)
+
+
+def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any) -> None:
+    fill(raw, 0.5)
+    assert bench.read() == NONE
+    bench.pressure.use(Settings(memory_throttle_percent=10, memory_refuse_percent=20, throttle_max_ms=7))
+    strain = bench.read()
+    assert strain.throttle_ms == 7
+    assert strain.refusal
+    bench.pressure.use(SETTINGS)
+    assert bench.read() == NONE

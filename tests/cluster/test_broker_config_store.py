@@ -1,0 +1,114 @@
+"""Dynamic settings in Redis against a real server: rows, changes beside each other, rows that cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from korvet.cluster import dynamic_settings as broker_config_store
+from korvet.cluster.dynamic_settings import DEFAULT, FEED_MEMBER, BrokerConfigStore
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
+
+KEYS = Keys("korvet")
+
+
+@pytest.fixture
+def connection(redis_url: str) -> Iterator[Redis]:
+    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def store(connection: Redis) -> BrokerConfigStore:
+    return BrokerConfigStore(connection, KEYS)
+
+
+def test_nothing_is_set_at_first(store: BrokerConfigStore) -> None:
+    assert store.load(DEFAULT, "1") == [{}, {}]
+
+
+def test_rows_are_of_all_brokers_and_of_each(store: BrokerConfigStore) -> None:
+    assert store.alter(DEFAULT, lambda _row: {"a": "1"}) == {"a": "1"}
+    assert store.alter("1", lambda row: {**row, "b": "ä"}) == {"b": "ä"}
+    assert store.alter("1", lambda row: {**row, "a": "2"}) == {"a": "2", "b": "ä"}
+    assert store.load(DEFAULT, "1", "2") == [{"a": "1"}, {"a": "2", "b": "ä"}, {}]
+    store.alter("1", lambda _row: {})
+    assert store.load("1") == [{}]
+
+
+def test_a_change_that_changes_nothing_is_not_told(store: BrokerConfigStore, raw_redis: Any) -> None:
+    store.alter("1", lambda _row: {"a": "1"})
+    store.alter("1", lambda _row: {"a": "1"})
+    assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) == 1
+
+
+def test_changes_beside_each_other_both_count(store: BrokerConfigStore) -> None:
+    rounds = []
+
+    def change(row: Mapping[str, str]) -> dict[str, str]:
+        rounds.append(dict(row))
+        if len(rounds) == 1:
+            store.alter("1", lambda other: {**other, "theirs": "1"})
+        return {**row, "ours": "1"}
+
+    assert store.alter("1", change) == {"theirs": "1", "ours": "1"}
+    assert rounds == [{}, {"theirs": "1"}]
+
+
+def test_a_row_that_changes_all_the_time_is_an_error_in_the_end(store: BrokerConfigStore) -> None:
+    rounds = []
+
+    def change(row: Mapping[str, str]) -> dict[str, str]:
+        rounds.append(row)
+        store.alter("1", lambda _other: {"theirs": str(len(rounds))})
+        return {"ours": "1"}
+
+    with pytest.raises(KafkaError) as failed:
+        store.alter("1", change)
+    assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(rounds) == broker_config_store._ALTER_ROUNDS_MAX  # the bound, whatever it is
+
+
+def test_a_row_that_cannot_be_read_sets_nothing_and_can_be_replaced(
+    store: BrokerConfigStore, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw_redis.hset(KEYS.broker_configs, "1", '{"a": 1}')
+    with caplog.at_level(logging.ERROR):
+        assert store.load("1") == [{}]
+        assert store.load("1") == [{}]
+    assert len(caplog.records) == 1
+    assert store.alter("1", lambda row: {**row, "b": "2"}) == {"b": "2"}
+    assert store.load("1") == [{"b": "2"}]
+
+
+def test_a_key_of_another_type_sets_nothing_and_cannot_be_changed(
+    store: BrokerConfigStore, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw_redis.set(KEYS.broker_configs, "x")
+    with caplog.at_level(logging.ERROR):
+        assert store.load("1", "2") == [{}, {}]
+        assert store.load("1", "2") == [{}, {}]
+    assert len(caplog.records) == 1
+    with pytest.raises(KafkaError) as failed:
+        store.alter("1", lambda _row: {"a": "1"})
+    assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert raw_redis.get(KEYS.broker_configs) == b"x"
+
+
+def test_who_follows_the_topics_hears_of_a_change(store: BrokerConfigStore, connection: Redis) -> None:
+    topics = TopicStore(connection, KEYS)
+    topics.create(TopicRow(name="orders", id="id", partitions=1))
+    seen = topics.load().epoch
+    store.alter(DEFAULT, lambda _row: {"a": "1"})
+    changes = topics.changes(seen)
+    assert changes is not None
+    assert (changes.epoch, changes.upserts) == (seen + 1, [])
+    assert topics.load().rows.keys() == {"orders"}

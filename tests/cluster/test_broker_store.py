@@ -1,0 +1,125 @@
+"""The registry of brokers on a real Redis: who is live, whose keeper acts, and rows that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from korvet.cluster.brokers import BrokerStore, LiveBroker, Seen
+from korvet.cluster.leases import KeeperStore
+from korvet.cluster.registration import Endpoint, Registration
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+
+BROKERS = "korvet:brokers"
+LEASE_MS = 60_000
+ONE = Registration(broker_id=1, listeners={"PLAINTEXT": Endpoint("one.example", 9092)}, incarnation="a")
+TWO = Registration(
+    broker_id=2,
+    listeners={"OUT": Endpoint("two.example", 9092), "IN": Endpoint("::1", 9094)},
+    incarnation="b",
+)
+
+
+@pytest.fixture
+def store(redis: Redis) -> BrokerStore:
+    return BrokerStore(redis, Keys("korvet"))
+
+
+def look(store: BrokerStore) -> Seen:
+    return store.begin_look().finish()
+
+
+def live(store: BrokerStore) -> list[tuple[int, str, int]]:
+    return [(each.broker_id, *each.address) for each in look(store).brokers]
+
+
+def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: BrokerStore) -> None:
+    assert look(store) == Seen((), None)
+    store.register(TWO, LEASE_MS)
+    store.register(ONE, LEASE_MS)
+    assert live(store) == [(1, "one.example", 9092), (2, "two.example", 9092)]
+    store.unregister(TWO)
+    assert live(store) == [(1, "one.example", 9092)]
+
+
+def test_the_first_listener_is_what_a_broker_is_known_by_and_all_are_told(store: BrokerStore) -> None:
+    store.register(TWO, LEASE_MS)
+    [found] = look(store).brokers
+    assert found.address == ("two.example", 9092)
+    assert found.listeners == TWO.listeners
+
+
+def test_a_broker_that_registered_no_listeners_is_seen_at_its_address(
+    store: BrokerStore, raw_redis: Any
+) -> None:
+    raw_redis.hset(BROKERS, "3", '{"host":"h","port":1,"until":9999999999999,"started":7}')
+    assert look(store).brokers == (LiveBroker(3, Endpoint("h", 1), {}, 7),)
+
+
+def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> None:
+    store.register(ONE, LEASE_MS)
+    store.register(TWO, LEASE_MS)
+    row = json.loads(raw_redis.hget(BROKERS, "1"))
+    raw_redis.hset(BROKERS, "1", json.dumps(row | {"until": row["started"]}))
+    assert live(store) == [(2, "two.example", 9092)]
+
+
+def test_the_broker_whose_keeper_acts_is_seen(store: BrokerStore, redis: Redis, raw_redis: Any) -> None:
+    KeeperStore(redis, Keys("korvet")).hold("17:unique", LEASE_MS)
+    assert look(store).keeper == 17
+    raw_redis.set("korvet:keeper", "some other text")
+    assert look(store).keeper is None
+
+
+def test_the_id_of_a_live_broker_elsewhere_is_refused(store: BrokerStore) -> None:
+    store.register(ONE, LEASE_MS)
+    with pytest.raises(KafkaError, match=r"one\.example:9092") as refusal:
+        store.register(msgspec.structs.replace(TWO, broker_id=1), LEASE_MS)
+    assert refusal.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("3", "no row"),
+        ("x", '{"host":"h","port":1,"until":9999999999999,"started":1}'),
+        ("3", '{"host":"h","port":0,"until":9999999999999,"started":1}'),
+        ("3", '{"host":"","port":1,"until":9999999999999,"started":1}'),
+        ("3", '{"host":"h","port":1,"started":1}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":"IN"}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["h"]}}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["",1]}}'),
+        ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["h",65536]}}'),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_told_once_and_the_others_are_seen(
+    store: BrokerStore, raw_redis: Any, caplog: pytest.LogCaptureFixture, name: str, text: str
+) -> None:
+    caplog.set_level(logging.ERROR)
+    store.register(ONE, LEASE_MS)
+    raw_redis.hset(BROKERS, name, text)
+    for _ in range(3):
+        assert live(store) == [(1, "one.example", 9092)]
+    assert len(caplog.records) == 1
+    assert name in caplog.text
+    raw_redis.hset(BROKERS, name, "another text")
+    look(store)
+    assert len(caplog.records) == 2
+
+
+def test_a_key_of_another_type_is_a_storage_error(store: BrokerStore, raw_redis: Any) -> None:
+    raw_redis.set(BROKERS, "no hash")
+    for ask in (
+        lambda: store.register(ONE, LEASE_MS),
+        lambda: store.unregister(ONE),
+        lambda: look(store),
+    ):
+        with pytest.raises(KafkaError, match=BROKERS) as refusal:
+            ask()
+        assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,245 @@
+"""The cluster as one worker sees it: who is live, and how leaders and coordinators are spread over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from korvet.cluster.brokers import NOBODY, BrokerAddress, BrokerStore, Cluster, LiveBrokers, Member, Placed
+from korvet.cluster.leases import KeeperStore
+from korvet.cluster.registration import Endpoint, Registration
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from tests.support.domain import Domain
+
+LEASE_MS = 60_000
+KEYS = Keys("korvet")
+PARTITIONS = 3000
+PLAINTEXT = "PLAINTEXT"
+
+
+def member(broker_id: int) -> Member:
+    return Member(broker_id, {PLAINTEXT: Endpoint(f"broker-{broker_id}.example", 9092)})
+
+
+def brokers(*ids: int, keeper: int | None = None) -> LiveBrokers:
+    return LiveBrokers([member(each) for each in ids], keeper)
+
+
+def address(broker_id: int, name: str = "broker") -> BrokerAddress:
+    return BrokerAddress(broker_id, f"{name}-{broker_id}.example", 9092)
+
+
+def register(here: Domain, broker_id: int, at: Member | None = None) -> None:
+    listeners = (at or member(broker_id)).listeners
+    start = Registration(broker_id=broker_id, listeners=listeners, incarnation=f"start-{broker_id}")
+    BrokerStore(here.redis, KEYS).register(start, LEASE_MS)
+
+
+def known(cluster: Cluster) -> list[int]:
+    """Return who was live when the cluster was last looked at."""
+    return [each.broker_id for each in cluster.live.all]
+
+
+@pytest.fixture
+def cluster(here: Domain) -> Cluster:
+    return Cluster("id", member(2), BrokerStore(here.redis, KEYS))
+
+
+def test_a_single_broker_does_everything() -> None:
+    alone = brokers(7)
+    assert alone.on(PLAINTEXT).controller_id == 7
+    assert alone.leaders("orders", 3, None) == [7, 7, 7]
+    assert alone.coordinator("group") == 7
+    assert alone.on(PLAINTEXT).coordinator("group") == address(7)
+
+
+def test_partitions_and_groups_are_spread_over_all_brokers() -> None:
+    live = brokers(0, 1, 2)
+    leaders = Counter(live.leaders("orders", PARTITIONS, None))
+    groups = Counter(live.coordinator(f"group-{n}") for n in range(PARTITIONS))
+    for found in (leaders, groups):
+        assert sorted(found) == [0, 1, 2]
+        assert min(found.values()) > 0.85 * PARTITIONS / 3
+
+
+def test_the_loss_of_a_broker_moves_only_what_it_had() -> None:
+    before, after = brokers(0, 1, 2), brokers(0, 2)
+    pairs = zip(
+        before.leaders("orders", PARTITIONS, None), after.leaders("orders", PARTITIONS, None), strict=True
+    )
+    assert all(was in (1, now) for was, now in pairs)
+    for n in range(PARTITIONS):
+        was = before.coordinator(f"group-{n}")
+        assert was in (1, after.coordinator(f"group-{n}"))
+
+
+def test_every_process_spreads_alike() -> None:
+    # Numbers that a hash seeded per process, or an order of arrival, would not give twice.
+    assert brokers(2, 0, 1).leaders("orders", 12, None) == [1, 2, 1, 1, 2, 0, 1, 2, 0, 0, 0, 2]
+    assert brokers(1, 0).coordinator("my-group") == 0
+
+
+def test_the_first_live_broker_of_an_assignment_leads() -> None:
+    live = brokers(0, 1)
+    chosen = live.leaders("orders", 5, [[1, 0], [9, 0], [9], []])
+    spread = live.leaders("orders", 5, None)
+    assert chosen == [1, 0, *spread[2:]]
+
+
+def test_an_assignment_that_names_more_partitions_than_there_are_adds_none() -> None:
+    assert brokers(0, 1).leaders("orders", 1, [[1], [0]]) == [1]
+
+
+def test_replicas_are_the_assigned_brokers_in_their_order_and_the_leader_is_one_of_them() -> None:
+    live = brokers(0, 1)
+    assert live.placed("orders", 3, [[1, 0], [9, 0], [8, 1, 9]]) == [
+        Placed(1, [1, 0], [1, 0], []),
+        Placed(0, [9, 0], [0], [9]),
+        Placed(1, [8, 1, 9], [1], [8, 9]),
+    ]
+
+
+def test_a_leader_that_no_assignment_names_is_a_replica_of_its_own() -> None:
+    live = brokers(0, 1)
+    spread = live.leaders("orders", 4, None)
+    nobody, any_broker, beyond, _ = spread
+    assert live.placed("orders", 4, [[9], []]) == [
+        Placed(nobody, [9, nobody], [nobody], [9]),
+        Placed(any_broker, [any_broker], [any_broker], []),
+        *(Placed(leader, [leader], [leader], []) for leader in spread[2:]),
+    ]
+    assert live.placed("orders", 3, None)[2] == Placed(beyond, [beyond], [beyond], [])
+
+
+def test_the_controller_is_the_broker_whose_keeper_acts_if_it_is_live() -> None:
+    assert brokers(3, 5, 4, keeper=5).on(PLAINTEXT).controller_id == 5
+    assert brokers(3, 5, 4, keeper=9).on(PLAINTEXT).controller_id == 3
+    assert brokers(3, 5, 4).on(PLAINTEXT).controller_id == 3
+
+
+@pytest.fixture
+def mixed() -> LiveBrokers:
+    """Give brokers of which 0 has the listener INSIDE alone, and 1 and 2 that and OUTSIDE."""
+    inside = [Endpoint(f"inside-{each}.example", 9092) for each in range(3)]
+    outside = [Endpoint(f"outside-{each}.example", 9092) for each in range(3)]
+    both = [Member(each, {"INSIDE": inside[each], "OUTSIDE": outside[each]}) for each in (1, 2)]
+    return LiveBrokers([Member(0, {"INSIDE": inside[0]}), *both], keeper=0)
+
+
+def test_clients_of_a_listener_are_told_of_the_brokers_that_have_it_at_its_addresses(
+    mixed: LiveBrokers,
+) -> None:
+    assert mixed.on("INSIDE").all == tuple(address(each, "inside") for each in range(3))
+    assert mixed.on("OUTSIDE").all == (address(1, "outside"), address(2, "outside"))
+    assert mixed.on("PLAINTEXT").all == ()
+
+
+def test_the_controller_is_one_that_the_listener_leads_to(mixed: LiveBrokers) -> None:
+    controllers = [mixed.on(each).controller_id for each in ("INSIDE", "OUTSIDE", "PLAINTEXT")]
+    assert controllers == [0, 1, NOBODY]
+
+
+def test_what_a_broker_without_the_listener_leads_has_no_leader_there(mixed: LiveBrokers) -> None:
+    assignment = [[0, 1], [1, 0], [2, 9]]
+    inside = [Placed(0, [0, 1], [0, 1], []), Placed(1, [1, 0], [1, 0], []), Placed(2, [2, 9], [2], [9])]
+    assert mixed.on("INSIDE").placed("orders", 3, assignment) == inside
+    assert mixed.on("OUTSIDE").placed("orders", 3, assignment) == [
+        Placed(NOBODY, [0, 1], [0, 1], [0]),
+        Placed(1, [1, 0], [1, 0], [0]),
+        Placed(2, [2, 9], [2], [9]),
+    ]
+
+
+def test_a_coordinator_without_the_listener_is_not_available_there(mixed: LiveBrokers) -> None:
+    groups = [f"group-{n}" for n in range(20)]
+    assert {mixed.coordinator(group) for group in groups} == {0, 1, 2}
+    for group in groups:
+        kept_by = mixed.coordinator(group)
+        assert mixed.on("INSIDE").coordinator(group) == address(kept_by, "inside")
+        if kept_by:
+            assert mixed.on("OUTSIDE").coordinator(group) == address(kept_by, "outside")
+        else:
+            with pytest.raises(KafkaError, match="broker 0 has no listener OUTSIDE") as refusal:
+                mixed.on("OUTSIDE").coordinator(group)
+            assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: Cluster) -> None:
+    assert known(cluster) == [2]
+    register(here, 1)
+    assert cluster.look().all == (member(1), member(2))
+    register(here, 2, member(99))  # what Redis holds of this broker is of an earlier address
+    register(here, 3)
+    assert cluster.look().all == (member(1), member(2), member(3))
+    assert known(cluster) == [1, 2, 3]
+
+
+def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    before = cluster.look()
+    register(here, 1)  # renewed
+    assert cluster.look() is before
+    assert before.on(PLAINTEXT) is before.on(PLAINTEXT)
+    register(here, 1, member(99))
+    assert cluster.look().on(PLAINTEXT).all == (BrokerAddress(1, "broker-99.example", 9092), address(2))
+
+
+def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    assert cluster.look().on(PLAINTEXT).controller_id == 1
+    KeeperStore(here.redis, KEYS).hold("2:unique", LEASE_MS)
+    assert cluster.look().on(PLAINTEXT).controller_id == 2
+
+
+def test_of_two_brokers_at_one_address_the_later_one_is_seen(
+    here: Domain, cluster: Cluster, raw_redis: Any
+) -> None:
+    text = '{"host":"h","port":1,"incarnation":"x","until":9999999999999,"started":%d}'
+    raw_redis.hset(KEYS.brokers, mapping={"5": text % 10, "6": text % 30, "7": text % 20})
+    assert cluster.look().all == (member(2), Member(6, {PLAINTEXT: Endpoint("h", 1)}))
+    register(here, 8, member(2))
+    assert [each.broker_id for each in cluster.look().all] == [2, 6]
+
+
+def test_what_is_asked_inside_a_look_does_not_wait_for_its_answer(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    here.topics.refresh()
+    with cluster.looking():
+        before = known(cluster)
+        here.topics.refresh()
+    assert before == [2]
+    assert known(cluster) == [1, 2]
+
+
+def test_without_redis_the_view_stays(here: Domain, cluster: Cluster) -> None:
+    register(here, 1)
+    seen = cluster.look()
+    here.redis.close()
+    assert cluster.look() is seen
+
+
+def test_what_cannot_be_read_leaves_the_view(here: Domain, cluster: Cluster, raw_redis: Any) -> None:
+    register(here, 1)
+    seen = cluster.look()
+    raw_redis.set(KEYS.brokers, "no hash")
+    assert cluster.look() is seen
+
+
+def test_another_connection_sees_the_same(here: Domain, there: Domain) -> None:
+    for broker_id in (4, 5):
+        register(here, broker_id)
+    views = [
+        Cluster("id", member(each), BrokerStore(view.redis, KEYS)).look()
+        for each, view in ((4, here), (5, there))
+    ]
+    assert views[0].all == views[1].all
+    assert views[0].leaders("orders", 100, None) == views[1].leaders("orders", 100, None)
+
+
+def test_a_view_on_a_redis_that_is_away_from_the_start_is_this_broker() -> None:
+    away = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
+    assert Cluster("id", member(2), BrokerStore(away, KEYS)).look().all == (member(2),)

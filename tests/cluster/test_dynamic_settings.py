@@ -1,0 +1,115 @@
+"""A broker's settings as they are now, on a real Redis: what is taken over, when, and what is left out."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
+from korvet.config.settings import Settings
+from korvet.errors import StorageUnavailableError
+from korvet.redis.keys import Keys
+from korvet.topics.registry import NewTopic
+from tests.support.domain import Domain
+
+OWN = "3"
+START = Settings(broker_id=3, log_retention_ms=5)
+
+
+@pytest.fixture
+def store(here: Domain) -> BrokerConfigStore:
+    return BrokerConfigStore(here.redis, Keys("korvet"))
+
+
+@pytest.fixture
+def live(there: Domain) -> LiveSettings:
+    """Give the settings of a process that has not looked in Redis yet."""
+    return LiveSettings(START, BrokerConfigStore(there.redis, Keys("korvet")))
+
+
+def put(store: BrokerConfigStore, whose: str, row: dict[str, str]) -> None:
+    store.alter(whose, lambda _held: row)
+
+
+def test_before_the_first_look_the_start_counts(live: LiveSettings, store: BrokerConfigStore) -> None:
+    put(store, DEFAULT, {"log.retention.ms": "6"})
+    assert live.settings == START
+    live.refresh()
+    assert live.settings.log_retention_ms == 6
+
+
+def test_only_its_own_row_and_that_of_all_are_a_brokers(live: LiveSettings, store: BrokerConfigStore) -> None:
+    store.alter("4", lambda _row: {"log.retention.ms": "7"})
+    live.refresh()
+    assert live.settings == START
+    put(store, OWN, {"log.retention.ms": "8"})
+    live.refresh()
+    assert live.layers.broker == {"log.retention.ms": "8"}
+    assert live.settings.log_retention_ms == 8
+    put(store, OWN, {})
+    live.refresh()
+    assert live.settings == START
+
+
+def test_who_follows_is_told_of_the_settings_of_now_and_of_every_change_once(
+    live: LiveSettings, store: BrokerConfigStore
+) -> None:
+    told: list[int] = []
+    live.follow(lambda settings: told.append(settings.log_retention_ms))
+    for text in ("6", "6", "7"):
+        put(store, DEFAULT, {"log.retention.ms": text})
+        live.refresh()
+        live.refresh()
+    # What changes nothing is told to nobody.
+    put(store, OWN, {"log.retention.ms": "7"})
+    live.refresh()
+    assert told == [5, 6, 7]
+    assert live.layers.broker == {"log.retention.ms": "7"}
+
+
+def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
+    here: Domain, live: LiveSettings, store: BrokerConfigStore
+) -> None:
+    here.topics.create(NewTopic(name="plain"))
+    here.topics.create(NewTopic(name="own", configs={"retention.ms": "77"}))
+    partitions = here.topics.find("plain").partitions
+    live.follow(here.topics.settle)
+    put(store, DEFAULT, {"log.retention.ms": "6", "storage.format": "batch"})
+    live.refresh()
+    assert here.topics.find("plain").config.retention_ms == 6
+    assert here.topics.find("own").config.retention_ms == 77
+    assert here.topics.find_by_id(here.topics.find("plain").id).config.retention_ms == 6
+    # What is there keeps its form; what is made from now on has the new one.
+    assert here.topics.find("plain").config.format == "record"
+    assert here.topics.find("plain").partitions == partitions
+    assert here.topics.create(NewTopic(name="new")).config.format == "batch"
+    put(store, DEFAULT, {})
+    live.refresh()
+    assert here.topics.find("plain").config.retention_ms == START.log_retention_ms
+
+
+def test_what_cannot_be_is_left_out_with_one_line(
+    live: LiveSettings, store: BrokerConfigStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(store, DEFAULT, {"log.retention.ms": "soon", "message.max.bytes": "7"})
+    with caplog.at_level(logging.ERROR):
+        live.refresh()
+        live.refresh()
+        put(store, OWN, {"log.roll.ms": "9"})
+        live.refresh()
+    assert len(caplog.records) == 1
+    assert "log.retention.ms" in str(caplog.records[0].__dict__)
+    settings = live.settings
+    assert (settings.log_retention_ms, settings.message_max_bytes, settings.log_roll_ms) == (5, 7, 9)
+
+
+def test_where_redis_is_away_the_settings_stay(
+    there: Domain, live: LiveSettings, store: BrokerConfigStore
+) -> None:
+    put(store, DEFAULT, {"log.retention.ms": "6"})
+    live.refresh()
+    there.redis.close()
+    with pytest.raises(StorageUnavailableError):
+        live.refresh()
+    assert live.settings.log_retention_ms == 6

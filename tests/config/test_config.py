@@ -1,0 +1,393 @@
+"""The settings: what each source may say, which one wins, and what an operator is told who wrote it wrongly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from korvet.config.settings import Settings, rows
+from korvet.config.sources import BrokerConfig, load
+from korvet.config.values import Address, parse_address, without_secrets
+from korvet.errors import ConfigError
+
+
+def write(directory: Path, text: str) -> Path:
+    """Write a configuration file."""
+    file = directory / "korvet.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refusal(
+    *,
+    file: Path | None = None,
+    environ: dict[str, str] | None = None,
+    overrides: dict[str, str] | None = None,
+) -> str:
+    """Return the line that these sources cost the operator."""
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ or {}, overrides or {})
+    line = str(caught.value)
+    assert line.isprintable()
+    return line
+
+
+def test_without_any_source_every_setting_is_its_default() -> None:
+    configuration = load(None, {}, {})
+    assert configuration.settings == Settings()
+    assert set(configuration.origins.values()) == {"default"}
+    assert list(configuration.origins) == [row.name for row in rows()]
+
+
+def test_settings_that_kafka_has_have_its_defaults() -> None:
+    settings = Settings()
+    assert settings.message_max_bytes == 1_048_588
+    assert settings.socket_request_max_bytes == 104_857_600
+    assert settings.fetch_max_bytes == 57_671_680
+    assert settings.log_retention_ms == 604_800_000
+    assert settings.log_retention_check_interval_ms == 300_000
+    assert settings.log_cleaner_dedupe_buffer_size == 134_217_728
+    assert settings.log_cleaner_backoff_ms == 15_000
+    assert settings.log_cleaner_enable is True
+    assert settings.group_initial_rebalance_delay_ms == 3_000
+    assert settings.num_partitions == 1
+    assert settings.auto_create_topics_enable is True
+
+
+def test_each_default_is_one_that_could_be_written() -> None:
+    for row in rows():
+        configuration = load(None, {}, {row.name: row.shown(row.default)})
+        assert row.of(configuration.settings) == row.default
+        assert configuration.origins[row.name] == "command line"
+
+
+def test_each_setting_has_an_environment_variable_of_its_own_and_a_sentence() -> None:
+    assert len({row.environment for row in rows()}) == len(rows())
+    for row in rows():
+        assert row.about.doc.endswith(".")
+        assert "\n" not in row.about.doc
+
+
+def test_the_later_source_wins_and_the_origin_says_which(tmp_path: Path) -> None:
+    file = write(tmp_path, '"num.partitions" = 2\n"workers" = 2\n"broker.id" = 2\n')
+    environ = {
+        "KORVET_NUM_PARTITIONS": "3",
+        "KORVET_WORKERS": "3",
+        "PATH": "/bin",
+        "TEST_KORVET_REDIS": "docker",
+    }
+    configuration = load(file, environ, {"num.partitions": "4"})
+    settings, origins = configuration.settings, configuration.origins
+    assert (settings.num_partitions, origins["num.partitions"]) == (4, "command line")
+    assert (settings.workers, origins["workers"]) == (3, "environment")
+    assert (settings.broker_id, origins["broker.id"]) == (2, str(file))
+    assert origins["listen"] == "default"
+
+
+def test_a_file_gives_texts_numbers_and_booleans(tmp_path: Path) -> None:
+    file = write(tmp_path, '"log.format" = "json"\n"log.retention.ms" = -1\n"delete.topic.enable" = false\n')
+    settings = load(file, {}, {}).settings
+    assert (settings.log_format, settings.log_retention_ms, settings.delete_topic_enable) == (
+        "json",
+        -1,
+        False,
+    )
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("1", 1.0), ("0", 0.0)])
+def test_a_file_may_write_a_ratio_as_a_whole_number(tmp_path: Path, text: str, value: float) -> None:
+    file = write(tmp_path, f'"log.cleaner.min.cleanable.ratio" = {text}\n')
+    ratio = load(file, {}, {}).settings.log_cleaner_min_cleanable_ratio
+    assert (ratio, type(ratio)) == (value, float)
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("TRUE", True)])
+def test_a_boolean_is_read_from_text_whatever_its_case(text: str, value: bool) -> None:  # noqa: FBT001
+    assert load(None, {"KORVET_DELETE_TOPIC_ENABLE": text}, {}).settings.delete_topic_enable is value
+
+
+def test_an_unknown_key_of_a_file_is_refused_and_the_nearest_known_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, '"num.partition" = 2\n')
+    assert refusal(file=file) == f"unknown setting 'num.partition' ({file}); did you mean num.partitions?"
+
+
+def test_an_unknown_variable_is_refused_and_the_nearest_known_is_named() -> None:
+    line = refusal(environ={"KORVET_REDISURL": "redis://localhost"})
+    assert line == "unknown setting KORVET_REDISURL (environment); did you mean KORVET_REDIS_URL?"
+
+
+@pytest.mark.parametrize(
+    "variable", ["KORVET_PORT", "KORVET_SERVICE_HOST", "KORVET_REDIS_PORT_6379_TCP_ADDR"]
+)
+def test_a_variable_of_a_service_in_kubernetes_is_refused_with_what_keeps_it_away(variable: str) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", variable: "tcp://10.0.0.2:9092"}
+    told = "Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
+    assert refusal(environ=environ) == f"unknown setting {variable} (environment); {told}"
+
+
+def test_an_unknown_name_that_is_near_to_none_points_to_the_list() -> None:
+    line = refusal(overrides={"zzzzzzzzzz": "1"})
+    assert line == "unknown setting 'zzzzzzzzzz' (command line); `korvet config` lists all settings"
+
+
+def test_an_unknown_name_cannot_break_the_line() -> None:
+    assert "'a\\nb\\x1b'" in refusal(overrides={"a\nb\x1b": "1"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("KORVET_NO_SUCH", "`korvet config` lists all settings"),
+        ("KORVET_BROKER", "did you mean KORVET_BROKER_ID or KORVET_BROKER_LEASE_MS?"),
+        ("KORVET_NUM_PARTITION", "did you mean KORVET_NUM_PARTITIONS?"),
+        ("KORVET_", "`korvet config` lists all settings"),
+    ],
+)
+def test_what_all_variables_begin_with_makes_none_nearer(variable: str, says: str) -> None:
+    assert refusal(environ={variable: "1"}) == f"unknown setting {variable} (environment); {says}"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[offset.sequence]\nbit = 3", '"offset.sequence.bits" = ...'),
+        ("[group.min]\nsession = 3", '"group.min.session.timeout.ms" = ...'),
+        ("[storage]\ncompression = 3", '"storage.compression" = ...'),
+        ("[default]\nreplication = 3", '"default.replication.factor" = ...'),
+    ],
+)
+def test_the_quoted_form_of_an_unquoted_name_is_one_that_exists(
+    tmp_path: Path, text: str, names: str
+) -> None:
+    line = refusal(file=write(tmp_path, text))
+    assert f"quote the whole name of a setting: write {names}, not " in line
+
+
+def test_an_unquoted_name_that_many_begin_with_gets_them_all_to_choose_from(tmp_path: Path) -> None:
+    line = refusal(file=write(tmp_path, "[log]\nretention = 3"))
+    assert 'write "log.retention.ms" = ... or "log.retention.bytes" = ... or ' in line
+    assert '"log.retention" =' not in line
+
+
+def test_an_unquoted_name_cannot_break_the_line(tmp_path: Path) -> None:
+    assert r"not num\n.partitions = ..." in refusal(file=write(tmp_path, '["num\\n"]\npartitions = 3'))
+
+
+def test_an_unquoted_name_that_is_near_to_none_is_unknown(tmp_path: Path) -> None:
+    file = write(tmp_path, "[zzzzzzzzz]\nyyyyyyyyyy = 3")
+    assert refusal(file=file) == (
+        f"unknown setting 'zzzzzzzzz.yyyyyyyyyy' ({file}); `korvet config` lists all settings"
+    )
+
+
+@pytest.mark.parametrize("text", ['redis.url = "redis://h"', '[redis]\nurl = "redis://h"'])
+def test_an_unquoted_name_is_refused_with_the_quoted_form(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path, text)
+    assert refusal(file=file) == (
+        f'{file}: quote the whole name of a setting: write "redis.url" = ..., not redis.url = ...'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('"workers" = "2"', "workers = '2'"),
+        ('"workers" = true', "workers = 'true'"),
+        ('"workers" = 2.0', "a whole number from 0 to 1024"),
+        ('"log.cleaner.min.cleanable.ratio" = nan', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = 2', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = true', "a number from 0 to 1"),
+        ('"log.cleaner.min.cleanable.ratio" = "0.5"', "a number from 0 to 1"),
+        ('"delete.topic.enable" = 1', "true or false"),
+        ('"log.format" = 1', "a text in quotes"),
+        ('"log.format" = ["json"]', "a text in quotes"),
+        ('"redis.url" = 2026-01-01', "a text in quotes"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = write(tmp_path, text)
+    line = refusal(file=file)
+    assert says in line
+    assert str(file) in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("workers", "-1", "a whole number from 0 to 1024"),
+        ("workers", "two", "a whole number from 0 to 1024"),
+        ("workers", "", "a whole number from 0 to 1024"),
+        ("num.partitions", "0", "a whole number from 1 to 100000"),
+        ("offset.sequence.bits", "13", "a whole number from 8 to 12"),
+        ("offset.sequence.bits", "7", "a whole number from 8 to 12"),
+        ("log.retention.ms", "9" * 20, "a whole number from -1 to 9223372036854775807"),
+        ("log.retention.ms", "9" * 5000, "a whole number"),
+        ("log.retention.ms", "\u0661", "a whole number"),
+        ("delete.topic.enable", "yes", "true or false"),
+        ("log.cleaner.min.cleanable.ratio", "1.1", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "1_0", "a number from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "half", "a number from 0 to 1"),
+        ("log.cleanup.policy", "keep", "delete, compact, or both"),
+        ("log.cleanup.policy", "delete,", "delete, compact, or both"),
+        ("log.cleanup.policy", "delete,delete", "delete, compact, or both"),
+        ("log.message.timestamp.type", "append", "one of CreateTime, LogAppendTime"),
+        ("compression.type", "brotli", "one of none, gzip, snappy, lz4, zstd"),
+        ("storage.format", "columns", "it has to be one of record, batch"),
+        ("listen", "9092", "HOST:PORT"),
+        ("listen", "127.0.0.1:65536", "a port from 0 to 65535"),
+        ("listen", "::1:9092", "HOST:PORT"),
+        ("listen", "", "HOST:PORT"),
+        ("ops.listen", "localhost", "or nothing"),
+        ("advertised", "broker.example:0", "a port from 1 to 65535"),
+        ("advertised", "0.0.0.0:9092", "clients can connect to"),
+        ("redis.url", "localhost:6379", "redis://HOST:PORT/DB"),
+        ("namespace", "a:b", "letters"),
+        ("namespace", "", "letters"),
+        ("namespace", "a{b}", "letters"),
+        ("cluster.id", "a b", "or nothing"),
+        ("data.dir", "", "a path"),
+        ("topic.reserved.prefix", "a/b", "letters"),
+        ("lake.interval.ms", "-1", "from 0"),
+        ("lake.master", "local[0]", "local[CORES,TRIES], spark://HOST:PORT, k8s://HOST:PORT or yarn"),
+        ("lake.master", "http://spark:7077", "or yarn"),
+        ("log.level", "loud\n", "control characters"),
+        ("data.dir", "/data\udcff", "control characters"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, allowed: str) -> None:
+    line = refusal(overrides={name: value})
+    assert line.startswith(f"{name} = '")
+    assert "(command line)" in line
+    assert allowed in line
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listen", "[::1]:0"),
+        ("listen", "localhost:9092"),
+        ("ops.listen", ""),
+        ("advertised", "broker-1.example:9092"),
+        ("redis.url", "rediss://:secret@cache.example:6380/2"),
+        ("redis.url", "unix:///run/redis.sock?db=1"),
+        ("topic.reserved.prefix", ""),
+        ("log.cleaner.min.cleanable.ratio", "0.25"),
+        ("log.cleanup.policy", "compact, delete"),
+        ("log.cleanup.policy", ""),
+        ("connections.max.idle.ms", "-1"),
+        ("lake.master", "local"),
+        ("lake.master", "local[*,4]"),
+        ("lake.master", "spark://one:7077,two:7077"),
+        ("lake.master", "k8s://https://127.0.0.1:6443"),
+        ("data.dir", "/srv/größe mit leerzeichen"),
+    ],
+)
+def test_a_value_in_range_is_taken_as_it_is(name: str, value: str) -> None:
+    [row] = [row for row in rows() if row.name == name]
+    assert str(row.of(load(None, {}, {name: value}).settings)) == value
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"group.min.session.timeout.ms": "10000", "group.max.session.timeout.ms": "9999"},
+        {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+        {"memory.throttle.percent": "96"},
+        {"socket.request.max.bytes": "2000000000"},
+        {"queued.max.request.bytes": "1024"},
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(overrides: dict[str, str]) -> None:
+    assert "is more than" in refusal(overrides=overrides)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "none.toml"
+    assert refusal(file=file) == f"cannot read the configuration file {file}: No such file or directory"
+
+
+def test_a_directory_is_no_configuration_file(tmp_path: Path) -> None:
+    assert refusal(file=tmp_path) == f"cannot read the configuration file {tmp_path}: Is a directory"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"workers", b"workers = 1\nworkers = 2\n"])
+def test_a_file_that_is_no_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "korvet.toml"
+    file.write_bytes(content)
+    assert refusal(file=file).startswith(f"cannot read the configuration file {file}: ")
+
+
+def test_a_password_is_neither_in_an_error_nor_in_the_shown_value_nor_in_the_repr() -> None:
+    line = refusal(overrides={"redis.url": "http://user:hunter2@host"})
+    assert "hunter2" not in line
+    assert "***" in line
+    configuration = load(None, {}, {"redis.url": "redis://user:hunter2@host:6379/0"})
+    [row] = [row for row in rows() if row.name == "redis.url"]
+    assert row.shown(configuration.settings.redis_url) == "redis://user:***@host:6379/0"
+    assert "hunter2" not in repr(configuration)
+    assert configuration.settings.redis_url == "redis://user:hunter2@host:6379/0"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hunter2@host",
+        "rediss://user:hunter2@host:1/0",
+        "redis://user:hun/hunter2@host",
+        "redis://user:a@hunter2@host",
+        "redis://host/0?password=hunter2&db=1",
+        "unix://user:hunter2@/run/redis.sock",
+    ],
+)
+def test_passwords_are_masked_wherever_a_url_holds_them(url: str) -> None:
+    assert "hunter2" not in without_secrets(f"cannot reach {url}: refused")
+    assert without_secrets(url) != url
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("broker.example:65535", Address("broker.example", 65535)),
+        ("[::1]:9092", Address("::1", 9092)),
+        ("[fe80::1%eth0]:9092", Address("fe80::1%eth0", 9092)),
+    ],
+)
+def test_an_address_is_read_and_written_back(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@given(st.text())
+@example("a:\u0661")
+@example("[]:1")
+@example("a b:1")
+@example("a:+1")
+def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
+    try:
+        address = parse_address(text)
+    except ValueError:
+        return
+    assert 0 <= address.port <= 65535
+    assert parse_address(str(address)) == address
+
+
+@given(st.dictionaries(st.sampled_from([row.name for row in rows()]), st.text(max_size=30), max_size=3))
+def test_any_texts_are_settings_or_one_printable_line(overrides: dict[str, str]) -> None:
+    try:
+        configuration = load(None, {}, overrides)
+    except ConfigError as error:
+        assert str(error).isprintable()  # noqa: PT017 -- both outcomes are legal
+    else:
+        assert isinstance(configuration, BrokerConfig)
+
+
+def test_only_korvets_own_variables_are_read() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
+    assert load(None, environ, {}).settings == Settings()

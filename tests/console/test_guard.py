@@ -1,0 +1,173 @@
+"""Who may ask the console and who may change something by it: other sites may not, under whatever name."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.console.app import Guard
+from korvet.server.ops_http import Request
+from tests.support.broker import Broker, echo_broker
+from tests.support.console import TOKEN, Caller
+
+
+def request(**headers: str) -> Request:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request("GET", "/api/topics", named, b"", "127.0.0.1")
+
+
+def allowed(settings: Settings, host: str) -> bool:
+    return Guard(settings).refusal(request(host=host), asks_for_data=True) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1",
+            "127.0.0.1:9093",
+            "[::1]:9093",
+            "10.1.2.3:80",
+            "localhost:9093",
+            "LocalHost.",
+            "a.localhost:1",
+        ),
+        socket.gethostname(),
+    ],
+)
+def test_an_address_and_the_machines_own_names_are_answered(host: str) -> None:
+    assert allowed(Settings(), host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "evil.example",
+            "evil.example:9093",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "",
+            ":9093",
+        ),
+        *(
+            "user@127.0.0.1",
+            "127.0.0.1/x",
+            "127.0.0.1:x",
+            "[::1",
+            "127.0.0.1 ",
+            "evil.example#127.0.0.1",
+            "0x7f.1",
+        ),
+    ],
+)
+def test_a_name_that_somebody_else_lets_point_here_is_refused(host: str) -> None:
+    assert not allowed(Settings(), host)
+
+
+def test_names_are_given_by_a_setting() -> None:
+    settings = Settings(console_hosts="korvet.example, Console.Example")
+    assert allowed(settings, "korvet.example:9093")
+    assert allowed(settings, "console.example")
+    assert not allowed(settings, "other.example")
+    assert allowed(Settings(console_hosts="*"), "other.example")
+    assert not allowed(Settings(console_hosts="*"), "user@other.example")
+
+
+def test_data_is_refused_to_pages_of_other_sites_and_a_page_may_be_led_to() -> None:
+    guard = Guard(Settings())
+    for headers in (
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:9094"},
+    ):
+        foreign = request(host="localhost:9093", **headers)
+        assert guard.refusal(foreign, asks_for_data=True) is not None, headers
+        assert guard.refusal(foreign, asks_for_data=False) is None, headers
+    for headers in (
+        {"sec_fetch_site": "same-origin", "origin": "http://localhost:9093"},
+        # A proxy that speaks TLS stands before it.
+        {"origin": "https://localhost:9093"},
+        {"sec_fetch_site": "none"},
+    ):
+        assert guard.refusal(request(host="localhost:9093", **headers), asks_for_data=True) is None, headers
+
+
+def test_rebound_names_and_other_sites_get_nothing_from_a_broker_and_probes_go_on(console: Caller) -> None:
+    for path in ("/", "/api/overview", "/api/topics", "/console/app.js"):
+        assert console.call("GET", path, Host="evil.example:9093").status == 421
+    assert console.call("GET", "/api/topics", Sec_Fetch_Site="cross-site").status == 403
+    assert console.call("POST", "/api/topics", {"name": "x"}, Origin="http://evil.example").status == 403
+    assert console.call("GET", "/healthz", Host="korvet.monitoring.svc:9093").status == 200
+    assert console.call("GET", "/metrics", Host="korvet.monitoring.svc:9093").status == 200
+
+
+CHANGES = [
+    ("POST", "topics"),
+    ("DELETE", "topics"),
+    ("POST", "topics/configs"),
+    ("POST", "topics/partitions"),
+    ("POST", "groups/offsets"),
+    ("DELETE", "groups"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+def test_changes_take_the_token(broker: Broker, console: Caller, name: str, method: str, path: str) -> None:
+    body = {"name": name}
+    for token in (None, "", "wrong", TOKEN[:-1], f"{TOKEN}x", "ÿ" * 40):
+        reply = Caller(broker.ops_address, token).change(method, path, body)
+        assert reply.status == 401, token
+        assert reply.headers["www-authenticate"] == "Bearer"
+    # With it another answer comes: of what is asked for.
+    assert console.change(method, path, body).status in {200, 400, 404}
+    assert console.call(method, f"/api/{path}", body, Authorization=f"Basic {TOKEN}").status == 401
+
+
+def test_who_has_the_token_is_told_so(broker: Broker, console: Caller) -> None:
+    bearer = {"Authorization": f"bearer {TOKEN}"}
+    assert console.call("GET", "/api/session", **bearer).status == 200
+    assert Caller(broker.ops_address).get("/api/session").status == 401
+
+
+@pytest.mark.parametrize(("method", "path"), [*CHANGES, ("GET", "session")])
+def test_without_a_token_file_there_are_no_changes(tmp_path: Path, method: str, path: str) -> None:
+    guard = Guard(Settings())
+    assert not guard.takes_changes
+    asked = Request(method, f"/api/{path}", {"authorization": "Bearer "}, b"{}", "127.0.0.1")
+    refusal = guard.refusal_of_change(asked)
+    assert refusal is not None
+    assert refusal.status == 404
+
+
+def test_a_broker_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, workers=1) as broker:
+        caller = Caller(broker.ops_address)
+        assert caller.asked("overview")["changes"] is False
+        for method, path in CHANGES:
+            assert caller.change(method, path, {"name": "x"}).status == 404
+        assert caller.get("/api/session").status == 404
+
+
+def test_the_token_is_read_anew_each_time_and_must_be_one(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    guard = Guard(Settings(console_token_file=str(file)))
+
+    def status(token: str) -> int | None:
+        refusal = guard.refusal_of_change(request(authorization=f"Bearer {token}"))
+        return None if refusal is None else refusal.status
+
+    assert status("no such file") == 503
+    file.write_text("first token, long enough\n")
+    assert status("first token, long enough") is None
+    file.write_text("second token, long enough")
+    assert status("first token, long enough") == 401
+    assert status("second token, long enough") is None
+    for bad in ("", "too short", "x" * 5000):
+        file.write_text(bad)
+        assert status(bad) == 503

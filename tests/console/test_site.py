@@ -1,0 +1,79 @@
+"""The console's pages: complete, from nowhere else, and bound by their headers to stay so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import korvet.console.app as site_module
+from korvet.console.app import HEADERS, Site
+from tests.support.broker import echo_broker
+from tests.support.console import Caller
+
+WEB = Path(site_module.__file__).parent / "web"
+FILES = sorted(WEB.iterdir())
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/console", "/console/app.js", "/api/overview", "/api/none", "/api/session"]
+)
+def test_every_answer_carries_the_headers_that_bound_what_a_page_can_do(console: Caller, path: str) -> None:
+    headers = console.get(path).headers
+    assert {name.lower(): value for name, value in HEADERS}.items() <= headers.items()
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "access-control-allow-origin" not in headers
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_file_is_served_as_what_it_is(console: Caller, file: Path) -> None:
+    reply = console.get(f"/console/{file.name}")
+    assert reply.status == 200
+    assert reply.body == file.read_bytes()
+    kinds = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+    assert reply.headers["content-type"].partition(";")[0] == kinds[file.suffix]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_nothing_comes_from_elsewhere_and_nothing_makes_markup_of_text(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)\S+", text) == []
+    assert (
+        re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|srcdoc", text)
+        == []
+    )
+    assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=\"", text) == []
+
+
+def test_every_module_that_is_imported_is_there() -> None:
+    for file in FILES:
+        if file.suffix == ".js":
+            imported = re.findall(r'from "\./([a-z]+\.js)"', file.read_text(encoding="utf-8"))
+            assert [each for each in imported if not (WEB / each).exists()] == []
+    document = (WEB / "index.html").read_text(encoding="utf-8")
+    assert all(Site().page(path) for path in re.findall(r'(?:href|src)="(/[^"]*)"', document))
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/../ops.py", "/console/%2e%2e/ops.py", "/index.html"])
+def test_only_the_files_themselves_have_a_path(console: Caller, path: str) -> None:
+    assert console.get(path).status == 404
+
+
+def test_a_page_is_only_read(console: Caller) -> None:
+    assert console.call("HEAD", "/").body == b""
+    assert console.call("POST", "/", b"{}").status == 405
+
+
+def test_without_the_console_there_are_neither_pages_nor_data(tmp_path: Path) -> None:
+    with echo_broker(tmp_path, "console.enable=false", workers=1) as broker:
+        caller = Caller(broker.ops_address)
+        for path in ("/", "/console/app.js", "/api/overview", "/api/topics"):
+            assert caller.get(path).status == 404
+        assert caller.get("/healthz").status == 200

@@ -1,0 +1,349 @@
+"""`korvet doctor`: each fault is provoked, and is named with what to change; where there is none, nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from gevent import subprocess as gevent_subprocess
+
+from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.config.values import key_values
+from korvet.doctor import addresses, machine, redis_server
+from korvet.doctor import addresses as settings_sense
+from korvet.doctor import machine as lake
+from korvet.doctor.finding import Finding, Level
+from korvet.lake import probe
+from korvet.lake.tables import Lake
+from tests.support import processes
+from tests.support.broker import korvet_broker
+from tests.support.proxy import proxy
+from tests.support.redis_servers import embedded_server
+
+KORVET = [sys.executable, "-m", "korvet", "doctor"]
+
+
+def settings(**values: str) -> Settings:
+    """Return settings; `__` in a name stands for a dot."""
+    return load(None, {}, {name.replace("__", "."): value for name, value in values.items()}).settings
+
+
+def bad(findings: Iterator[Finding]) -> dict[str, Finding]:
+    """Return what is not ok, by what was looked at; everything of it says what to change."""
+    found = {each.what: each for each in findings if each.level is not Level.OK}
+    assert all(each.advice for each in found.values())
+    return found
+
+
+def doctor(*flags: str, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    """Run the command; returns its exit code and the findings by check."""
+    done = subprocess.run(
+        [*KORVET, "--json", *flags], capture_output=True, text=True, timeout=120, check=False, **more
+    )
+    assert done.stderr == ""
+    return done.returncode, {each["check"]: each for each in json.loads(done.stdout)}
+
+
+@pytest.fixture
+def durable() -> Iterator[str]:
+    """Give a Redis in which a broker finds no fault."""
+    with embedded_server("--appendonly", "yes", "--maxmemory", "64mb") as url:
+        yield url
+
+
+def test_a_broker_that_does_well_is_told_so(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, "--set", "embedded.maxmemory.bytes=67108864") as broker:
+        flags = ["--listen", broker.bootstrap, "--ops-listen", broker.ops_address]
+        code, found = doctor(*flags, "--data-dir", str(broker.data_dir), "--set", "num.partitions=2")
+        assert code == 0
+        assert [each for each in found.values() if each["level"] == "error"] == []
+        for what in ("listen", "ops.listen"):
+            assert "a broker listens" in found[what]["finding"]
+        assert found["advertised (PLAINTEXT)"]["finding"] == f"{broker.bootstrap} answers"
+        assert "Valkey" in found["redis"]["finding"]
+        assert found["clock"]["level"] == "ok"
+        assert found["cluster.id"]["finding"] in broker.output()
+
+
+def test_the_table_says_what_the_json_says(tmp_path: Path) -> None:
+    flags = ["--listen", "0.0.0.0:0", "--ops-listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "none")]
+    table = subprocess.run([*KORVET, *flags], capture_output=True, text=True, timeout=120, check=False)
+    code, found = doctor(*flags)
+    assert table.returncode == code == 1
+    # How much is free is another figure by then.
+    said = re.sub(r"\d[\d.,]*", "#", table.stdout)
+    for each in found.values():
+        assert re.sub(r"\d[\d.,]*", "#", each["finding"]) in said
+        assert each["advice"] in table.stdout
+
+
+def test_nothing_is_left_behind_in_a_redis_that_no_broker_uses(durable: str) -> None:
+    assert bad(redis_server.examine(settings(redis__url=durable))) == {}
+    with redis.Redis.from_url(durable) as client:
+        assert client.keys("*") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "level", "said"),
+    [
+        (["--maxmemory-policy", "allkeys-lru"], "redis", Level.ERROR, "maxmemory-policy is allkeys-lru"),
+        (["--appendonly", "no"], "durability", Level.ERROR, "appendonly is off"),
+        (["--appendfsync", "no"], "durability", Level.WARNING, "when the operating system likes"),
+        (["--maxmemory", "0"], "memory", Level.WARNING, "no limit"),
+        (["--maxmemory", "1gb"], "", Level.OK, ""),
+        (["--maxmemory", "1000gb"], "memory", Level.WARNING, "nearly all that the machine has"),
+        (["--maxclients", "12"], "maxclients", Level.WARNING, "of 12 connections"),
+        (["--cluster-enabled", "yes"], "redis", Level.ERROR, "cluster mode"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Level, said: str) -> None:
+    with embedded_server("--appendonly", "yes", "--maxmemory", "64mb", *options) as url:
+        found = bad(redis_server.examine(settings(redis__url=url)))
+    assert list(found) == ([what] if what else [])
+    if what:
+        assert found[what].level is level
+        assert said in found[what].said
+
+
+@pytest.mark.parametrize(("percent", "level"), [(90, Level.WARNING), (99, Level.ERROR)])
+def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
+    with redis.Redis.from_url(durable) as client:
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", used * 100 // percent)
+    found = bad(redis_server.examine(settings(redis__url=durable)))
+    assert found["memory"].level is level
+    assert "maxmemory" in found["memory"].advice
+
+
+def test_a_replica_and_missing_replicas(durable: str) -> None:
+    assert (
+        "0 of the 2" in bad(redis_server.examine(settings(redis__url=durable, replicas="2")))["replicas"].said
+    )
+    with redis.Redis.from_url(durable) as client:
+        client.replicaof("127.0.0.1", "1")
+    assert bad(redis_server.examine(settings(redis__url=durable)))["role"].level is Level.ERROR
+
+
+def test_a_redis_of_another_cluster(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        client.set("korvet:cluster-id", "theirs")
+    found = bad(redis_server.examine(settings(redis__url=durable, cluster__id="mine")))
+    assert found["cluster.id"].said == "this Redis is that of cluster theirs, not of mine"
+
+
+def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        client.acl_setuser(
+            "korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-xadd"]
+        )
+    login = durable.replace("://", "://korvet:p@", 1)
+    found = bad(redis_server.examine(settings(redis__url=login)))
+    assert "xadd" in found["redis"].said.lower()
+
+
+def test_a_password_that_is_wrong_is_told_of_and_not_told(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        client.config_set("requirepass", "right")
+        wrong = durable.replace("://", "://:hidden@", 1)
+        found = bad(redis_server.examine(settings(redis__url=wrong)))
+    assert "refused" in found["redis"].said
+    assert "hidden" not in found["redis"].said
+
+
+def test_no_redis_at_all() -> None:
+    url = f"redis://127.0.0.1:{processes.free_port()}"
+    assert "Connection refused" in bad(redis_server.examine(settings(redis__url=url)))["redis"].said
+
+
+def test_a_redis_far_away_and_slow(durable: str) -> None:
+    with proxy(durable) as far:
+        far.delay_s = 0.06  # each way
+        done = gevent_subprocess.run(
+            [*KORVET, "--json", "--redis-url", far.url, "--listen", "127.0.0.1:0"],
+            stdout=gevent_subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert (done.returncode, found["latency"]["level"]) == (1, "error")
+
+
+@pytest.mark.parametrize(("ahead_s", "word"), [(3600.0, "ahead of"), (-3600.0, "behind")])
+def test_a_clock_that_is_an_hour_off(durable: str, ahead_s: float, word: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        assert machine.clock(client).level is Level.OK
+        finding = machine.clock(client, lambda: time.time() + ahead_s)
+    assert finding.level is Level.WARNING
+    assert f"s {word}" in finding.said
+    assert finding.said.startswith(("3599.", "3600."))
+
+
+def test_a_port_that_another_process_has(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for flag, setting in (("--listen", "listen"), ("--ops-listen", "ops.listen")):
+            code, found = doctor(flag, f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "none"))
+            assert code == 1
+            assert f"process {os.getpid()} (" in found[setting]["finding"]
+
+
+def test_an_address_that_this_machine_does_not_have() -> None:
+    found = bad(addresses.addresses_examine(settings(listen="192.0.2.1:0", ops__listen="")))
+    assert "no interface of this machine" in found["listen"].said
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "said"),
+    [
+        ({"listen": "0.0.0.0:0"}, Level.ERROR, "no address that clients can connect to"),
+        ({"listen": "127.0.0.1:0", "advertised": "no-such-host.invalid:1"}, Level.ERROR, "no-such-host"),
+        ({"listen": "0.0.0.0:0", "advertised": "localhost:9092"}, Level.WARNING, "to themselves"),
+    ],
+    ids=["none", "name", "loopback"],
+)
+def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level: Level, said: str) -> None:
+    (finding,) = bad(addresses.addresses_examine(settings(ops__listen="", **values))).values()
+    assert finding.what.startswith("advertised")
+    assert finding.level is level
+    assert said in finding.said
+
+
+def test_an_advertised_address_at_which_nobody_answers_while_the_broker_runs(tmp_path: Path) -> None:
+    nobody = f"127.0.0.1:{processes.free_port()}"
+    with korvet_broker(tmp_path, "--advertised", nobody, workers=1) as broker:
+        host, port = broker.address
+        flags = ("--listen", f"{host}:{port}", "--ops-listen", "", "--data-dir", str(broker.data_dir))
+        code, found = doctor(*flags, "--advertised", nobody)
+        assert code == 1
+        assert "does not answer" in found["advertised (PLAINTEXT)"]["finding"]
+
+
+@pytest.mark.parametrize(
+    ("most", "hard", "level"),
+    [
+        ("2147483647", resource.RLIM_INFINITY, Level.OK),
+        ("2147483647", 1_048_576, Level.OK),
+        ("2147483647", 4096, Level.WARNING),
+        ("2000", 4096, Level.OK),
+        ("4000", 4096, Level.ERROR),
+    ],
+)
+def test_descriptors_for_the_connections_that_are_allowed(most: str, hard: int, level: Level) -> None:
+    assert machine.open_files(settings(max__connections=most), hard).level is level
+
+
+def _few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+
+
+def test_the_limit_of_descriptors_is_that_of_the_process(tmp_path: Path) -> None:
+    flags = ("--set", "max.connections=1000", "--data-dir", str(tmp_path / "none"), "--listen", "127.0.0.1:0")
+    code, found = doctor(*flags, "--ops-listen", "", preexec_fn=_few_files)
+    assert (code, found["open files"]["level"]) == (1, "error")
+    assert found["open files"]["finding"].startswith("512 ")
+
+
+def test_settings_of_the_kernel(tmp_path: Path) -> None:
+    file, missing = tmp_path / "setting", tmp_path / "missing"
+    for text, level in (("128\n", Level.WARNING), ("4096\n", Level.OK)):
+        file.write_text(text)
+        assert [each.level for each in machine.backlog(file)] == [level]
+    for text, level in (("[always] madvise never\n", Level.WARNING), ("always [madvise] never\n", Level.OK)):
+        file.write_text(text)
+        assert [each.level for each in machine.kernel_memory(file, missing)] == [level]
+    for text, level in (("0\n", Level.WARNING), ("1\n", Level.OK)):
+        file.write_text(text)
+        assert [each.level for each in machine.kernel_memory(missing, file)] == [level]
+    assert [*machine.backlog(missing), *machine.kernel_memory(missing, missing)] == []
+
+
+def test_a_data_directory_without_room_or_none_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert machine.disk(settings(data__dir=str(tmp_path / "file"))).level is Level.ERROR
+    assert machine.disk(settings(data__dir=str(tmp_path / "file/below"))).level is Level.ERROR
+    large = settings(data__dir=str(tmp_path / "new"), embedded__disk__max__bytes=str(2**60))
+    assert "less than embedded.disk.max.bytes" in machine.disk(large).said
+    assert not (tmp_path / "new").exists()
+
+
+def test_more_workers_than_cores() -> None:
+    assert "workers" in bad(machine.examine(settings(workers=str((os.cpu_count() or 1) + 1))))
+    assert "workers" not in bad(machine.examine(settings(workers="1")))
+
+
+def lake_problem(of: Settings) -> str:
+    return probe.problem(Lake(of.lake_path, key_values(of.lake_storage_options) or None))
+
+
+def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = bad(lake.lake_examine(settings(lake__path=str(tmp_path / "file/lake")), lake_problem))
+    assert found["lake.path"].level is Level.ERROR
+    assert bad(lake.lake_examine(settings(lake__path=str(tmp_path / "lake")), lake_problem)) == {}
+    assert list((tmp_path / "lake").iterdir()) == []
+    assert list(lake.lake_examine(settings(), lake_problem)) == []
+
+
+def test_a_lake_in_a_store_that_does_not_answer() -> None:
+    options = (
+        f"AWS_ENDPOINT_URL=http://127.0.0.1:{processes.free_port()},AWS_ALLOW_HTTP=true,AWS_REGION=x,"
+        "AWS_ACCESS_KEY_ID=x,AWS_SECRET_ACCESS_KEY=secret-key,max_retries=0"
+    )
+    chosen = settings(lake__path="s3://bucket/lake", lake__storage__options=options)
+    found = bad(lake.lake_examine(chosen, lake_problem))
+    assert found["lake.path"].level is Level.ERROR
+    assert "secret-key" not in found["lake.path"].said
+
+
+def test_a_lake_without_java(tmp_path: Path) -> None:
+    flags = ("--set", f"lake.path={tmp_path / 'lake'}", "--listen", "127.0.0.1:0", "--ops-listen", "")
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    code, found = doctor(*flags, "--data-dir", str(tmp_path / "none"), env=environ)
+    assert code == 1
+    assert "Java" in found["lake"]["finding"]
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"keeper__lease__ms": "5000"}, "keeper.lease.ms"),
+        ({"broker__lease__ms": "100"}, "broker.lease.ms"),
+        ({"message__max__bytes": "200000000"}, "message.max.bytes"),
+        ({"message__max__bytes": "20000000"}, "message.max.bytes"),
+        ({"ops__listen": "0.0.0.0:9093"}, "ops.listen"),
+        ({"redis__url": "redis://redis.example"}, "redis.url"),
+    ],
+)
+def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> None:
+    assert list(bad(settings_sense.examine(settings(**values)))) == [what]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"ops__listen": "0.0.0.0:9093", "console__enable": "false"},
+        {"redis__url": "redis://:p@redis.example"},
+        {"redis__url": "redis://127.0.0.1"},
+    ],
+)
+def test_settings_that_make_sense(values: dict[str, str]) -> None:
+    assert [each.level for each in settings_sense.examine(settings(**values))] == [Level.OK]
+
+
+def test_a_configuration_that_is_none_is_a_mistake_and_no_finding() -> None:
+    done = subprocess.run([*KORVET, "--set", "no.such=1"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")

@@ -1,0 +1,149 @@
+"""A group for tests: a store on a real Redis, and members that say no more than they have to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.store import Described, GroupStore, Join, Joined, Sync, Synced, Waiting
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+
+KEYS = Keys("korvet")
+SESSION_MS, REBALANCE_MS = 10_000, 60_000
+RANGE = (("range", b"topics"),)
+
+
+class Group:
+    """One group; `raw` moves its deadlines, as if time had passed."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        raw: Any,
+        name: str = "billing",
+        *,
+        size_max: int = 100,
+        initial_delay_ms: int = 0,
+    ) -> None:
+        self.store = GroupStore(redis, KEYS, size_max=size_max, initial_delay_ms=initial_delay_ms)
+        self.raw, self.name = raw, name
+        self.state, self.members = KEYS.group_state(name), KEYS.group_members(name)
+        self.deadlines = KEYS.group_deadlines(name)
+        self._numbers = itertools.count()
+
+    def ask(self, member: str = "", **fields: Any) -> Joined | Waiting:
+        """Join with `member` as the id, or with `new` as that of a new member."""
+        given: dict[str, Any] = {
+            "new_member_id": fields.pop("new", f"member-{next(self._numbers)}"),
+            "instance": "",
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+            "session_ms": SESSION_MS,
+            "rebalance_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+            "protocols": RANGE,
+            "told": False,
+            "skips": True,
+        }
+        return self.store.join(Join(group=self.name, member_id=member, **given | fields))
+
+    def joined(self, member: str = "", **fields: Any) -> Joined:
+        """Join, and expect the rebalance to be complete."""
+        outcome = self.ask(member, **fields)
+        assert isinstance(outcome, Joined), outcome
+        return outcome
+
+    def waits(self, member: str = "", **fields: Any) -> Waiting:
+        """Join, and expect to wait for others."""
+        outcome = self.ask(member, **fields)
+        assert isinstance(outcome, Waiting), outcome
+        return outcome
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        instance: str = "",
+        kind: str = "",
+        protocol: str = "",
+        **parts: bytes,
+    ) -> Synced | Waiting:
+        """Sync; `parts` are the leader's assignments."""
+        return self.store.sync(
+            Sync(
+                group=self.name,
+                member_id=member,
+                instance=instance,
+                generation=generation,
+                protocol_type=kind,
+                protocol=protocol,
+                assignments=tuple(parts.items()),
+            )
+        )
+
+    def part(self, member: str, generation: int, **parts: bytes) -> bytes:
+        """Sync, and expect to be told the member's part."""
+        outcome = self.sync(member, generation, "", "", "", **parts)
+        assert isinstance(outcome, Synced), outcome
+        return outcome.assignment
+
+    def heartbeat(self, member: str, generation: int, instance: str = "") -> None:
+        """Send a heartbeat."""
+        self.store.heartbeat(self.name, member, instance, generation)
+
+    def leave(self, *members: tuple[str, str]) -> list[str]:
+        """Take members out; returns the names of the outcomes."""
+        return [code.name for code in self.store.leave(self.name, members)]
+
+    def stable(self, *names: str, **fields: Any) -> int:
+        """Make a group of these members, the first its leader; returns its generation."""
+        generation = self.joined(new=names[0], **fields).generation
+        for name in names[1:]:
+            self.waits(new=name, **fields)
+        for name in names[:1] if len(names) > 1 else ():
+            generation = self.joined(name, **fields).generation
+        self.part(names[0], generation, **{name: name.encode() for name in names})
+        for name in names[1:]:
+            assert self.part(name, generation) == name.encode()
+        return generation
+
+    def look(self) -> Described:
+        """Describe the group."""
+        [outcome] = self.store.describe([self.name])
+        assert isinstance(outcome, Described), outcome
+        return outcome
+
+    def ids(self) -> set[str]:
+        """Return the members' ids."""
+        return {each.member_id for each in self.look().members}
+
+    def summary(self) -> tuple[str, int, set[str]]:
+        """Return state, generation and members."""
+        return self.look().state, self.look().generation, self.ids()
+
+    def time_is_up_for(self, *members: str) -> None:
+        """End the sessions of members."""
+        for member in members:
+            assert self.raw.zadd(self.deadlines, {member: 1}, xx=True, ch=True)
+
+    def phase_is_over(self) -> None:
+        """End the time of the phase under way."""
+        assert int(self.raw.hget(self.state, "deadline"))
+        self.raw.hset(self.state, "deadline", 1)
+
+    def advance(self) -> int | None:
+        """Do what time has brought."""
+        return self.store.advance(self.name)
+
+
+def refused(code: str, act: Callable[[], object]) -> KafkaError:
+    """Act, expect the error of this name, and return it."""
+    with pytest.raises(KafkaError) as refusal:
+        act()
+    assert refusal.value.code is ErrorCode[code], refusal.value
+    return refusal.value

@@ -1,0 +1,364 @@
+"""Groups on a real Redis: every transition and every error of the scripts under lua/group."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from korvet.errors import KafkaError
+from korvet.groups.store import Described, Joined, Synced, Waiting
+from korvet.redis.client import Redis
+from tests.groups.support import RANGE, REBALANCE_MS, SESSION_MS, Group, refused
+
+NAMES = [
+    "billing",
+    "",
+    " ",
+    "{",
+    "}",
+    "a}b{c",
+    "100%",
+    "%7B",
+    "a:b:offsets",
+    "gr\u00fc\u00dfe",
+    "\U0001f600",
+    "\n\x00",
+]
+BOTH = (("range", b"r"), ("roundrobin", b"o"))
+
+
+@pytest.fixture
+def group(redis: Redis, raw_redis: Any) -> Group:
+    return Group(redis, raw_redis)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: Any, name: str) -> None:
+    group = Group(redis, raw_redis, name)
+    assert group.summary() == ("Dead", 0, set())
+    assert group.joined(new="a").generation == 1
+    assert group.summary() == ("CompletingRebalance", 1, {"a"})
+    assert group.part("a", 1, a=b"part") == b"part"
+    assert group.summary() == ("Stable", 1, {"a"})
+    group.waits(new="b")
+    assert group.summary() == ("PreparingRebalance", 1, {"a", "b"})
+    assert group.joined("a").generation == 2
+    assert group.leave(("a", ""), ("b", "")) == ["NONE", "NONE"]
+    assert group.summary() == ("Empty", 3, set())
+    assert raw_redis.zrange("korvet:groups", 0, -1, withscores=True)[0][1] == float("inf")
+
+
+def test_a_new_member_is_told_its_id_and_keeps_it_for_a_session(group: Group, raw_redis: Any) -> None:
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="a", told=True))
+    assert group.summary() == ("Empty", 0, set())
+    assert group.joined("a", told=True).member_id == "a"
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", told=True))
+    group.time_is_up_for("b")
+    group.advance()
+    refused("UNKNOWN_MEMBER_ID", lambda: group.ask("b", told=True))
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="c", told=True))
+    assert group.leave(("c", "")) == ["NONE"]
+    assert not [name for name in raw_redis.hkeys(group.members) if name.startswith(b"w:")]
+
+
+def test_who_was_told_an_id_is_waited_for(group: Group) -> None:
+    group.stable("a")
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", told=True))
+    group.waits(new="c")
+    waiting = group.waits("a")
+    assert group.leave(("b", "")) == ["NONE"]
+    assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+
+
+def test_only_the_leader_is_told_of_the_members(group: Group) -> None:
+    group.joined(new="a", protocols=BOTH)
+    waiting = group.waits(new="b", protocols=(("roundrobin", b"b"), ("range", b"x")))
+    joined = group.joined("a", protocols=BOTH)
+    assert (joined.leader, joined.protocol_type, joined.protocol) == ("a", "consumer", "range")
+    assert sorted(joined.members) == [("a", "", b"r"), ("b", "", b"x")]
+    follower = group.store.look_at_join(group.name, "", waiting)
+    assert isinstance(follower, Joined)
+    assert (follower.member_id, follower.leader, follower.generation, follower.members) == ("b", "a", 2, ())
+
+
+def test_the_protocol_with_most_votes_of_those_that_all_support_is_taken(group: Group) -> None:
+    of = {"a": ("x", "y", "z"), "b": ("q", "z", "y"), "c": ("z", "y")}
+    protocols = {name: tuple((each, b"") for each in names) for name, names in of.items()}
+    group.joined(new="a", protocols=protocols["a"])
+    group.waits(new="b", protocols=protocols["b"])
+    group.waits(new="c", protocols=protocols["c"])
+    assert group.joined("a", protocols=protocols["a"]).protocol == "z"
+
+
+def test_members_without_a_common_protocol_or_type_are_refused(group: Group) -> None:
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocols=()))
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocol_type=""))
+    group.stable("a", protocols=BOTH)
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocol_type="connect"))
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocols=(("other", b""),)))
+    group.waits(new="b", protocols=RANGE)
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask("a", protocols=BOTH[1:]))
+    group.leave(("b", ""))
+    assert group.joined("a", protocols=BOTH).protocol == "range"
+
+
+def test_a_follower_that_joins_as_before_is_told_the_same_and_a_changed_one_moves_all(group: Group) -> None:
+    generation = group.stable("a", "b")
+    again = group.joined("b")
+    assert (again.generation, again.leader, again.members) == (generation, "a", ())
+    assert group.summary()[0] == "Stable"
+    group.waits("b", protocols=(("range", b"other topics"),))
+    assert group.summary()[0] == "PreparingRebalance"
+
+
+def test_a_leader_that_joins_again_moves_all(group: Group) -> None:
+    group.stable("a", "b")
+    group.waits("a")
+    assert group.summary()[0] == "PreparingRebalance"
+
+
+def test_who_did_not_hear_the_answer_is_told_it_again_while_the_leader_assigns(group: Group) -> None:
+    group.joined(new="a")
+    group.waits(new="b")
+    generation = group.joined("a").generation
+    assert group.joined("b").generation == generation
+    assert sorted(group.joined("a").members) == [("a", "", b"topics"), ("b", "", b"topics")]
+    assert group.summary()[0] == "CompletingRebalance"
+    group.waits("b", protocols=(("range", b"other"),))
+    assert group.summary()[0] == "PreparingRebalance"
+
+
+def test_members_that_do_not_join_again_in_time_are_members_no_more(group: Group) -> None:
+    group.stable("a", "b", "c")
+    waiting = group.waits("b", protocols=(("range", b"other"),))
+    assert 0 < (waiting.due_ms or 0) <= SESSION_MS
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", 3, {"b"})
+    joined = group.store.look_at_join(group.name, "", waiting)
+    assert isinstance(joined, Joined)
+    assert (joined.leader, joined.generation) == ("b", 3)
+
+
+def test_the_first_rebalance_waits_for_more_members_and_longer_when_they_come(
+    redis: Redis, raw_redis: Any
+) -> None:
+    group = Group(redis, raw_redis, initial_delay_ms=3000)
+    first = group.waits(new="a")
+    assert 2000 < (first.due_ms or 0) <= 3000
+    second = group.waits(new="b")
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("PreparingRebalance", 0, {"a", "b"})
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
+    for waiting in (first, second):
+        assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+
+
+def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Redis, raw_redis: Any) -> None:
+    group = Group(redis, raw_redis, initial_delay_ms=3000)
+    group.waits(new="a")
+    group.waits(new="b")
+    raw_redis.hset(group.state, "extend_until", 2)
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
+
+
+def test_a_member_whose_session_ends_is_removed_and_the_others_join_again(group: Group) -> None:
+    generation = group.stable("a", "b")
+    group.time_is_up_for("b")
+    assert group.advance() is not None
+    assert group.summary() == ("PreparingRebalance", generation, {"a"})
+    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b", generation))
+    refused("REBALANCE_IN_PROGRESS", lambda: group.heartbeat("a", generation))
+    assert group.joined("a").generation == generation + 1
+
+
+def test_the_last_session_that_ends_leaves_an_empty_group(group: Group, raw_redis: Any) -> None:
+    generation = group.stable("a")
+    group.time_is_up_for("a")
+    assert group.advance() is None
+    assert group.summary() == ("Empty", generation + 1, set())
+    assert raw_redis.hgetall(group.members) == {}
+    assert not [name for name in raw_redis.hkeys(group.state) if name.startswith(b"s:")]
+
+
+def test_a_member_that_waits_does_not_end_and_a_heartbeat_leaves_it_so(group: Group) -> None:
+    generation = group.stable("a", "b")
+    group.waits("b", protocols=(("range", b"other"),))
+    refused("REBALANCE_IN_PROGRESS", lambda: group.heartbeat("b", generation))
+    assert group.raw.zscore(group.deadlines, "b") == float("inf")
+
+
+def test_who_never_asks_for_its_part_is_removed_when_the_time_for_that_is_over(group: Group) -> None:
+    group.joined(new="a")
+    group.waits(new="b")
+    generation = group.joined("a").generation
+    group.part("a", generation, a=b"all")
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("PreparingRebalance", generation, {"a"})
+
+
+def test_when_all_have_asked_for_their_parts_nobody_is_removed(group: Group) -> None:
+    generation = group.stable("a", "b")
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("Stable", generation, {"a", "b"})
+
+
+def test_a_sync_waits_for_the_leader_and_is_told_to_join_again_where_somebody_else_joins(
+    group: Group,
+) -> None:
+    group.joined(new="a")
+    group.waits(new="b")
+    generation = group.joined("a").generation
+    waiting = group.sync("b", generation)
+    assert isinstance(waiting, Waiting)
+    assert isinstance(group.store.look_at_sync(group.name, "", waiting), Waiting)
+    group.waits(new="c")
+    refused("REBALANCE_IN_PROGRESS", lambda: group.store.look_at_sync(group.name, "", waiting))
+    refused("REBALANCE_IN_PROGRESS", lambda: group.sync("a", generation))
+    assert group.raw.zscore(group.deadlines, "b") < float("inf")
+
+
+def test_the_parts_are_those_that_the_leader_gave_and_empty_where_it_gave_none(group: Group) -> None:
+    group.joined(new="a")
+    group.waits(new="b")
+    generation = group.joined("a").generation
+    waiting = group.sync("b", generation)
+    assert isinstance(waiting, Waiting)
+    assert group.part("a", generation, a=b"\x00all\xff", ghost=b"x") == b"\x00all\xff"
+    assert group.store.look_at_sync(group.name, "", waiting) == Synced("consumer", "range", b"")
+    assert not group.raw.hexists(group.members, "a:ghost")
+
+
+def test_a_sync_says_what_is_wrong_with_it(group: Group) -> None:
+    refused("UNKNOWN_MEMBER_ID", lambda: group.sync("a", 1))
+    generation = group.stable("a")
+    refused("UNKNOWN_MEMBER_ID", lambda: group.sync("b", generation))
+    refused("ILLEGAL_GENERATION", lambda: group.sync("a", generation + 1))
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.sync("a", generation, kind="connect"))
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.sync("a", generation, protocol="other"))
+    assert isinstance(group.sync("a", generation, kind="consumer", protocol="range"), Synced)
+
+
+def test_a_heartbeat_says_what_is_wrong_with_it_and_renews_the_session(group: Group) -> None:
+    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("a", 1))
+    generation = group.joined(new="a").generation
+    group.heartbeat("a", generation)
+    group.time_is_up_for("a")
+    group.heartbeat("a", generation)
+    assert group.raw.zscore(group.deadlines, "a") > 1
+    refused("ILLEGAL_GENERATION", lambda: group.heartbeat("a", generation + 1))
+    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b", generation))
+
+
+def test_a_transition_is_told_on_the_channel_of_the_group(group: Group, raw_redis: Any) -> None:
+    listener = raw_redis.pubsub()
+    listener.subscribe("korvet:group:billing:offsets")
+    assert listener.get_message(timeout=5)["type"] == "subscribe"
+    group.stable("a")
+    assert [listener.get_message(timeout=5)["data"] for _ in range(2)] == [
+        b"1 CompletingRebalance",
+        b"1 Stable",
+    ]
+    group.heartbeat("a", 1)
+    group.joined("a")
+    assert listener.get_message(timeout=5)["data"] == b"2 CompletingRebalance"
+
+
+def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Group, raw_redis: Any) -> None:
+    def due_in() -> float:
+        seconds, microseconds = raw_redis.time()
+        due: float = raw_redis.zscore("korvet:groups", "billing")
+        return due - float(seconds * 1000 + microseconds // 1000)
+
+    generation = group.stable("a", session_ms=7000)
+    assert 0 < due_in() <= 7000
+    group.time_is_up_for("a")
+    raw_redis.zadd("korvet:groups", {"billing": 1})
+    assert group.store.due(10) == ["billing"]
+    group.heartbeat("a", generation)
+    assert group.store.due(10) == ["billing"]
+    group.advance()
+    assert group.store.due(10) == []
+    assert 0 < due_in() <= 7000
+
+
+def test_a_group_that_is_gone_leaves_the_list(group: Group, raw_redis: Any) -> None:
+    raw_redis.zadd("korvet:groups", {"billing": 1})
+    assert group.advance() is None
+    assert raw_redis.zcard("korvet:groups") == 0
+
+
+def test_a_description_tells_all_of_the_members(group: Group) -> None:
+    group.stable("a1", instance="a", client_id='"session_ms":1,', protocols=BOTH)
+    group.heartbeat("a1", 1, "a")
+    described = group.look()
+    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+    [member] = described.members
+    assert member == ("a1", "a", '"session_ms":1,', "/127.0.0.1", b"r", b"a1")
+    assert described.since_ms > 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", '{"session_ms":"x"}'])
+def test_a_row_that_cannot_be_read_is_one_clear_error_and_stays(
+    group: Group, raw_redis: Any, text: str
+) -> None:
+    generation = group.stable("a", "b")
+    raw_redis.hset(group.members, "m:b", text)
+    before = {key: raw_redis.dump(key) for key in (group.state, group.members, group.deadlines)}
+    for act in (
+        lambda: group.heartbeat("b", generation),
+        lambda: group.sync("b", generation),
+        lambda: group.leave(("b", "")),
+        lambda: group.ask("b"),
+    ):
+        assert "m" in refused("KAFKA_STORAGE_ERROR", act).message
+    [described] = group.store.describe([group.name])
+    assert isinstance(described, KafkaError)
+    after = {key: raw_redis.dump(key) for key in (group.state, group.members)}
+    assert after == {key: before[key] for key in after}
+
+
+def test_numbers_that_are_none_and_keys_of_another_type_are_storage_errors(
+    group: Group, raw_redis: Any
+) -> None:
+    raw_redis.hset(group.state, mapping={"state": "Stable", "generation": "x"})
+    refused("KAFKA_STORAGE_ERROR", group.ask)
+    refused("KAFKA_STORAGE_ERROR", group.advance)
+    raw_redis.delete(group.state)
+    raw_redis.set(group.members, "no hash")
+    for act in (group.ask, lambda: group.heartbeat("a", 1)):
+        refused("KAFKA_STORAGE_ERROR", act)
+    assert not raw_redis.exists(group.state)
+    [described] = group.store.describe([group.name])
+    assert isinstance(described, KafkaError)
+
+
+def test_groups_are_described_in_their_order_whatever_one_of_them_is(group: Group, raw_redis: Any) -> None:
+    group.stable("a")
+    raw_redis.set("{korvet:group:other:offsets}:group", "no hash")
+    first, second, third = group.store.describe(["none", "other", "billing"])
+    assert isinstance(first, Described)
+    assert isinstance(third, Described)
+    assert (first.state, third.state) == ("Dead", "Stable")
+    assert isinstance(second, KafkaError)
+
+
+def test_rows_say_what_another_reader_needs(group: Group, raw_redis: Any) -> None:
+    group.stable("a1", instance="a")
+    assert json.loads(raw_redis.hget(group.members, "m:a1")) == {
+        "session_ms": SESSION_MS,
+        "rebalance_ms": REBALANCE_MS,
+        "instance": "a",
+        "client_id": "client",
+        "client_host": "/127.0.0.1",
+        "protocols": ["range"],
+    }

@@ -1,0 +1,123 @@
+"""The lag of groups: records behind what was committed, and how figures of many become few."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode
+from korvet.groups.lag import LagReader
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.log.index import IndexStore
+from korvet.redis.keys import Keys
+from korvet.telemetry.snapshot import GroupLag, summed_lags
+from korvet.topics.registry import NewTopic
+from tests.support.batches import Record
+from tests.support.domain import Domain, domain
+
+KEYS = Keys("korvet")
+
+
+@pytest.fixture(params=["record", "batch"])
+def worker(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Domain]:
+    with domain(redis_url, Settings(storage_format=request.param)) as made:
+        yield made
+
+
+def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(groups, lambda: None)
+    assert errors == []
+    return {(lag.group, lag.topic, lag.partition): lag.records for lag in found}
+
+
+def commit(worker: Domain, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    at = worker.topics.find(topic).partition(partition)
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    assert store.commit(Committer(group), [Commit(at, offset, -1, "")]) == [True]
+
+
+def make(worker: Domain, name: str, partitions: int = 1) -> None:
+    worker.topics.create(NewTopic(name=name, partitions=partitions))
+
+
+def test_records_are_counted_not_offsets(worker: Domain) -> None:
+    make(worker, "orders", 2)
+    offsets = [worker.append("orders", b"a", b"b") for _ in range(30)]
+    commit(worker, "g", "orders", offsets[10])
+    commit(worker, "g", "orders", 0, partition=1)
+    commit(worker, "h", "orders", offsets[29] + 2)
+    assert lags(worker, "g", "h", "nobody") == {
+        ("g", "orders", 0): 40,
+        ("g", "orders", 1): 0,
+        ("h", "orders", 0): 0,
+    }
+    commit(worker, "h", "orders", offsets[29] + 1)
+    assert lags(worker, "h") == {("h", "orders", 0): 1}
+
+
+def test_the_age_of_the_first_record_that_was_not_committed_is_told(worker: Domain) -> None:
+    make(worker, "orders")
+    now = int(time.time() * 1000)
+    worker.append("orders", Record(timestamp=now - 7_200_000))
+    second = worker.append("orders", Record(timestamp=now - 3_600_000))
+    ahead = worker.append("orders", Record(timestamp=now + 3_000_000))
+    hours = []
+    for offset in (0, second, ahead, ahead + 1):
+        commit(worker, "g", "orders", offset)
+        store = OffsetStore(worker.redis, KEYS, mirror=True)
+        [found], _ = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g"], lambda: None)
+        hours.append(found.age_ms // 3_600_000)
+        assert found.age_ms >= 0
+    assert hours == [2, 1, 0, 0]
+
+
+def test_who_is_behind_the_start_or_the_end_of_the_log_has_what_there_is(worker: Domain) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a", b"b")
+    for offset, lag in ((-5, 2), (0, 2), (2**62, 0)):
+        commit(worker, "g", "orders", offset)
+        assert lags(worker, "g") == {("g", "orders", 0): lag}
+
+
+def test_a_topic_made_anew_has_no_lag(worker: Domain) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a")
+    commit(worker, "g", "orders", 0)
+    worker.topics.delete(worker.topics.find("orders"))
+    make(worker, "orders")
+    assert lags(worker, "g") == {}
+
+
+def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis: Any) -> None:
+    make(worker, "orders")
+    worker.append("orders", b"a")
+    for group in ("g", "h"):
+        commit(worker, group, "orders", 0)
+    raw_redis.hset(KEYS.group_offsets("g"), "korvet:orders:0", "no row")
+    store = OffsetStore(worker.redis, KEYS, mirror=True)
+    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g", "h"], lambda: None)
+    assert [(lag.group, lag.records) for lag in found] == [("h", 1)]
+    assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def lag(group: str, topic: str, partition: int | None, records: int) -> GroupLag:
+    # The age so that the largest of several is not the largest one's.
+    return GroupLag(group=group, topic=topic, partition=partition, records=records, age_ms=100 - records)
+
+
+def summed(group: str, topic: str, records: int, age_ms: int) -> GroupLag:
+    return GroupLag(group=group, topic=topic, partition=None, records=records, age_ms=age_ms)
+
+
+def test_more_series_than_wanted_are_summed_and_the_largest_stay() -> None:
+    lags = [lag("a", "t", 0, 1), lag("a", "t", 1, 2), lag("a", "u", 0, 9), lag("b", "t", 0, 4)]
+    assert summed_lags(lags, 4) == lags
+    by_topic = [summed("a", "u", 9, 91), summed("b", "t", 4, 96), summed("a", "t", 3, 99)]
+    assert summed_lags(lags, 3) == by_topic
+    assert summed_lags(lags, 1) == [by_topic[0], summed("(other)", "(other)", 7, 99)]
+    assert summed_lags([], 0) == []

@@ -1,0 +1,199 @@
+"""Members that wait while their worker's subscription is lost, at each step of a join and of a sync.
+
+What is announced meanwhile nobody hears. Where the connection is cut, the worker finds out when it listens again; where
+it is silent, by a look. Each test leaves only the one that it is about: looks lie an hour apart, or nothing flows until
+the member has its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups import membership
+from korvet.groups.store import Sync
+from tests.groups.worker import SECONDS_MAX, Worker
+from tests.support.proxy import Proxy, proxy
+
+HOUR_MS = 3_600_000
+SOON_MS = 20
+STEPS = ("before the script", "behind the script", "parked")
+
+
+@pytest.fixture
+def events(redis_url: str) -> Iterator[Proxy]:
+    """Give the way that announcements take to the worker, and nothing else."""
+    with proxy(redis_url) as running:
+        yield running
+
+
+@pytest.fixture
+def worker(redis_url: str, raw_redis: Any, events: Proxy) -> Iterator[Worker]:
+    """Give the worker that its members wait at."""
+    made = Worker(redis_url, raw_redis, events.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
+    """Give another one, which loses nothing."""
+    made = Worker(redis_url, raw_redis)
+    yield made
+    made.close()
+
+
+class Loss:
+    """Loses the subscription at a step of a request, then lets the transition happen."""
+
+    def __init__(
+        self, worker: Worker, events: Proxy, patch: pytest.MonkeyPatch, step: str, *, cut: bool
+    ) -> None:
+        self.worker, self.events, self.patch = worker, events, patch
+        self.step, self.cut = step, cut
+
+    def lose(self) -> None:
+        """Cut the connection, and let no other come to its end; or leave it, silent."""
+        self.events.silence()
+        if self.cut:
+            self.events.cut()
+
+    def around(self, name: str, transition: Callable[[], object]) -> None:
+        """Put the loss around a script, at its step; what happens while the member waits is done there too."""
+        script = getattr(self.worker.group.store, name)
+
+        def run(request: Any) -> Any:
+            if self.step == "before the script":
+                self.lose()
+            outcome = script(request)
+            if self.step == "behind the script":
+                self.lose()
+            if self.step != "parked":
+                transition()
+                self.begin_again()
+            return outcome
+
+        self.patch.setattr(self.worker.group.store, name, run)
+
+    def when_parked(self, transition: Callable[[], object]) -> None:
+        """Lose it once the member waits, where that is the step."""
+        if self.step == "parked":
+            with gevent.Timeout(SECONDS_MAX):
+                while not self.worker.groups._parked:
+                    gevent.sleep(0.001)
+            self.lose()
+            transition()
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Let the connection that was cut be made again, behind the announcement."""
+        if self.cut:
+            self.events.speak()
+
+
+@pytest.fixture(params=["cut", "silent"])
+def losing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, worker: Worker, events: Proxy
+) -> Callable[[str], Loss]:
+    """Give what makes a loss at a step."""
+    cut = request.param == "cut"
+    monkeypatch.setattr(membership, "LOOK_MS", HOUR_MS if cut else SOON_MS)
+    return lambda step: Loss(worker, events, monkeypatch, step, cut=cut)
+
+
+def rebalancing(other: Worker) -> None:
+    """Have a rebalance wait for `a` already: who joins it announces nothing, which could wake him by itself."""
+    other.group.stable("a")
+    other.group.waits(new="b")
+
+
+def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
+    """Join with the loss, while `transition` ends what the member waits for."""
+    loss.around("join", transition)
+    greenlet = gevent.spawn(worker.groups.join, worker.asking())
+    loss.when_parked(transition)
+    return greenlet
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_join_that_waits_hears_of_the_last_one(
+    worker: Worker, other: Worker, losing: Callable[[str], Loss], step: str
+) -> None:
+    rebalancing(other)
+    waiting = joining(worker, losing(step), lambda: other.group.joined("a"))
+    assert waiting.get(timeout=SECONDS_MAX).generation == 2
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_join_that_waits_hears_that_another_has_left(
+    worker: Worker, other: Worker, losing: Callable[[str], Loss], step: str
+) -> None:
+    rebalancing(other)
+    waiting = joining(worker, losing(step), lambda: other.group.leave(("a", "")))
+    assert waiting.get(timeout=SECONDS_MAX).generation == 2
+    assert "a" not in other.group.ids()
+
+
+def syncing(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
+    """Sync as the follower `b` of `a`, in the same way."""
+    worker.group.joined(new="a")
+    worker.group.waits(new="b")
+    generation = worker.group.joined("a").generation
+    loss.around("sync", transition)
+    empty = dict.fromkeys(("instance", "protocol_type", "protocol"), "")
+    sync = Sync(group="billing", member_id="b", generation=generation, assignments=(), **empty)
+    greenlet = gevent.spawn(worker.groups.sync, sync)
+    loss.when_parked(transition)
+    return greenlet
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sync_that_waits_hears_of_its_part(
+    worker: Worker, other: Worker, losing: Callable[[str], Loss], step: str
+) -> None:
+    waiting = syncing(worker, losing(step), lambda: other.group.part("a", 2, a=b"1", b=b"2"))
+    assert waiting.get(timeout=SECONDS_MAX).assignment == b"2"
+
+
+@pytest.mark.parametrize(
+    "transition",
+    [lambda other: other.group.waits(new="c"), lambda other: other.group.leave(("a", ""))],
+    ids=["joins", "leaves"],
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sync_that_waits_hears_that_it_is_to_join_again(
+    worker: Worker,
+    other: Worker,
+    losing: Callable[[str], Loss],
+    step: str,
+    transition: Callable[[Worker], object],
+) -> None:
+    waiting = syncing(worker, losing(step), lambda: transition(other))
+    with pytest.raises(KafkaError) as refusal:
+        waiting.get(timeout=SECONDS_MAX)
+    assert refusal.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
+    worker: Worker, other: Worker, events: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LOOK_MS", HOUR_MS)
+    other.group.stable("a")
+    first = worker.joining()
+    other.group.joined("a")
+    member = first.get(timeout=SECONDS_MAX).member_id
+    events.cut()
+    again = gevent.spawn(worker.groups.join, worker.asking(member, protocols=(("range", b"others"),)))
+    with gevent.Timeout(SECONDS_MAX):
+        while not worker.waiting():
+            gevent.sleep(0.001)
+    assert other.group.joined("a").generation == 3
+    assert again.get(timeout=SECONDS_MAX).generation == 3
+
+
+def test_a_member_looks_at_least_every_second() -> None:
+    assert membership.LOOK_MS <= 1000

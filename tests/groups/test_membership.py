@@ -1,0 +1,140 @@
+"""Members that wait: what wakes them, what does when nothing is announced, and the end of their worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups import membership
+from korvet.groups.membership import LOOK_MS
+from korvet.groups.store import Joined, Sync
+from tests.groups.support import refused
+from tests.groups.worker import SECONDS_MAX, Worker
+
+
+@pytest.fixture
+def worker(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
+    made = Worker(redis_url, raw_redis)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
+    made = Worker(redis_url, raw_redis)
+    yield made
+    made.close()
+
+
+def outcome(greenlet: gevent.Greenlet[..., Joined]) -> Joined:
+    return greenlet.get(timeout=SECONDS_MAX)
+
+
+def test_a_member_that_waits_is_woken_by_what_another_worker_does(worker: Worker, other: Worker) -> None:
+    other.group.stable("a")
+    waiting = worker.joining()
+    assert not waiting.dead
+    assert other.group.joined("a").generation == 2
+    assert outcome(waiting).generation == 2
+
+
+def test_what_is_not_announced_is_found_by_a_look(worker: Worker, other: Worker, monkeypatch: Any) -> None:
+    other.group.stable("a")
+    waiting = worker.joining()
+    # Redis publishes, and nobody hears it: as where the subscription is cut at this moment.
+    monkeypatch.setattr(worker.subscriptions, "_tell", lambda *_: None)
+    other.group.joined("a")
+    assert outcome(waiting).generation == 2
+    assert LOOK_MS <= 1000
+
+
+def test_a_subscription_that_is_cut_delays_nobody(worker: Worker, other: Worker) -> None:
+    other.group.stable("a")
+    waiting = worker.joining()
+    other.group.raw.client_kill_filter(_type="pubsub")
+    other.group.joined("a")
+    assert outcome(waiting).generation == 2
+
+
+def test_a_member_that_waits_finds_that_another_is_gone(worker: Worker, other: Worker) -> None:
+    other.group.stable("a")
+    waiting = worker.joining()
+    other.group.time_is_up_for("a")
+    assert outcome(waiting).generation == 2
+    assert other.group.ids() == {outcome(waiting).member_id}
+
+
+def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
+    worker: Worker, other: Worker
+) -> None:
+    other.group.stable("a")
+    member = "b"
+    refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, told=True))
+    waiting = worker.joining(member)
+    with gevent.Timeout(SECONDS_MAX):
+        while not worker.waiting():
+            gevent.sleep(0.001)
+    worker.groups.drain()
+    with pytest.raises(KafkaError) as refusal:
+        outcome(waiting)
+    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+    assert other.group.summary() == ("PreparingRebalance", 1, {"a", member})
+    again = other.joining(member)
+    assert other.group.joined("a").generation == 2
+    assert (outcome(again).generation, outcome(again).member_id) == (2, member)
+    # Nor does it park any that come now, of whichever kind.
+    with pytest.raises(KafkaError) as refusal:
+        worker.groups.sync(
+            Sync(
+                group="billing",
+                member_id=member,
+                instance="",
+                generation=2,
+                protocol_type="",
+                protocol="",
+                assignments=(),
+            )
+        )
+    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+    assert other.group.part("a", 2, a=b"1", **{member: b"2"}) == b"1"
+    assert other.group.part(member, 2) == b"2"
+
+
+def refusal_of(greenlet: gevent.Greenlet[..., Joined]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        outcome(greenlet)
+    return refusal.value.code
+
+
+def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
+    worker: Worker, other: Worker
+) -> None:
+    other.group.stable("a")
+    nameless, static = worker.joining(), worker.joining(instance="one")
+    worker.groups.drain()
+    assert refusal_of(nameless) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
+    # Who has an instance id is found by that.
+    assert [each.instance for each in other.group.look().members if each.member_id != "a"] == ["one"]
+
+
+def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_to(
+    worker: Worker, other: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other.group.stable("a")
+    monkeypatch.setattr(membership, "NEW_MEMBER_JOIN_TIMEOUT_MS", 0)
+    assert refusal_of(worker.joining()) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert other.group.ids() == {"a"}
+    assert other.group.joined("a").generation == 2
+
+
+def test_whoever_waits_no_more_leaves_nobody_listening(worker: Worker, other: Worker) -> None:
+    other.group.stable("a")
+    waiting = worker.joining()
+    assert worker.subscriptions._listeners == 1
+    other.group.joined("a")
+    outcome(waiting)
+    assert worker.subscriptions._listeners == 0

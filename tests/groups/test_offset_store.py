@@ -1,0 +1,174 @@
+"""Committed offsets on a real server, in both formats: commits, what is told of them, the Redis groups beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.groups.listing import GroupRemoval
+from korvet.groups.offsets import Commit, Committed, Committer, OffsetStore, TopicPartition
+from korvet.redis.keys import Keys
+from tests.support.log_bench import TOPIC_ID, Bench
+
+KEYS = Keys("korvet")
+NOBODY = Committer("billing")
+
+
+class Offsets:
+    """The store on a topic of three partitions."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.raw = bench, bench.raw
+        self.store = OffsetStore(bench.redis, KEYS, mirror=True)
+
+    def commit(self, offset: int, partition: int = 0, topic_id: str = TOPIC_ID) -> bool:
+        at = self.bench.at(partition, topic_id=topic_id)
+        [done] = self.store.commit(NOBODY, [Commit(at, offset, 3, 'a "note" ☃')])
+        return done
+
+    def fetch(self, *partitions: int) -> list[Committed | None]:
+        return self.store.fetch(NOBODY.group, [TopicPartition("orders", each) for each in partitions])
+
+    def read_up_to(self, partition: int = 0) -> str:
+        [group] = self.raw.xinfo_groups(KEYS.stream("orders", partition))
+        assert group["name"] == b"billing"
+        told: bytes = group["last-delivered-id"]
+        return told.decode()
+
+
+@pytest.fixture
+def offsets(bench: Bench) -> Offsets:
+    return Offsets(bench)
+
+
+def test_what_was_committed_is_told_as_it_was(offsets: Offsets) -> None:
+    assert offsets.commit(2**63 - 1, 1)
+    first, second = offsets.fetch(0, 1)
+    assert first is None
+    assert second is not None
+    assert (second.offset, second.epoch, second.metadata) == (2**63 - 1, 3, 'a "note" ☃')
+    assert offsets.store.fetch_all("billing") == {TopicPartition("orders", 1): second}
+    assert offsets.store.fetch_all("nobody") == {}
+    assert offsets.store.fetch("nobody", [TopicPartition("orders", 1)]) == [None]
+    assert offsets.fetch() == []
+
+
+def test_a_commit_for_another_incarnation_changes_nothing(offsets: Offsets) -> None:
+    offsets.commit(5)
+    assert not offsets.commit(9, topic_id="another")
+    [row] = offsets.fetch(0)
+    assert row is not None
+    assert row.offset == 5
+
+
+def test_rows_of_another_incarnation_are_no_commits(offsets: Offsets) -> None:
+    offsets.commit(5)
+    offsets.raw.hset(offsets.bench.partition.state, "topic", "another")
+    assert offsets.fetch(0) == [None]
+    assert offsets.store.fetch_all("billing") == {}
+    assert set(offsets.store.rows("billing")) == {TopicPartition("orders", 0)}
+    offsets.raw.delete(offsets.bench.partition.state)
+    assert offsets.fetch(0) == [None]
+
+
+@pytest.mark.parametrize("row", ["x", "[]", '{"offset":"5"}', "{}"])
+def test_a_row_that_nobody_can_have_written_is_an_error(offsets: Offsets, row: str) -> None:
+    offsets.commit(5)
+    offsets.raw.hset(KEYS.group_offsets("billing"), KEYS.stream("orders", 0), row)
+    with pytest.raises(KafkaError, match="korvet:group:billing:offsets") as refused:
+        offsets.fetch(0)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        offsets.store.fetch_all("billing")
+    assert offsets.fetch(1) == [None]
+
+
+def test_a_field_that_is_no_partition_is_left_out(offsets: Offsets) -> None:
+    offsets.commit(5)
+    key = KEYS.group_offsets("billing")
+    row = offsets.raw.hget(key, KEYS.stream("orders", 0))
+    offsets.raw.hset(key, mapping={"orders:0": row, "korvet:topics": row, b"\xff": row})
+    assert set(offsets.store.fetch_all("billing")) == {TopicPartition("orders", 0)}
+
+
+def test_a_state_that_cannot_be_read_is_an_error_not_no_commit(offsets: Offsets) -> None:
+    """A consumer that is told of no commit would read all again, or skip all."""
+    offsets.commit(5)
+    offsets.raw.set(offsets.bench.partition.state, "x")
+    with pytest.raises(KafkaError, match="state") as refused:
+        offsets.fetch(0)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_redis_group_has_read_what_lies_before_the_committed_offset(offsets: Offsets) -> None:
+    first = offsets.bench.append(b"a")
+    second = offsets.bench.append(b"b")
+    offsets.commit(0)
+    assert offsets.read_up_to() == "0-0"
+    offsets.commit(second)
+    [[_, entries]] = offsets.raw.xreadgroup("billing", "c", {KEYS.stream("orders", 0): ">"})
+    assert len(entries) == 1
+    offsets.commit(first)
+    [[_, entries]] = offsets.raw.xreadgroup("billing", "c", {KEYS.stream("orders", 0): ">"})
+    assert len(entries) == 2
+    offsets.commit(second + 1)
+    assert offsets.raw.xreadgroup("billing", "c", {KEYS.stream("orders", 0): ">"}) in ([], {})
+
+
+def test_a_trimmed_stream_takes_any_commit(offsets: Offsets) -> None:
+    offset = offsets.bench.append(b"a")
+    offsets.raw.xtrim(KEYS.stream("orders", 0), maxlen=0)
+    for committed in (offset, 0, 2**62):
+        assert offsets.commit(committed)
+    assert offsets.bench.append(b"b") > offset
+
+
+def test_another_clients_group_is_not_touched_without_mirror(offsets: Offsets) -> None:
+    offsets.bench.append(b"a")
+    offsets.raw.xgroup_create(KEYS.stream("orders", 0), "billing", "0-1")
+    hidden = OffsetStore(offsets.bench.redis, KEYS, mirror=False)
+    assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [True]
+    assert offsets.read_up_to() == "0-1"
+    GroupRemoval(offsets.bench.redis, KEYS, mirror=False).delete("billing")
+    assert offsets.read_up_to() == "0-1"
+    assert offsets.fetch(0) == [None]
+
+
+def test_rows_lie_in_redis_as_documented(offsets: Offsets) -> None:
+    offsets.commit(5)
+    row = json.loads(offsets.raw.hget("korvet:group:billing:offsets", "korvet:orders:0"))
+    ms = row.pop("ms")
+    assert row == {"offset": 5, "epoch": 3, "metadata": 'a "note" ☃', "topic_id": TOPIC_ID}
+    assert abs(ms - int(offsets.raw.time()[0]) * 1000) < 60_000
+
+
+def test_a_deletion_that_sees_other_offsets_looks_again(
+    offsets: Offsets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets.commit(5)
+    removal = GroupRemoval(offsets.bench.redis, KEYS, mirror=True)
+    pipeline = offsets.bench.redis.pipeline
+    late = [lambda: offsets.commit(6, 1), lambda: offsets.commit(7, 2)]
+
+    def committed_meanwhile(commands: Any) -> Any:
+        found = pipeline(commands)
+        if late:
+            late.pop()()
+        return found
+
+    monkeypatch.setattr(offsets.bench.redis, "pipeline", committed_meanwhile)
+    removal.delete("billing")
+    assert late == []
+    assert offsets.raw.keys("*:group:*") == []
+    assert offsets.raw.zcard(KEYS.groups) == 0
+
+
+def test_redis_away_is_told(offsets: Offsets) -> None:
+    offsets.bench.redis.close()
+    with pytest.raises(StorageUnavailableError):
+        offsets.commit(5)
+    with pytest.raises(StorageUnavailableError):
+        offsets.fetch(0)

@@ -1,0 +1,47 @@
+"""Compacting a bench's log by hand: what is to stay is said, not decided."""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.log.compaction_store import CompactionState, CompactionStore, Kept, Pass
+from tests.support.log_bench import Bench
+
+NOTHING_ELSE = Kept(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
+
+
+def look_at(store: CompactionStore, bench: Bench) -> CompactionState:
+    """Look at the bench's partition."""
+    [look] = store.look([bench.partition])
+    assert not isinstance(look, KafkaError), look
+    return look
+
+
+def begun(store: CompactionStore, bench: Bench, name: str = "mine", clean_end: int | None = None) -> Pass:
+    """Begin a pass, up to the end of the log where nothing else is said."""
+    look = look_at(store, bench)
+    under_way = store.begin(bench.partition, name, look, look.end if clean_end is None else clean_end)
+    assert under_way is not None
+    return under_way
+
+
+def compact(bench: Bench, *kept: int, clean_end: int | None = None, free: bool = True) -> None:
+    """Compact the log: of its entries, a record each, those stay whose places, from 0 on, are in `kept`."""
+    store = CompactionStore(bench.redis)
+    under_way = begun(store, bench, clean_end=clean_end)
+    entries = []
+    offset = under_way.start
+    while found := store.read(under_way, offset, 1):
+        entries += found
+        offset = offset_behind(bench, found[0][0])
+    left = [entries[place] for place in kept]
+    under_way = store.write(under_way, left)
+    size = sum(len(field) for _, fields in left for field in fields)
+    store.switch(under_way, NOTHING_ELSE._replace(records=len(left), bytes=size))
+    while free and store.free(bench.partition):
+        pass
+
+
+def offset_behind(bench: Bench, entry_id: bytes) -> int:
+    """Return the offset just past an entry."""
+    ms, sequence = (int(part) for part in entry_id.split(b"-"))
+    return ms if bench.format == "batch" else (ms << bench.bits) + sequence + 1

@@ -1,0 +1,93 @@
+"""A topic with records in Redis, in the lake, or in both, for tests of tiers: what an archiver and retention do.
+
+Records are archived as they are read from the log, into a real table; the lake is read by the process that reads it
+for a broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from korvet.config.settings import Settings
+from korvet.lake.batches import batches_to_arrow
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.table import Advance, ArchiveTable
+from korvet.log.remote.archived import Archived, LakeStore, Mirrored
+from korvet.log.remote.client import RemoteClient
+from korvet.log.remote.tier import RemoteTier
+from korvet.log.store import LogStore
+from korvet.log.trim import Trim, TrimStore
+from korvet.log.types import Partition, Read
+from korvet.redis.keys import Keys
+from korvet.topics.registry import NewTopic, id_text
+from tests.support.domain import Domain, domain
+from tests.support.lake_service import LakeService, lake_service
+
+TOPIC = "orders"
+ENTRIES_MAX = 10_000
+
+
+class Tiers:
+    """One worker's view of topic `orders`, its lake, and who reads that."""
+
+    def __init__(self, worker: Domain, lake: Path, service: LakeService) -> None:
+        self.worker = worker
+        self.lake = lake
+        self.service = service
+        self.log = LogStore(worker.redis, worker.redis, Keys("korvet"))
+
+    @property
+    def partition(self) -> Partition:
+        return self.worker.topics.find(TOPIC).partition(0)
+
+    @property
+    def topic_id(self) -> str:
+        return id_text(self.worker.topics.find(TOPIC).id)
+
+    def archive(self, behind: int, *, mirror: bool = True) -> Path:
+        """Archive the log up to an offset, which lies between two entries; returns the file."""
+        table = ArchiveTable.create(str(self.lake), TOPIC, self.topic_id)
+        at = table.next_offset(0) or 0
+        [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, behind)])
+        assert not isinstance(read, Exception)
+        rows = (
+            batches_to_arrow(0, read.batches, 1 << 24) if read.batches else records_to_arrow(0, read.records)
+        )
+        file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+        assert file is not None
+        table.append([file], [Advance(0, at, behind)])
+        if mirror:
+            [mirrored] = LakeStore(self.worker.redis).mirror(
+                [Archived(self.partition, behind, file.first_offset)]
+            )
+            assert isinstance(mirrored, Mirrored)
+        return self.lake / TOPIC / self.topic_id / file.path
+
+    def trim(self, start: int) -> None:
+        """Let Redis hold nothing below an offset any more, as local retention does."""
+        store, more = TrimStore(self.worker.redis), True
+        while more:
+            [trimmed] = store.trim([Trim(self.partition, start, start)])
+            assert not isinstance(trimmed, Exception)
+            more = trimmed.more
+
+
+@contextlib.contextmanager
+def tiers(
+    redis_url: str, directory: Path, storage_format: Literal["record", "batch"], wait_ms: int = 20_000
+) -> Iterator[Tiers]:
+    """Make the topic, a lake and who reads it. A fetch waits so long for the lake; the default is for ever."""
+    lake = directory / "lake"
+    lake.mkdir()
+    with lake_service(lake, directory) as service:
+        store = RemoteClient(service.socket)
+        cold = RemoteTier(store, wait_ms=wait_ms, timeout_ms=20_000)
+        with domain(redis_url, Settings(lake_path=str(lake)), cold) as worker:
+            configs = {"storage.format": storage_format}
+            worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs=configs))
+            yield Tiers(worker, lake, service)
+        store.close()

@@ -1,0 +1,318 @@
+"""One log and what it must be: a model in memory beside the real one, through everything that may happen to a log.
+
+Every method does one thing to both. `check` compares all that a client can see, and that the index tells no lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+from korvet.config.settings import Settings
+from korvet.log.compaction import Compactor
+from korvet.log.compaction_store import CompactionStore
+from korvet.log.index import IndexStore, Position
+from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
+from korvet.log.offsets import OffsetFound, Offsets, Question
+from korvet.log.remote.archived import LakeStore
+from korvet.log.retention import Kept, Policy, Retention
+from korvet.log.stats import LogLook, LogStatsStore
+from korvet.log.store import LogStore
+from korvet.log.trim import BackgroundTrims, Deletion, RecordDeletion, Trimmer, TrimStore
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics import config as topic_config
+from tests.support.batches import Header, Record
+from tests.support.domain import NO_LAKE
+from tests.support.log_bench import Bench, Format, records_of
+
+MAX_TIMESTAMP = -3
+NEVER_MS = 10**15
+_DECOMPRESSED_BYTES_MAX = 1 << 26
+
+
+class Live(NamedTuple):
+    """A record as clients see it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class LogLife:
+    """The log of one partition and its model."""
+
+    def __init__(
+        self, url: str, raw: Any, storage_format: Format, bits: int, *, keep_tombstones: bool
+    ) -> None:
+        self._url = url
+        self._raw = raw
+        self.format = storage_format
+        self._bits = bits
+        self.records: list[Live] = []
+        """Those from the log start on."""
+        self.start = 0
+        self.end = 0
+        self.clean_end = 0
+        self._was_compacted = self._lost_index = False
+        self._keep_tombstones = keep_tombstones
+        self._config = topic_config.effective(
+            {
+                "storage.format": storage_format,
+                "cleanup.policy": "compact,delete",
+                "min.cleanable.dirty.ratio": "0",
+                "delete.retention.ms": str(NEVER_MS if keep_tombstones else 0),
+            },
+            Settings(),
+        )
+        self._redis: Redis | None = None
+        self._connect()
+        self.bench = Bench(self.redis, raw, storage_format, bits)
+        self.bench.logs = self.logs
+
+    @property
+    def redis(self) -> Redis:
+        """The connection of now."""
+        assert self._redis is not None
+        return self._redis
+
+    def _connect(self) -> None:
+        self.close()
+        redis = self._redis = Redis(self._url, timeout_ms=60_000, connect_timeout_ms=10_000)
+        self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX)
+        self.index = IndexStore(redis)
+        self.offsets = Offsets(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
+        trims = TrimStore(redis)
+        self.trimmer = Trimmer(self.logs, trims, lambda _reason, _count: None)
+        self.deletion = RecordDeletion(self.logs, LakeStore(self.redis), self.trimmer, BackgroundTrims())
+        self.retention = Retention(self.logs, trims, self.trimmer)
+        self.compactor = Compactor(
+            CompactionStore(redis),
+            self.logs,
+            buffer_bytes=1 << 20,
+            decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX,
+        )
+        self.mender = IndexMender(IndexUpkeep(redis))
+        self.figures = LogStatsStore(redis, Keys("korvet"))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._redis is not None:
+            self._redis.close()
+
+    def restart(self) -> None:
+        """Be another process, before a Redis that has forgotten the scripts."""
+        self._connect()
+        self.bench.redis, self.bench.logs = self.redis, self.logs
+        self._raw.script_flush()
+
+    def produce(self, records: Sequence[Record], codec: int) -> None:
+        """Append a batch."""
+        base = self.bench.append(*records, codec=codec)
+        assert base >= self.end
+        if self.format == "batch":
+            assert base == self.end
+        self.records += [
+            Live(base + delta, each.timestamp, each.key, each.value, tuple(each.headers))
+            for delta, each in enumerate(records)
+        ]
+        self.end = base + len(records)
+
+    def foreign(self, entries: Sequence[dict[str, bytes]], entry_id: str) -> None:
+        """XADD as any Redis client may; in format `record` these are records, in the order in which they came."""
+        with self._raw.pipeline(transaction=False) as pipe:
+            for fields in entries:
+                pipe.xadd(self.bench.partition.stream, fields, id=entry_id)
+            replies = pipe.execute(raise_on_error=False)
+        written = [fields for fields, reply in zip(entries, replies, strict=True) if isinstance(reply, bytes)]
+        bounds = self.bench.bounds()
+        if self.format == "batch":
+            assert bounds.high_watermark == self.end
+            return
+        found = self._read_all(self.end)
+        assert [(each.key, each.value) for each in found] == [
+            (fields.get("key"), fields.get("value")) for fields in written
+        ]
+        for each, fields in zip(found, written, strict=True):
+            assert each.timestamp == int(fields.get("timestamp", each.offset >> self._bits))
+        self.records += found
+        self.end = max(bounds.high_watermark, self.end)
+
+    def delete_records(self, offset: int) -> None:
+        """Delete everything below an offset."""
+        reported = self.bench.bounds().first_offset
+        [answer] = self.deletion.delete([Deletion(self.bench.partition, offset)])
+        assert answer == max(offset, reported)
+        self._start_at(max(offset, self.start))
+
+    def _start_at(self, offset: int) -> None:
+        self.start = offset
+        self.records = [each for each in self.records if each.offset >= offset]
+
+    def retain(self, policy: Policy) -> None:
+        """Let go what is not to be kept: only what is over, and all of it that single records tell of."""
+        before = self._look().size_bytes
+        now_ms = self._now_ms()
+        errors = list(self.retention.enforce([Kept(self.bench.partition, policy)]))
+        assert errors == []
+        start = self.bench.bounds().log_start
+        assert self.start <= start <= self.end
+        gone = [each for each in self.records if each.offset < start]
+        self._start_at(start)
+        if policy.retention_ms >= 0:
+            expired_before = now_ms - policy.retention_ms
+            if policy.retention_bytes < 0:
+                assert all(each.timestamp < expired_before for each in gone)
+            if self.format == "record" and self.records:
+                assert not 0 <= self.records[0].timestamp < expired_before
+        elif gone:
+            assert self._look().size_bytes >= min(policy.retention_bytes, before)
+
+    def _now_ms(self) -> int:
+        seconds, microseconds = self._raw.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    def older_than(self, timestamp: int) -> Policy:
+        """Return the policy by which records before a timestamp (ms) are over."""
+        return Policy(retention_ms=self._now_ms() - timestamp)
+
+    def compact(self) -> None:
+        """Do the pass of compaction that is due, if one is."""
+        plans, errors = self.compactor.plans([(self.bench.partition, self._config)], lambda: None)
+        assert errors == []
+        for plan in plans:
+            done = self.compactor.compact(plan, lambda: None)
+            assert done is not None
+            dirty_start = max(self.clean_end, self.start)
+            latest = {each.key: each.offset for each in self.records if each.offset < done.clean_end}
+            self.records = [
+                each
+                for each in self.records
+                if each.offset >= done.clean_end
+                or each.offset == self.end - 1
+                or (
+                    (each.key is not None and latest[each.key] == each.offset)
+                    and not (each.value is None and each.offset < dirty_start and not self._keep_tombstones)
+                )
+            ]
+            self.clean_end = done.clean_end
+            self._was_compacted = True
+
+    def lose_index(self) -> None:
+        """Delete the index, as somebody might who cleans up."""
+        self._raw.delete(self.bench.partition.index_key)
+        self._lost_index = True
+
+    def mend_index(self) -> None:
+        """Do what the keeper does about indexes: once, for there must be nothing left then."""
+        partitions = [self.bench.partition]
+        for _, outcome in self.mender.mend(partitions, lambda: None):
+            assert isinstance(outcome, Mended), outcome
+        assert list(self.mender.mend(partitions, lambda: None)) == []
+
+    def give_memory_back(self) -> None:
+        """Do what is left of a trim."""
+        while self.trimmer.give_back(self.bench.partition):
+            pass
+
+    def keep(self) -> None:
+        """Do what the keeper does about foreign entries."""
+        while self.logs.renumber(self.bench.partition).more:
+            pass
+
+    def _read_all(self, offset: int) -> list[Live]:
+        found: list[Live] = []
+        while True:
+            fetched = self.bench.read(offset, 50)
+            records = records_of(fetched, offset)
+            if not records:
+                assert not fetched.more
+                return found
+            found += [
+                Live(each.offset, each.timestamp, each.key, each.value, tuple(each.headers))
+                for each in records
+            ]
+            offset = found[-1].offset + 1
+
+    def _first_offset(self) -> int:
+        return self.records[0].offset if self.records else self.end
+
+    def look_up(self, timestamp: int) -> None:
+        """Ask for the first record that is not older."""
+        expected = next((each for each in self.records if each.timestamp >= timestamp), None)
+        [found] = self.offsets.find([Question(self.bench.partition, timestamp)])
+        assert isinstance(found, OffsetFound), found
+        wanted = (-1, -1) if expected is None else (expected.offset, expected.timestamp)
+        assert (found.offset, found.timestamp) == wanted
+
+    def look_up_largest(self) -> None:
+        """Ask for the record with the largest timestamp, the first of them."""
+        largest = max((each.timestamp for each in self.records), default=-1)
+        expected = next((each.offset for each in self.records if each.timestamp == largest), -1)
+        [found] = self.offsets.find([Question(self.bench.partition, MAX_TIMESTAMP)])
+        assert isinstance(found, OffsetFound), found
+        if largest >= 0:
+            assert (found.offset, found.timestamp) == (expected, largest)
+
+    def count_behind(self, offset: int) -> None:
+        """Ask how many records there are from an offset on."""
+        [count] = self.index.records_behind([Position(self.bench.partition, offset)])
+        if self.format == "batch":
+            assert count == self.end - offset
+            return
+        assert isinstance(count, int), count
+        if self._lost_index:
+            return
+        expected = sum(each.offset >= offset for each in self.records)
+        assert count == expected or (self._was_compacted and count > expected)
+
+    def _look(self) -> LogLook:
+        [look] = self.figures.look([self.bench.partition])[1]
+        assert isinstance(look, LogLook), look
+        return look
+
+    def check(self) -> None:
+        """Compare everything."""
+        assert self._read_all(self.start) == self.records
+        bounds = self.bench.bounds()
+        assert (bounds.log_start, bounds.high_watermark) == (self.start, self.end)
+        assert self.start <= bounds.first_offset <= self._first_offset()
+        self._check_index()
+
+    def _stored_bytes(self) -> int:
+        """Return the lengths of all fields and values of the entries that are the log."""
+        partition = self.bench.partition
+        which = self._raw.hget(partition.state, "clean")
+        streams = [(partition.stream, max(self.start, self.clean_end))]
+        if which is not None:
+            streams.append((partition.clean[int(which)], self.start))
+        stored = 0
+        for stream, begin in streams:
+            entries = cast("list[tuple[bytes, list[bytes]]]", self.redis.call("XRANGE", stream, "-", "+"))
+            for entry_id, fields in entries:
+                ms, sequence = map(int, entry_id.split(b"-"))
+                last = ms - 1 if self.format == "batch" else (ms << self._bits) + sequence
+                if begin <= last < self.end:
+                    stored += sum(map(len, fields))
+        return stored
+
+    def _check_index(self) -> None:
+        """Nothing that a row or the state says of records, bytes and timestamps may be less than what there is."""
+        look = self._look()
+        assert look.records >= len(self.records)
+        stored = self._stored_bytes()
+        exact = self.start == 0
+        if not self._lost_index:
+            assert (look.size_bytes == stored) if exact else (look.size_bytes >= stored), (look, stored)
+        rows = [
+            (int(score), *map(int, member.split(b":")))
+            for member, score in self._raw.zrange(self.bench.partition.index_key, 0, -1, withscores=True)
+        ]
+        for (begin, begun, *_), (end, records, _size, largest, interval) in pairwise(rows):
+            between = [each for each in self.records if begin <= each.offset < end]
+            assert records - begun >= len(between)
+            assert interval >= max((each.timestamp for each in between), default=-1)
+            assert largest >= max((each.timestamp for each in self.records if each.offset < end), default=-1)

@@ -1,0 +1,96 @@
+"""Appending for producers: what is begun, in which order it is written, and what it takes of memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.append import RECORD_BYTES, Delivering, Delivery
+from korvet.log.types import Appended
+from korvet.topics.registry import NewTopic
+from tests.support.batches import LZ4, batch
+from tests.support.domain import Domain, domain
+
+ORDERS = "orders"
+
+
+def begin(view: Domain, sequence: int) -> Delivering:
+    delivery = Delivery(
+        partial(view.topics.find, ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence)
+    )
+    return view.appender.begin([delivery], zstd_known=True)
+
+
+def offset(delivering: Delivering) -> int:
+    [result] = delivering.finish()
+    assert isinstance(result, Appended), result
+    return result.base_offset
+
+
+# More entries of others than an append deals with itself: in format record one that no offset names is enough.
+@pytest.mark.parametrize(("storage_format", "foreign"), [("record", 1), ("batch", 1001)])
+def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
+    here: Domain, raw_redis: redis.Redis, storage_format: str, foreign: int
+) -> None:
+    here.topics.create(NewTopic(name=ORDERS, configs={"storage.format": storage_format}))
+    first = offset(begin(here, 0))
+    newest: Any = raw_redis.xrevrange("korvet:orders:0", count=1)
+    ms = int(newest[0][0].split(b"-")[0])
+    with raw_redis.pipeline() as pipeline:
+        for number in range(foreign):
+            pipeline.xadd("korvet:orders:0", {"value": "foreign"}, id=f"{ms}-{5000 + number}")
+        pipeline.execute()
+    second, third = begin(here, 1), begin(here, 2)
+    assert [second.in_order, third.in_order] == [True, True]
+    offsets = [first, offset(second)]
+    assert [second.in_order] == [False]
+    fourth = begin(here, 3)  # too early: the third has to be sent again
+    offsets += [offset(third), offset(fourth)]
+    assert offsets == sorted(set(offsets))
+
+
+def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
+    here.topics.create(NewTopic(name=ORDERS))
+    offset(begin(here, 0))
+    [result] = begin(here, 2).finish()
+    assert isinstance(result, KafkaError)
+    assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_url: str) -> None:
+    size, partitions, bytes_max = 50_000, 12, 100_000
+    with domain(redis_url, Settings(record_decompressed_max_bytes=bytes_max)) as here:
+        here.topics.create(NewTopic(name=ORDERS, partitions=partitions))
+        sent = batch(bytes(size), codec=LZ4)
+        find = partial(here.topics.find, ORDERS)
+        held, most = 0, 0
+
+        def hold(more: int) -> None:
+            nonlocal held, most
+            held += more
+            most = max(most, held)
+
+        deliveries = [Delivery(find, index, sent) for index in range(partitions)]
+        delivering = here.appender.begin(deliveries, zstd_known=True, hold=hold)
+        assert not delivering.in_order
+        assert held >= bytes_max
+        assert [type(result) for result in delivering.finish()] == [Appended] * partitions
+        assert bytes_max <= most < bytes_max + size + RECORD_BYTES + 100
+
+
+def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    for name in (ORDERS, "others"):
+        here.topics.create(NewTopic(name=name))
+    there.topics.delete(there.topics.find(ORDERS))
+    raw_redis.set("{korvet:topics}:changes", "no sorted set")
+    deliveries = [Delivery(partial(here.topics.find, name), 0, batch()) for name in (ORDERS, "others")]
+    fenced, written = here.appender.append(deliveries, zstd_known=True)
+    assert isinstance(fenced, KafkaError)
+    assert isinstance(written, Appended)

@@ -1,0 +1,60 @@
+"""korvet/log/remote/lag.py: how far logs are archived, as Redis was told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.remote import lag as lake_lag
+from korvet.log.remote.lag import LakeLag, condensed
+from korvet.telemetry.snapshot import OTHER_TOPICS
+from tests.lake.both import TOPIC, Both, both
+from tests.support.archives import Format
+
+NOW_MS = 10_000
+
+
+def read(tiers: Both) -> tuple[LakeLag, list[KafkaError]]:
+    """Return the lag of the partition that is written to, and what is wrong with others."""
+    lags, errors = lake_lag.read(tiers.stores.logs, tiers.stores.indexes, tiers.topic.partitions, NOW_MS)
+    [lag] = [each for each in lags if each.partition == 0]
+    return lag, errors
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_the_lag_is_what_no_table_holds_yet(redis_url: str, tmp_path: Path, storage_format: Format) -> None:
+    with both(redis_url, tmp_path / "lake", storage_format) as tiers:
+        assert read(tiers) == (LakeLag(topic=TOPIC, partition=0, archived_offset=0, records=0, age_ms=0), [])
+        tiers.append(1000, 2000)
+        lag, _ = read(tiers)
+        assert (lag.archived_offset, lag.records, lag.age_ms) == (0, 2, 9000)
+        tiers.archive()
+        end = tiers.bounds.high_watermark
+        assert read(tiers)[0] == LakeLag(topic=TOPIC, partition=0, archived_offset=end, records=0, age_ms=0)
+        tiers.append(4000, 5000, 6000)
+        tiers.trim(end)
+        lag, _ = read(tiers)
+        assert (lag.archived_offset, lag.records, lag.age_ms) == (end, 3, 6000)
+
+
+def test_a_log_that_is_gone_costs_only_itself(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        tiers.append(1000)
+        gone = tiers.stores.logs.partition(TOPIC, 0, "gone", 10, "batch")
+        lags, errors = lake_lag.read(tiers.stores.logs, tiers.stores.indexes, [gone, tiers.partition], NOW_MS)
+        assert [(lag.partition, lag.records) for lag in lags] == [(0, 1)]
+        assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def of(topic: str, partition: int, records: int, age_ms: int | None) -> LakeLag:
+    return LakeLag(topic=topic, partition=partition, archived_offset=7, records=records, age_ms=age_ms)
+
+
+def test_many_become_few() -> None:
+    lags = [of("a", 0, 1, 50), of("a", 1, 2, 70), of("b", 0, 9, None), of("c", 0, 0, 0)]
+    assert condensed(lags, 4) == lags
+    b, rest = condensed(lags, 1)
+    assert (b.topic, b.partition, b.archived_offset, b.records, b.age_ms) == ("b", None, None, 9, None)
+    assert (rest.topic, rest.records, rest.age_ms) == (OTHER_TOPICS, 3, 70)

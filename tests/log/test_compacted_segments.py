@@ -1,0 +1,173 @@
+"""Reading a log whose beginning is compacted: which stream is asked, what lies between them, what is out of date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.compaction_store import CompactedSegments
+from korvet.log.replies import State
+from korvet.log.store import LogStore
+from korvet.log.types import Fetched, Read
+from korvet.redis.keys import Keys
+from tests.log.cleaning import compact
+from tests.support.log_bench import Bench, records_of
+
+
+def filled(bench: Bench, count: int = 6) -> list[int]:
+    """Append records, each a batch of its own; return their offsets."""
+    return [bench.append(b"%d" % n) for n in range(count)]
+
+
+def commands(raw: Any) -> int:
+    found: int = raw.info("commandstats")["cmdstat_xrange"]["calls"]
+    return found
+
+
+def test_below_the_end_of_the_compacted_part_the_clean_stream_is_read(bench: Bench) -> None:
+    offsets = filled(bench)
+    compact(bench, 1, 4, 5)
+    later = bench.append(b"later")
+    assert bench.read_all(count=1) == [
+        *((offsets[n], b"%d" % n) for n in (1, 4, 5)),
+        (later, b"later"),
+    ]
+
+
+def test_what_was_compacted_is_not_read_even_while_the_log_still_holds_it(bench: Bench) -> None:
+    offsets = filled(bench)
+    compact(bench, 5, free=False)
+    assert bench.raw.xlen(bench.partition.stream) == 6
+    assert bench.read_all() == [(offsets[5], b"5")]
+
+
+def test_from_the_end_of_the_clean_stream_a_read_goes_on_in_the_log(bench: Bench) -> None:
+    offsets = filled(bench)
+    compact(bench, 0, clean_end=None)
+    later = bench.append(b"later")
+    fetched = bench.read(offsets[0], 10)
+    assert [record.value for record in records_of(fetched, offsets[0])] == [b"0"]
+    assert fetched.more
+    for offset in range(offsets[0] + 1, later + 1, max(1, (later - offsets[0]) // 7)):
+        fetched = bench.read(offset)
+        assert [record.offset for record in records_of(fetched, offset)] == [later]
+        assert not fetched.more
+
+
+def test_at_the_end_there_is_nothing_and_nothing_more(bench: Bench) -> None:
+    offsets = filled(bench)
+    compact(bench, 5)
+    assert bench.nothing(offsets[5] + 1) == (0, bench.bounds().first_offset, offsets[5] + 1)
+    assert not bench.read(offsets[5]).more
+
+
+def test_of_a_log_whose_last_records_went_too_the_end_is_found_empty(bench: Bench) -> None:
+    offsets = filled(bench)
+    compact(bench, 0)
+    end = bench.bounds().high_watermark
+    fetched = bench.read(offsets[0] + 1)
+    assert (fetched.records, list(fetched.batches), fetched.more) == ([], [], False)
+    assert fetched.high_watermark == end
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_store_that_has_read_before_learns_of_each_pass(bench: Bench, *, free: bool) -> None:
+    other = LogStore(bench.redis, bench.redis, Keys("korvet"))
+
+    def seen() -> list[bytes | None]:
+        values: list[bytes | None] = []
+        offset = 0
+        while True:
+            [fetched] = other.read([Read(bench.partition, offset, 2)])
+            assert isinstance(fetched, Fetched)
+            records = records_of(fetched, offset)
+            if not records:
+                return values
+            values += [record.value for record in records]
+            offset = records[-1].offset + 1
+
+    filled(bench)
+    assert seen() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    compact(bench, 2, 5, free=free)
+    assert seen() == [b"2", b"5"]
+    filled(bench, 2)
+    compact(bench, 1, 3, free=free)
+    assert seen() == [b"5", b"1"]
+
+
+def test_a_read_asks_once_where_it_knows_and_once_more_where_that_changed(bench: Bench) -> None:
+    offsets = filled(bench)
+    bench.read(offsets[0])
+    before = commands(bench.raw)
+    bench.read(offsets[0])
+    assert commands(bench.raw) == before + 1
+    compact(bench, 0, 5)
+    before = commands(bench.raw)
+    bench.read(offsets[0])
+    assert commands(bench.raw) == before + 2
+    bench.read(offsets[0])
+    assert commands(bench.raw) == before + 3
+
+
+def test_reads_of_several_partitions_are_told_apart(bench: Bench) -> None:
+    for partition in bench.partitions:
+        for n in range(3):
+            bench.append(b"%d" % n, partition=partition)
+    compact(bench, 2)
+    outcomes = bench.logs.read([Read(partition, 0, 10) for partition in bench.partitions])
+    values = [
+        [record.value for record in records_of(outcome, 0)]
+        for outcome in outcomes
+        if isinstance(outcome, Fetched)
+    ]
+    assert values == [[b"2"], [b"0", b"1", b"2"], [b"0", b"1", b"2"]]
+
+
+def test_what_is_known_of_a_topic_says_nothing_about_the_next_one_of_its_name(bench: Bench) -> None:
+    filled(bench)
+    compact(bench, 5)
+    bench.read(0)
+    bench.topics.removal.delete(bench.topic, bench.partition.topic_id)
+    again = Bench(bench.redis, bench.raw, bench.format)
+    base = again.append(b"new")
+    [found] = bench.logs.read([Read(again.partition, 0, 5)])
+    assert isinstance(found, Fetched)
+    assert [(record.offset, record.value) for record in records_of(found, 0)] == [(base, b"new")]
+
+
+def test_foreign_entries_behind_a_compacted_log_are_taken_in(record_bench: Bench) -> None:
+    filled(record_bench)
+    compact(record_bench, 5)
+    record_bench.foreign(2)
+    assert record_bench.values() == [b"5", b"0", b"1"]
+
+
+def test_the_bounds_are_those_from_before(bench: Bench) -> None:
+    filled(bench)
+    before = bench.bounds()
+    compact(bench, 5)
+    assert bench.bounds() == before._replace(clean_end=before.high_watermark)
+
+
+def test_a_field_that_names_no_clean_stream_is_malformed(bench: Bench) -> None:
+    filled(bench)
+    bench.raw.hset(bench.partition.state, mapping={"clean": "2", "clean_end": "5"})
+    [outcome] = bench.logs.read([Read(bench.partition, 0, 5)])
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_too_many_compacted_logs_are_forgotten_and_learned_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.log.compaction_store._REMEMBERED_MAX", 2)
+    parts = CompactedSegments()
+    state = State(next_offset=9, start=0, first=0, max_timestamp=5, moving=False, clean=1, clean_end=7)
+    for partition in bench.partitions:
+        assert parts.learn(partition, 3, state) == partition.clean[1]
+    assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].clean[1]
+    assert parts.stream(bench.partitions[0], 6) == bench.partitions[0].stream
+    assert parts.learn(bench.partitions[2], 3, state._replace(clean=None)) == bench.partitions[2].stream
+    assert parts.stream(bench.partitions[2], 3) == bench.partitions[2].stream

@@ -1,0 +1,310 @@
+"""A pass of compaction on a real log in both formats, against a model: what stays, and what a consumer sees of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log import compaction as compaction_plan
+from korvet.log import compaction as compaction_rows
+from korvet.log.compaction_store import CompactionStore
+from korvet.log.trim import Trim, Trimmed, TrimStore
+from korvet.log.types import Bounds
+from korvet.protocol.records.batch import HEADER, BatchHeader
+from tests.log.compacting import TOPIC, CompactedLog, Held
+from tests.support import batches
+from tests.support.domain import Domain
+
+
+@pytest.fixture(params=["record", "batch"])
+def log(here: Domain, raw_redis: Any, request: pytest.FixtureRequest) -> CompactedLog:
+    return CompactedLog(here, raw_redis, request.param)
+
+
+def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) -> None:
+    log.fill(20)
+    done = log.compacted()
+    assert log.read() == log.expected(done.clean_end)
+    assert done.clean_end == log.field("next")
+    assert done.removed == len(log.model) - done.kept == len(log.model) - len(log.read())
+    assert log.plans() == []
+
+
+def test_what_comes_later_is_compacted_together_with_what_stayed(log: CompactedLog) -> None:
+    for _ in range(5):
+        log.fill(8, keys=9)
+        done = log.compacted()
+        assert log.read() == log.expected(done.clean_end)
+
+
+def test_nothing_changes_behind_the_end_of_a_pass(log: CompactedLog) -> None:
+    log.fill(5)
+    done = log.compacted()
+    log.fill(5)
+    assert log.read() == log.expected(done.clean_end)
+    assert log.read(done.clean_end) == [held for held in log.model if held.offset >= done.clean_end]
+
+
+def test_a_read_may_begin_anywhere(log: CompactedLog) -> None:
+    log.fill(12)
+    clean_end = log.compacted().clean_end
+    log.fill(2)
+    expected = log.expected(clean_end)
+    for held in log.model:
+        assert log.read(held.offset) == [each for each in expected if each.offset >= held.offset]
+
+
+def test_the_record_at_the_end_of_the_log_stays_whatever_it_is(log: CompactedLog) -> None:
+    log.append((b"a", b"1"), (b"b", b"2"))
+    log.append((b"a", None))
+    end = log.compacted().clean_end
+    log.raw.hset(log.partition.state, "clean_history", f"{end}@5")
+    log.compacted()  # the tombstone is due, but it is the last one
+    assert [held.value for held in log.read()] == [b"2", None]
+    log.append((b"c", b"3"))
+    log.compacted()
+    assert [held.value for held in log.read()] == [b"2", b"3"]
+
+
+def test_tombstones_stay_for_a_while_and_then_go(log: CompactedLog) -> None:
+    log.append((b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"))
+    end = log.compacted().clean_end
+    assert [held.value for held in log.read()] == [b"2", None, b"3"]
+    assert log.plans() == []
+    log.raw.hset(log.partition.state, "clean_history", f"{end}@5")
+    assert log.compacted().clean_end == end
+    assert [held.value for held in log.read()] == [b"2", b"3"]
+    assert log.raw.hget(log.partition.state, "clean_history") == b""
+    assert log.plans() == []
+
+
+def test_a_tombstone_that_came_later_stays_longer(log: CompactedLog) -> None:
+    log.append((b"a", None), (b"x", b"1"))
+    first_end = log.compacted().clean_end
+    log.append((b"b", None), (b"y", b"2"))
+    log.compacted()
+    history = log.raw.hget(log.partition.state, "clean_history").decode().split()
+    log.raw.hset(log.partition.state, "clean_history", f"{first_end}@5 {history[1]}")
+    log.compacted()
+    assert [(held.key, held.value) for held in log.read()] == [(b"x", b"1"), (b"b", None), (b"y", b"2")]
+    assert log.raw.hget(log.partition.state, "clean_history").decode() == history[1]
+
+
+def test_records_without_a_key_go(log: CompactedLog) -> None:
+    # The topic was no compacted one when they came.
+    log.raw.hset(
+        "korvet:topics", TOPIC, log.raw.hget("korvet:topics", TOPIC).replace(b'"compact"', b'"delete"')
+    )
+    log.here.topics.reload()
+    log.append((None, b"1"), (b"a", b"2"), (None, b"3"), (b"b", b"4"))
+    done = log.compacted()
+    assert [held.value for held in log.read()] == [b"2", b"4"]
+    assert (done.removed, done.unkeyed) == (2, 2)
+
+
+def test_an_append_goes_on_while_a_pass_is_under_way(log: CompactedLog) -> None:
+    log.fill(10)
+    end = log.field("next")
+    seen: list[list[Held]] = []
+
+    def meanwhile() -> None:
+        if log.raw.hexists(log.partition.state, "clean_token"):
+            log.fill(1)
+            seen.append(log.read())
+            assert seen[-1] == log.model
+
+    done = log.compact(check=meanwhile)
+    assert done is not None
+    assert done.clean_end == end
+    assert len(seen) > 3
+    assert log.read() == log.expected(end)
+
+
+def test_a_tail_that_has_grown_since_the_plan_is_left_to_the_next_one(log: CompactedLog) -> None:
+    log.fill(1)
+    [plan] = log.plans()
+    log.fill(1)
+    assert log.compactor.compact(plan, lambda: None) is None
+    assert log.read() == log.model
+    assert log.compacted().clean_end == log.field("next")
+
+
+def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) -> None:
+    log.fill(30, keys=10_000)
+    rows = [log.model[at].offset + 1 for at in (49, 99)]
+    for row, (records, at) in zip(rows, ((50, 49), (100, 99)), strict=True):
+        log.raw.zadd(log.partition.index_key, {f"{records}:{at * 40}:5:5": row})
+    small = log.compactor_on(log.here.redis, buffer_bytes=70 * 24)  # 50 keys and a few
+    ends = []
+    while (done := log.compact(small)) is not None:
+        ends.append(done.clean_end)
+        assert log.read() == log.expected(done.clean_end)
+    assert ends == [*rows, log.field("next")]
+
+
+def test_a_buffer_too_small_for_one_interval_is_said(log: CompactedLog) -> None:
+    log.fill(30, keys=10_000)
+    [plan] = log.plans()
+    with pytest.raises(KafkaError, match=r"tables:0: 45 keys .*dedupe\.buffer\.size=1440 is too small"):
+        log.compactor_on(log.here.redis, buffer_bytes=60 * 24).compact(plan, lambda: None)
+    assert log.read() == log.model
+    assert "clean_token" not in [name.decode() for name in log.raw.hkeys(log.partition.state)]
+
+
+def test_memory_comes_back(log: CompactedLog) -> None:
+    for n in range(300):
+        log.append((b"one", b"%d" % n * 300))
+    before = log.raw.memory_usage(log.partition.stream)
+    log.compacted()
+    clean = log.partition.clean[log.field("clean")]
+    assert log.raw.memory_usage(log.partition.stream) + log.raw.memory_usage(clean) < before / 10
+    assert log.raw.exists(*log.partition.clean) == 1
+
+
+def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
+    log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(300):
+        log.append((b"one", b"%d" % n * 300))
+    with monkeypatch.context() as killed:
+        killed.setattr(CompactionStore, "free", lambda _store, _partition: False)
+        log.compacted()
+    assert log.raw.xlen(log.partition.stream) == 300
+    assert log.plans(log.compactor_on(log.here.redis)) == []
+    assert log.raw.xlen(log.partition.stream) < 100
+
+
+def test_what_a_pass_did_not_come_to_give_back_comes_back_with_the_next_turn(log: CompactedLog) -> None:
+    for n in range(300):
+        log.append((b"one", b"%d" % n * 300))
+
+    def check() -> None:
+        if log.field("clean_end"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        log.compact(check=check)
+    assert log.raw.xlen(log.partition.stream) == 300
+    assert log.plans() == []
+    assert log.raw.xlen(log.partition.stream) < 100
+
+
+def test_sizes_count_what_is_left(log: CompactedLog) -> None:
+    log.fill(10)
+    done = log.compacted()
+    look = log.store.look([log.partition])[0]
+    assert not isinstance(look, KafkaError)
+    assert compaction_plan.dirty_ratio(look) == 0
+    written = look.end if log.partition.format == "batch" else log.field("records")
+    assert written - log.field("start_records") == done.kept == len(log.read())
+    entries = log.raw.xrange(log.partition.clean[log.field("clean")])
+    stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
+    assert log.field("bytes") - log.field("start_bytes") == stored
+
+
+def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
+    log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
+    log.fill(20, keys=1000)
+    log.fill(20, keys=1)
+    log.compacted()
+    trims = TrimStore(log.here.redis)
+    for held in log.model[::7]:
+        [trimmed] = trims.trim([Trim(log.partition, held.offset)])
+        assert isinstance(trimmed, Trimmed)
+        written = log.field("next" if log.partition.format == "batch" else "records")
+        left = log.read(held.offset)
+        assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
+        assert log.field("bytes") - log.field("start_bytes") >= len(left)
+
+
+def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
+    log.fill(10)
+    [before] = log.logs.bounds([log.partition])
+    log.compacted()
+    [after] = log.logs.bounds([log.partition])
+    assert isinstance(before, Bounds)
+    assert isinstance(after, Bounds)
+    assert after._replace(clean_end=before.clean_end) == before
+
+
+def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:
+    log.append(*((b"key-%d" % n, b"old") for n in range(500)))
+    start = log.model[-1].offset
+    TrimStore(log.here.redis).trim([Trim(log.partition, start, start)])
+    log.model = log.model[-1:]
+    log.append((b"key-499", b"new"))
+    done = log.compacted()
+    assert log.read(start) == log.expected(done.clean_end)
+    assert (done.kept, done.removed) == (1, 1)
+
+
+def test_a_tombstone_that_was_the_last_record_stays_as_long_as_others(log: CompactedLog) -> None:
+    log.append((b"a", b"1"), (b"a", None))
+    log.compacted()
+    log.append((b"b", b"1"))
+    log.compacted()
+    assert [(held.key, held.value) for held in log.read()] == [(b"a", None), (b"b", b"1")]
+
+
+def test_a_fetch_in_an_emptied_range_gets_what_comes_next_or_waits_at_the_end(log: CompactedLog) -> None:
+    for n in range(30):
+        log.append((b"same", b"%d" % n))
+    log.compacted()
+    last = log.model[-1]
+    for held in log.model:
+        assert log.read(held.offset) == [last]
+    [at_end] = log.here.fetch(log.here.wanted(TOPIC, offset=last.offset + 1))
+    assert (at_end.error, at_end.chunks, at_end.high_watermark) == (ErrorCode.NONE, [], last.offset + 1)
+
+
+def test_a_batch_keeps_its_place_its_producer_and_a_right_checksum(here: Domain, raw_redis: Any) -> None:
+    log = CompactedLog(here, raw_redis, "batch")
+    log.append((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
+    log.append((b"a", b"4"), (b"c", b"5"))
+    log.compacted()
+    [answer] = here.fetch(here.wanted(TOPIC))
+    first, second = batches.headers_of(b"".join(answer.chunks))
+    assert (first.base_offset, first.last_offset_delta, first.record_count) == (0, 2, 1)
+    assert (second.base_offset, second.last_offset_delta, second.record_count) == (3, 1, 2)
+    assert [(held.offset, held.value) for held in log.read()] == [(1, b"2"), (3, b"4"), (4, b"5")]
+
+
+def test_foreign_entries_stay_if_they_have_a_key_field_by_field(here: Domain, raw_redis: Any) -> None:
+    log = CompactedLog(here, raw_redis, "record")
+    log.foreign(key="a", value="1", colour="red")
+    log.foreign(value="no key")
+    log.foreign(colour="blue", key="b", value="2")
+    log.foreign(key="c", value="3")
+    before = raw_redis.xrange(log.partition.stream)
+    segment_ms_over(log)
+    done = log.compacted()
+    clean = raw_redis.xrange(log.partition.clean[log.field("clean")])
+    assert clean == [before[0], before[2], before[3]]
+    assert done.unkeyed == 1
+    assert log.read() == log.expected(done.clean_end)
+
+
+def segment_ms_over(log: CompactedLog) -> None:
+    """Write the row that seals the tail: what is foreign has the time of now."""
+    end = log.field("next")
+    log.raw.zadd(log.partition.index_key, {f"{log.field('records')}:{log.field('bytes')}:5:5": end})
+    log.raw.hset(log.partition.state, "interval", "-1")
+
+
+def test_a_batch_that_nobody_can_read_stays_as_it_is(here: Domain, raw_redis: Any) -> None:
+    log = CompactedLog(here, raw_redis, "batch")
+    log.append((b"a", b"1"), (b"b", b"2"))
+    [(entry_id, fields)] = raw_redis.xrange(log.partition.stream)
+    header = BatchHeader._make(HEADER.unpack_from(fields[b"batch"]))
+    damaged = batches.sealed(HEADER.pack(*header) + b"\xff" * (header.size_bytes - HEADER.size))
+    raw_redis.delete(log.partition.stream)
+    raw_redis.xadd(log.partition.stream, {"batch": damaged}, id=entry_id)
+    log.append((b"a", b"3"), (b"b", b"4"))
+    done = log.compacted()
+    assert (done.unreadable, done.kept, done.removed) == (1, 4, 0)
+    kept = raw_redis.xrange(log.partition.clean[log.field("clean")])
+    assert kept[0] == (entry_id, {b"batch": damaged})

@@ -1,0 +1,93 @@
+"""The index of a compacted log: right after each pass, right when it is made anew, and a base for the next pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from korvet.log import compaction as compaction_rows
+from korvet.log import index_repair as index_upkeep
+from korvet.log.index_repair import IndexMender, IndexUpkeep
+from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp
+from tests.log.compacting import CompactedLog
+from tests.support.batches import TIMESTAMP
+from tests.support.domain import Domain
+
+
+@pytest.fixture(params=["record", "batch"])
+def log(
+    here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> CompactedLog:
+    """Give a log whose rows stand close together."""
+    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(index_upkeep, "RECORDS_PER_ROW", 5)
+    return CompactedLog(here, raw_redis, request.param)
+
+
+def fill(log: CompactedLog, batches: int, keys: int) -> None:
+    """Append batches whose timestamps go up and down."""
+    for n in range(batches):
+        pairs = [(b"key-%d" % ((n * 5 + at) % keys), b"%d" % (n * 5 + at)) for at in range(5)]
+        log.append(*pairs, timestamp=TIMESTAMP + (n * 37) % 50)
+
+
+def mend(log: CompactedLog) -> list[Any]:
+    return list(IndexMender(IndexUpkeep(log.here.redis)).mend([log.partition], lambda: None))
+
+
+def check_times(log: CompactedLog) -> None:
+    """Ask for every timestamp, and for the largest; compare with what a consumer reads."""
+    left = log.read()
+    largest = max(held.timestamp for held in left)
+    for wanted in range(TIMESTAMP - 1, TIMESTAMP + 52):
+        [found] = log.here.offsets.find([Question(log.partition, wanted)])
+        expected = [held.offset for held in left if held.timestamp >= wanted]
+        assert isinstance(found, OffsetFound)
+        assert found.offset == (expected[0] if expected else -1)
+    [found] = log.here.offsets.find([Question(log.partition, SpecialTimestamp.MAX_TIMESTAMP)])
+    assert isinstance(found, OffsetFound)
+    assert found.offset == next(held.offset for held in left if held.timestamp == largest)
+
+
+def records_by_the_state(log: CompactedLog) -> int:
+    return log.field("next" if log.partition.format == "batch" else "records") - log.field("start_records")
+
+
+def test_after_a_pass_the_index_is_right(log: CompactedLog) -> None:
+    for keys in (70, 90, 30):
+        fill(log, 20, keys)
+        log.compacted()
+        assert mend(log) == []
+        assert records_by_the_state(log) == len(log.read())
+        check_times(log)
+
+
+def test_an_index_that_was_lost_is_made_anew_for_what_is_left(log: CompactedLog) -> None:
+    fill(log, 30, 60)
+    log.compacted()
+    fill(log, 4, 60)
+    log.raw.delete(log.partition.index_key)
+    log.raw.hset(log.partition.state, "reindex", "1")
+    assert len(mend(log)) == 1
+    assert mend(log) == []
+    assert records_by_the_state(log) == len(log.read())
+    check_times(log)
+    done = log.compacted()
+    assert log.read() == log.expected(done.clean_end)
+    assert records_by_the_state(log) == len(log.read())
+    check_times(log)
+
+
+def test_rows_of_a_compacted_part_are_none_of_what_was_there_before(log: CompactedLog) -> None:
+    fill(log, 30, 60)
+    done = log.compacted()
+    rows = log.store.rows(log.partition, -1, done.clean_end, 1000)
+    assert rows[-1].offset == done.clean_end
+    assert rows[-1].records - log.field("start_records") == done.kept
+    left = log.read()
+    behind = 0
+    for row in rows:
+        between = [held for held in left if behind <= held.offset < row.offset]
+        assert row.interval == max(held.timestamp for held in between)
+        behind = row.offset

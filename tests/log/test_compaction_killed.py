@@ -1,0 +1,290 @@
+"""A pass of compaction that ends in the middle: killed at every step, overtaken, or with its topic gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log import compaction
+from korvet.log.compaction import Compactor
+from korvet.log.compaction_store import CompactionSupersededError
+from korvet.log.trim import Trim, TrimStore
+from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.connection import Arg
+from korvet.redis.replies import MemoryFullError, Reply
+from korvet.topics import deletion as topic_removal
+from tests.log.compacting import CompactedLog, Held
+from tests.support.batches import TIMESTAMP
+from tests.support.domain import TIMEOUT_MS, Domain
+
+FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
+OLD_MS = 5
+
+
+class Killed(BaseException):
+    """The process is gone: nobody tidies up."""
+
+
+class Dying(Redis):
+    """A connection that dies at its call number `at`, before or after Redis has done what was asked."""
+
+    def __init__(self, url: str, at: int, *, done: bool) -> None:
+        super().__init__(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
+        self.left, self.done = at, done
+
+    def _count(self, *, done: bool) -> None:
+        if self.left == 0 and done is self.done:
+            raise Killed
+        self.left -= done
+
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+        self._count(done=False)
+        replies = super().pipeline(commands)
+        self._count(done=True)
+        return replies
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        self._count(done=False)
+        replies = super().scripts(calls)
+        self._count(done=True)
+        return replies
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_STEP_ENTRIES_MAX", 5)
+
+
+def half_compacted(here: Domain, raw: Any, storage_format: str) -> tuple[CompactedLog, int]:
+    """Return a log with a compacted part that holds tombstones which are due, and where that part ends."""
+    log = CompactedLog(here, raw, storage_format)
+    log.fill(4)
+    end = log.compacted().clean_end
+    raw.hset(log.partition.state, "clean_history", f"{end}@{OLD_MS}")
+    log.fill(4, keys=5)
+    return log, end
+
+
+def purged(clean_end: int) -> Callable[[Held], bool]:
+    """Tell which records a pass removes because they are tombstones that lay in the compacted part before."""
+    return lambda held: held.value is None and held.offset < clean_end
+
+
+def contents(log: CompactedLog) -> list[Held]:
+    """Return what a reader of a broker that was just started sees."""
+    return log.read()
+
+
+def check_all(log: CompactedLog, old_end: int) -> None:
+    """Let the next keeper do its work, and check that nothing but that came of what was there before."""
+    log.fill(3, keys=5)
+    keeper = log.compactor_on(log.here.redis)
+    while log.compact(keeper) is not None:
+        pass
+    end = log.field("clean_end")
+    assert end == log.field("next")
+    assert contents(log) == log.expected(end, purged(old_end))
+    assert log.raw.exists(*log.partition.clean) == 1
+    assert not log.raw.hexists(log.partition.state, "clean_token")
+    latest = {held.key: held.value for held in log.model}
+    assert {held.key: held.value for held in contents(log)} == {
+        key: latest[key] for key in {held.key for held in contents(log)}
+    }
+    assert {key for key, value in latest.items() if value is not None} <= {held.key for held in contents(log)}
+
+
+@FORMATS
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_no_live_key_is_lost_at_whatever_step_a_pass_is_killed(
+    here: Domain, raw_redis: Any, redis_url: str, storage_format: str, *, done: bool
+) -> None:
+    kills = 0
+    for at in count():
+        raw_redis.flushall()
+        here.topics.reload()
+        log, old_end = half_compacted(here, raw_redis, storage_format)
+        after = log.field("next")
+        dying = Dying(redis_url, at, done=done)
+        try:
+            log.compact(log.compactor_on(dying))
+        except Killed:
+            kills += 1
+        else:
+            break
+        finally:
+            dying.close()
+        seen = contents(log)
+        assert seen in (log.expected(old_end), log.expected(after, purged(old_end)))
+        check_all(log, old_end)
+    assert kills > 10
+
+
+PROGRAM = """
+import os, signal, sys
+from tests.log import compacting
+from tests.support import domain as support
+from korvet.log import compaction
+
+url, at = sys.argv[1], int(sys.argv[2])
+compaction._STEP_ENTRIES_MAX = 5
+with support.domain(url) as here:
+    log = compacting.CompactedLog.of(here, None)
+
+    def check(left=[at]):
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+
+    log.compact(check=check)
+"""
+
+
+@FORMATS
+@pytest.mark.parametrize("at", [0, 2, 4, 6, 8])
+def test_a_keeper_that_is_killed_by_the_system_leaves_a_whole_log(
+    here: Domain, raw_redis: Any, redis_url: str, storage_format: str, at: int
+) -> None:
+    log, old_end = half_compacted(here, raw_redis, storage_format)
+    after = log.field("next")
+    program = [sys.executable, "-c", PROGRAM, redis_url, str(at)]
+    killed = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    assert contents(log) in (log.expected(old_end), log.expected(after, purged(old_end)))
+    check_all(log, old_end)
+
+
+@FORMATS
+def test_of_two_keepers_the_one_that_began_last_ends_its_pass(
+    here: Domain, raw_redis: Any, storage_format: str
+) -> None:
+    overtaken = 0
+    for at in count():
+        raw_redis.flushall()
+        here.topics.reload()
+        log, old_end = half_compacted(here, raw_redis, storage_format)
+        turns = count()
+        other = log.compactor_on(here.redis)
+
+        def meanwhile(
+            log: CompactedLog = log, other: Compactor = other, at: int = at, turns: Any = turns
+        ) -> None:
+            if next(turns) == at:
+                log.compact(other)
+
+        try:
+            log.compact(check=meanwhile)
+        except CompactionSupersededError:
+            overtaken += 1
+        end = log.field("clean_end")
+        assert contents(log) == log.expected(end, purged(old_end))
+        check_all(log, old_end)
+        if next(turns) <= at:
+            break
+    assert overtaken > 5
+
+
+@FORMATS
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
+    here: Domain, raw_redis: Any, storage_format: str, *, anew: bool
+) -> None:
+    log, _ = half_compacted(here, raw_redis, storage_format)
+    turns = count()
+    others: list[CompactedLog] = []
+
+    def meanwhile() -> None:
+        if next(turns) == 6:
+            here.topics.delete(log.topic)
+            if anew:
+                others.append(CompactedLog(here, raw_redis, storage_format))
+                others[0].fill(9)
+
+    with pytest.raises(KafkaError) as raised:
+        log.compact(check=meanwhile)
+    assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not anew:
+        assert raw_redis.keys("*tables*") == []
+        return
+    [other] = others
+    assert other.read() == other.model
+    assert not raw_redis.exists(*other.partition.clean)
+    assert other.read() == other.expected(0)
+    assert other.compacted().clean_end == other.field("next")
+    assert other.read() == other.expected(other.field("next"))
+
+
+@FORMATS
+def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
+    here: Domain, raw_redis: Any, storage_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+    for at in (1, 3, 5, 7):
+        log, _ = half_compacted(here, raw_redis, storage_format)
+        turns, before = count(), dict[bytes, Any]()
+
+        def meanwhile(
+            log: CompactedLog = log, at: int = at, turns: Any = turns, before: Any = before
+        ) -> None:
+            if next(turns) == at:
+                here.topics.delete(log.topic, until=0)
+                before.update({key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")})
+
+        with pytest.raises(KafkaError) as raised:
+            log.compact(check=meanwhile)
+        assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert before
+        assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")} == before
+        [deleted] = here.topics.deleted()
+        assert list(here.topics.clear_away(deleted))
+        assert raw_redis.keys("*tables*") == []
+
+
+@FORMATS
+@pytest.mark.parametrize("part", [3, 25, 39, 40])
+def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
+    here: Domain, raw_redis: Any, storage_format: str, part: int
+) -> None:
+    log, old_end = half_compacted(here, raw_redis, storage_format)
+    start = ([held.offset for held in log.model] + [log.field("next")])[part]
+    moves: set[int] = set()
+    for at in (4, 9):
+
+        def meanwhile(turns: Any = count(), at: int = at) -> None:  # noqa: B008 - one for each pass
+            if next(turns) == at:
+                trims = TrimStore(here.redis)
+                while trims.trim([Trim(log.partition, start)])[0].more:  # type: ignore[union-attr]  # an error has no `more`, and fails the test
+                    pass
+                moves.add(at)
+
+        log.compact(check=meanwhile)
+        end = max(log.field("clean_end"), old_end)
+        expected = [held for held in log.expected(end, purged(old_end)) if held.offset >= start]
+        assert log.read(start) == expected
+        log.append((b"later", b"%d" % at), timestamp=TIMESTAMP)
+    assert 4 in moves
+    assert log.compact() is not None
+    end = log.field("clean_end") or log.field("start")
+    assert log.read(start) == [held for held in log.expected(end, purged(old_end)) if held.offset >= start]
+
+
+@FORMATS
+def test_a_pass_that_finds_memory_full_leaves_nothing_behind(
+    here: Domain, raw_redis: Any, storage_format: str
+) -> None:
+    log, old_end = half_compacted(here, raw_redis, storage_format)
+    raw_redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(MemoryFullError):
+            log.compact()
+        assert raw_redis.exists(*log.partition.clean) == 1
+        assert not raw_redis.hexists(log.partition.state, "clean_token")
+        assert contents(log) == log.expected(old_end)
+    finally:
+        raw_redis.config_set("maxmemory", 0)
+    check_all(log, old_end)

@@ -1,0 +1,152 @@
+"""When a log is compacted and up to where: Kafka's rules, on what a look tells. Pure: no Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.log import compaction as compaction_plan
+from korvet.log.compaction import HISTORY_MAX, Ages, Tombstones
+from korvet.log.compaction_store import CompactionState, Period, Row
+from korvet.topics import config as topic_config
+from korvet.topics.config import TopicConfig
+
+NOW = 1_000_000
+DAY_MS = 86_400_000
+CONFIG = topic_config.effective({"cleanup.policy": "compact"}, Settings())
+
+# A hundred records of ten bytes, compacted up to the fiftieth, where 300 of 500 bytes are left; a tail of ten.
+LOOK = CompactionState(
+    now_ms=NOW,
+    end=100,
+    start=0,
+    bytes=1000,
+    interval=NOW - 5,
+    start_bytes=200,
+    clean_end=50,
+    clean=0,
+    history=(),
+    token="",
+    clean_bytes=500,
+    newest=Row(90, 90, 900, NOW - 60),
+)
+FRESH = LOOK._replace(clean_end=0, clean=None, start_bytes=0, clean_bytes=0)
+AT_CLEAN_END = Row(50, 50, 500, -1)
+ROWS = [Row(60, 60, 600, NOW - 100), Row(70, 70, 700, NOW - 200), Row(90, 90, 900, NOW - 60)]
+
+
+def config(**values: float) -> TopicConfig:
+    return msgspec.structs.replace(CONFIG, **values)
+
+
+def end(look: CompactionState, ages: Ages = Ages(), **values: float) -> int | None:  # noqa: B008 - a value
+    due = compaction_plan.due(look, config(**values), ages, ROWS)
+    return None if due is None else due.clean_end
+
+
+def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
+    assert compaction_plan.dirty_ratio(LOOK) == 400 / 700
+    assert compaction_plan.dirty_ratio(FRESH) == 1
+    assert compaction_plan.dirty_ratio(FRESH._replace(newest=None)) == 0
+    # What retention or DeleteRecords took away counts for nothing.
+    assert compaction_plan.dirty_ratio(LOOK._replace(start=60, start_bytes=600)) == 1
+    assert compaction_plan.dirty_ratio(LOOK._replace(newest=AT_CLEAN_END)) == 0
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.0, 90), (0.57, 90), (400 / 700, None), (1.0, None)])
+def test_a_log_is_due_when_its_ratio_is_above_the_one_wanted(ratio: float, expected: int | None) -> None:
+    assert end(LOOK, min_cleanable_dirty_ratio=ratio) == expected
+
+
+def test_the_ratio_of_a_pass_is_that_of_all_it_takes() -> None:
+    old_tail = Ages(None, NOW - 8 * DAY_MS)
+    assert compaction_plan.due(LOOK, CONFIG, Ages(), ()) == (90, 400 / 700)
+    assert compaction_plan.due(LOOK, CONFIG, old_tail, ()) == (100, 500 / 800)
+
+
+def test_a_log_without_anything_to_compact_is_not_due() -> None:
+    empty = FRESH._replace(end=0, bytes=0, newest=None, interval=-1)
+    assert end(empty, min_cleanable_dirty_ratio=0.0) is None
+    done = LOOK._replace(clean_end=90, clean_bytes=900)
+    assert end(done, min_cleanable_dirty_ratio=0.0) is None
+
+
+def test_the_tail_counts_when_its_oldest_record_is_as_old_as_a_segment_may_get() -> None:
+    values: Any = {"segment_ms": 1000}
+    assert end(FRESH, Ages(None, NOW - 999), **values) == 90
+    assert end(FRESH, Ages(None, NOW - 1000), **values) == 100
+    assert end(FRESH, Ages(None, NOW - 700), max_compaction_lag_ms=700) == 100
+    assert end(FRESH._replace(newest=None), Ages(None, NOW - 1000), **values) == 100
+    assert end(FRESH._replace(newest=None), Ages(None, NOW - 999), **values) is None
+
+
+def test_a_record_that_waited_too_long_makes_a_log_due_whatever_the_ratio() -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}
+    assert end(LOOK, Ages(NOW - 499), **values) is None
+    assert end(LOOK, Ages(NOW - 500), **values) == 90
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0])
+def test_a_record_without_a_time_makes_no_log_due(timestamp: int) -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}
+    assert end(LOOK, Ages(timestamp), **values) is None
+
+
+def test_records_that_are_too_young_stay_and_all_behind_them() -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 0.0}
+    assert end(LOOK, min_compaction_lag_ms=50, **values) == 90
+    assert end(LOOK, min_compaction_lag_ms=61, **values) == 70
+    assert end(LOOK, min_compaction_lag_ms=101, **values) is None
+    # The tail may be as old as it wants: some of it is not.
+    old_tail = Ages(None, NOW - 8 * DAY_MS)
+    assert end(LOOK, old_tail, min_compaction_lag_ms=5, **values) == 100
+    assert end(LOOK, old_tail, min_compaction_lag_ms=6, **values) == 90
+
+
+def test_the_ratio_counts_only_what_is_old_enough() -> None:
+    # Of 300 bytes that are left and 200 that are old enough.
+    assert end(LOOK, min_compaction_lag_ms=61, min_cleanable_dirty_ratio=0.39) == 70
+    assert end(LOOK, min_compaction_lag_ms=61, min_cleanable_dirty_ratio=0.41) is None
+
+
+def test_tombstones_that_are_due_make_a_log_due() -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 1.0, "delete_retention_ms": 300}
+    look = LOOK._replace(history=(Period(30, NOW - 299),))
+    assert end(look, **values) is None
+    look = LOOK._replace(history=(Period(30, NOW - 300),))
+    assert end(look, **values) == 90
+    assert end(look._replace(newest=AT_CLEAN_END, end=50), **values) == 50
+    # Nothing of the compacted part is left.
+    assert end(look._replace(start=60, start_bytes=600), **values) is None
+
+
+def test_ages_are_asked_for_only_where_something_hangs_on_them() -> None:
+    assert not compaction_plan.asks_for_oldest(LOOK, CONFIG)
+    assert compaction_plan.asks_for_oldest(LOOK, config(max_compaction_lag_ms=5))
+    assert not compaction_plan.asks_for_oldest(LOOK._replace(clean_end=100), config(max_compaction_lag_ms=5))
+    assert compaction_plan.asks_for_tail(LOOK, CONFIG)
+    assert not compaction_plan.asks_for_tail(LOOK, config(min_cleanable_dirty_ratio=0.7))
+    assert compaction_plan.asks_for_tail(LOOK, config(min_cleanable_dirty_ratio=0.7, max_compaction_lag_ms=5))
+    assert not compaction_plan.asks_for_tail(LOOK._replace(end=90, bytes=900), CONFIG)
+    assert not compaction_plan.asks_for_rows(LOOK, CONFIG)
+    assert compaction_plan.asks_for_rows(LOOK, config(min_compaction_lag_ms=1))
+
+
+def test_a_tombstone_is_due_by_the_period_in_which_it_was_compacted_first() -> None:
+    history = [Period(10, NOW - 900), Period(20, NOW - 500), Period(30, NOW - 100)]
+    tombstones = Tombstones(history, NOW, 500)
+    assert [tombstones.is_due(offset) for offset in (0, 9, 10, 19, 20, 29)] == [True] * 4 + [False] * 2
+    # Of what no period speaks: the last record of the log, which stayed whatever it was.
+    assert tombstones.is_due(30)
+    assert tombstones.history == [Period(30, NOW - 100)]
+
+
+def test_a_long_history_is_kept_short_and_lets_no_tombstone_go_earlier() -> None:
+    history = [Period(n, n) for n in range(1, 3 * HISTORY_MAX)]
+    kept = Tombstones(history, NOW, NOW).history
+    assert len(kept) == HISTORY_MAX - 1
+    assert kept[-1] == history[-1]
+    assert kept[0].ms == kept[0].end == 2 * HISTORY_MAX + 1

@@ -1,0 +1,171 @@
+"""The steps of a pass through the store: what it reads where, whose pass it is, and what is not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.compaction_store import CompactionStore, CompactionSupersededError, Period
+from korvet.log.record_format import ENTRY_ARGS_MAX
+from korvet.redis.client import Redis
+from tests.log.cleaning import NOTHING_ELSE, begun, compact, look_at
+from tests.support.log_bench import Bench
+
+
+@pytest.fixture
+def store(redis: Redis) -> CompactionStore:
+    return CompactionStore(redis)
+
+
+def ids(store: CompactionStore, bench: Bench) -> list[bytes]:
+    under_way = begun(store, bench)
+    return [entry_id for entry_id, _ in store.read(under_way, under_way.start, 100)]
+
+
+def test_a_look_at_an_empty_log_finds_nothing(store: CompactionStore, bench: Bench) -> None:
+    look = look_at(store, bench)
+    assert look.now_ms > 1_600_000_000_000
+    assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, None)
+
+
+def test_a_look_finds_what_the_last_pass_left(store: CompactionStore, bench: Bench) -> None:
+    bench.append(b"a")
+    bench.append(b"b")
+    compact(bench, 1)
+    bench.raw.hset(bench.partition.state, "clean_history", "5@6 7@8")
+    look = look_at(store, bench)
+    assert (look.clean, look.clean_end, look.token) == (0, look.end, "")
+    assert look.history == (Period(5, 6), Period(7, 8))
+    assert look.newest is not None
+    assert look.clean_bytes == look.newest.bytes == look.bytes
+    assert begun(store, bench, "next").source == 0
+    assert look_at(store, bench).token == "next"
+
+
+def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
+    store: CompactionStore, bench: Bench
+) -> None:
+    for n in range(5):
+        bench.append(b"%d" % n)
+    before = ids(store, bench)
+    compact(bench, 0, 3)
+    bench.append(b"5")
+    under_way = begun(store, bench, "next")
+    bench.append(b"behind its end")
+    found = store.read(under_way, 0, 10)
+    assert [entry_id for entry_id, _ in found] == [before[0], before[3]]
+    behind = store.read(under_way, under_way.dirty_start - 1, 10)
+    assert len(behind) == 1
+    assert store.read(under_way, under_way.clean_end, 10) == []
+    assert store.entry_count(bench.partition) >= 2
+
+
+def test_a_read_of_a_pass_takes_no_more_than_it_says(store: CompactionStore, bench: Bench) -> None:
+    for n in range(5):
+        bench.append(b"%d" % n)
+    under_way = begun(store, bench)
+    assert len(store.read(under_way, 0, 2)) == 2
+
+
+@pytest.mark.parametrize("step", ["write", "switch"])
+def test_who_is_overtaken_does_nothing_any_more(store: CompactionStore, bench: Bench, step: str) -> None:
+    bench.append(b"a")
+    old = begun(store, bench, "old")
+    [entry] = store.read(old, 0, 5)
+    begun(store, bench, "new")
+    with pytest.raises(CompactionSupersededError):
+        store.write(old, [entry]) if step == "write" else store.switch(old, NOTHING_ELSE)
+    assert not store.give_up(bench.partition, "old")
+    assert store.give_up(bench.partition, "new")
+    assert bench.values() == [b"a"]
+
+
+@pytest.mark.parametrize("step", ["write", "switch"])
+def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
+    store: CompactionStore, bench: Bench, step: str
+) -> None:
+    for value in (b"a", b"b", b"c"):
+        bench.append(value)
+    under_way = begun(store, bench)
+    first, second, third = store.read(under_way, 0, 5)
+    under_way = store.write(under_way, [first])
+    lost = (bench.partition.state, bench.partition.clean[under_way.target])
+    before = [bench.raw.dump(key) for key in lost]
+    under_way = store.write(under_way, [second])
+    for key, content in zip(lost, before, strict=True):
+        bench.raw.restore(key, 0, content, replace=True)
+    with pytest.raises(CompactionSupersededError):
+        store.write(under_way, [third]) if step == "write" else store.switch(under_way, NOTHING_ELSE)
+    assert [bench.raw.dump(key) for key in lost] == before
+    assert bench.values() == [b"a", b"b", b"c"]
+
+
+def test_a_pass_begins_on_what_was_looked_at_or_not_at_all(store: CompactionStore, bench: Bench) -> None:
+    bench.append(b"a")
+    look = look_at(store, bench)
+    compact(bench, 0)
+    assert store.begin(bench.partition, "late", look, look.end) is None
+
+
+def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_bench: Bench) -> None:
+    fields: dict[str, str] = {f"f{n}": "" for n in range(ENTRY_ARGS_MAX // 2 + 1)}
+    entry_id = record_bench.raw.xadd(record_bench.partition.stream, fields)
+    record_bench.logs.renumber(record_bench.partition)
+    under_way = begun(store, record_bench)
+    entries = store.read(under_way, 0, 5)
+    with pytest.raises(KafkaError, match=f"entry {entry_id.decode()} has 3951 fields, .* XDEL"):
+        store.write(under_way, entries)
+
+
+STEPS: list[Callable[[CompactionStore, Bench], object]] = [
+    begun,
+    lambda store, bench: store.rows(bench.partition, 0, 5, 10),
+    lambda store, bench: store.entry_count(bench.partition),
+    lambda store, bench: store.free(bench.partition),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "step"), list(zip(("index_key", "index_key", "stream", "stream"), STEPS, strict=True))
+)
+def test_a_key_of_another_type_is_named(
+    store: CompactionStore, bench: Bench, key: str, step: Callable[[CompactionStore, Bench], object]
+) -> None:
+    bench.append(b"a")
+    bench.raw.hset(bench.partition.state, "clean_end", "1")
+    name = getattr(bench.partition, key)
+    bench.raw.set(name, "no stream, no index")
+    with pytest.raises((KafkaError, AssertionError)) as raised:
+        step(store, bench)
+    assert "WRONGTYPE" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"next": "x"},
+        {"clean": "7"},
+        {"clean_history": "5@"},
+        {"clean_history": "5@6 x"},
+        {"topic": "another"},
+    ],
+    ids=str,
+)
+def test_a_state_that_is_not_understood_is_no_look(
+    store: CompactionStore, bench: Bench, damage: dict[str, str]
+) -> None:
+    bench.append(b"a")
+    bench.raw.hset(bench.partition.state, mapping=damage)
+    looks = store.look([bench.partition, bench.partitions[1]])
+    assert isinstance(looks[0], KafkaError)
+    assert not isinstance(looks[1], KafkaError)
+
+
+def test_a_row_that_is_not_understood_is_named(store: CompactionStore, bench: Bench) -> None:
+    bench.append(b"a")
+    bench.raw.zadd(bench.partition.index_key, {"no row": 1})
+    [look] = store.look([bench.partition])
+    assert isinstance(look, KafkaError)
+    assert (look.code, bench.partition.index_key in look.message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)

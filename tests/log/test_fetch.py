@@ -1,0 +1,171 @@
+"""The fetcher on a real log: budgets over many partitions, bounds, and waiting."""
+
+from __future__ import annotations
+
+import gevent
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.fetch import check_leader_epoch
+from korvet.log.reader import FetchResult
+from korvet.topics.registry import NewTopic
+from tests.support.batches import values
+from tests.support.domain import Domain
+
+LONG_MS = 30_000
+
+
+def values_of(found: FetchResult) -> list[bytes | None]:
+    return values(b"".join(found.chunks))
+
+
+def filled(view: Domain, partitions: int, records: int, size: int, storage_format: str = "record") -> None:
+    configs = {"storage.format": storage_format}
+    view.topics.create(NewTopic(name="orders", partitions=partitions, configs=configs))
+    for partition in range(partitions):
+        for _ in range(records):
+            view.append("orders", b"x" * size, partition=partition)
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+@pytest.mark.parametrize("bytes_max", [1, 500, 5_000, 20_000, 1_000_000])
+def test_the_budget_of_a_request_holds_from_the_first_fetch_on(
+    here: Domain, bytes_max: int, storage_format: str
+) -> None:
+    filled(here, 20, 5, 300, storage_format)
+    wanted = [here.wanted("orders", partition) for partition in range(20)]
+    for _ in range(3):
+        found = here.fetch(*wanted, bytes_max=bytes_max)
+        sizes = [sum(map(len, each.chunks)) for each in found]
+        counts = [len(values_of(each)) for each in found]
+        assert sum(sizes) <= max(bytes_max, 400)
+        assert sizes == [each.size_bytes for each in found]
+        assert counts == sorted(counts, reverse=True)  # in the order of the request
+        assert counts[0] >= 1
+        assert all(each.high_watermark > each.log_start >= 0 for each in found)
+
+
+def test_batches_for_which_nothing_is_left_stay_in_redis(here: Domain, raw_redis: redis.Redis) -> None:
+    configs = {"storage.format": "batch", "storage.compression": "none"}
+    here.topics.create(NewTopic(name="orders", partitions=30, configs=configs))
+    for partition in range(30):
+        here.append("orders", b"x" * 100_000, partition=partition)
+    wanted = [here.wanted("orders", partition) for partition in range(30)]
+    here.fetch(*wanted)  # now it is known what they weigh
+    before = raw_redis.info("stats")["total_net_output_bytes"]
+    found = here.fetch(*wanted, bytes_max=250_000)
+    assert [bool(each.chunks) for each in found] == [True] * 2 + [False] * 28
+    assert {(each.high_watermark, each.log_start) for each in found} == {(1, 0)}
+    assert raw_redis.info("stats")["total_net_output_bytes"] - before < 1_000_000
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_everything_is_read_where_the_limits_allow_it(here: Domain, storage_format: str) -> None:
+    filled(here, 10, 1, 10, storage_format)
+    for partition in range(10):
+        here.append("orders", *[b"y"] * 3000, partition=partition)
+    wanted = [here.wanted("orders", partition) for partition in range(10)]
+    for _ in range(2):
+        assert {len(values_of(each)) for each in here.fetch(*wanted)} == {3001}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    each=st.integers(-1, 3000),
+    bytes_max=st.integers(-1, 8000),
+    order=st.permutations(range(6)),
+    count=st.integers(1, 6),
+)
+def test_whatever_the_limits_a_consumer_gets_on_and_they_hold(
+    here: Domain, each: int, bytes_max: int, order: list[int], count: int
+) -> None:
+    if not here.topics.all():
+        filled(here, 6, 4, 500)
+    wanted = [here.wanted("orders", partition, bytes_max=each) for partition in order[:count]]
+    found = here.fetch(*wanted, bytes_max=bytes_max)
+    sizes = [one.size_bytes for one in found]
+    assert sizes[0] > 0
+    assert sum(sizes) <= max(bytes_max, sizes[0])
+    assert all(size <= max(each, 600) for size in sizes)
+    assert sizes[0] <= max(min(each, bytes_max), 600)
+
+
+def test_errors_stand_beside_the_others(here: Domain) -> None:
+    filled(here, 3, 1, 10)
+    wanted = [here.wanted("orders", 0), here.wanted("orders", 1, offset=2**53), here.wanted("orders", 2)]
+    found = here.fetch(*wanted, wait_ms=LONG_MS, bytes_min=10_000)
+    assert [each.error for each in found] == [
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.NONE,
+    ]
+    assert [len(values_of(each)) for each in found] == [1, 0, 1]
+
+
+def test_a_fetch_over_partitions_that_were_read_by_others_waits_for_the_right_one(
+    here: Domain, there: Domain
+) -> None:
+    filled(here, 5, 0, 0)
+    wanted = [here.wanted("orders", partition) for partition in range(5)]
+    for partition in (3, 0, 4):
+        ends = [here.fetch(each)[0].high_watermark for each in wanted]
+        at_end = [here.wanted("orders", place, offset=end) for place, end in enumerate(ends)]
+        waiting = gevent.spawn(here.fetch, *at_end, wait_ms=LONG_MS)
+        gevent.sleep(0.02)
+        there.append("orders", b"news", partition=partition)
+        found = waiting.get(timeout=30)
+        assert [len(values_of(each)) for each in found] == [int(place == partition) for place in range(5)]
+
+
+def test_a_drain_ends_every_wait(here: Domain) -> None:
+    filled(here, 1, 0, 0)
+    waiting = [gevent.spawn(here.fetch, here.wanted("orders"), wait_ms=LONG_MS) for _ in range(5)]
+    gevent.sleep(0.05)
+    assert not any(each.dead for each in waiting)
+    here.fetcher.drain()
+    for each in waiting:
+        assert each.get(timeout=10)[0].error == ErrorCode.NONE
+    assert here.fetch(here.wanted("orders"), wait_ms=LONG_MS)[0].chunks == []
+
+
+def test_many_appends_while_a_consumer_waits_are_all_seen_once(here: Domain, there: Domain) -> None:
+    filled(here, 1, 0, 0)
+    expected = [b"%d" % n for n in range(200)]
+
+    def produce() -> None:
+        for value in expected:
+            there.append("orders", value)
+
+    producer = gevent.spawn(produce)
+    got: list[bytes | None] = []
+    offset = 0
+    while len(got) < len(expected):
+        [found] = here.fetch(here.wanted("orders", offset=offset), wait_ms=LONG_MS)
+        assert found.error == ErrorCode.NONE
+        got += values_of(found)
+        offset = found.high_watermark
+    producer.get(timeout=10)
+    assert got == expected
+
+
+def test_a_stream_of_the_wrong_type_is_a_storage_error(here: Domain, raw_redis: redis.Redis) -> None:
+    filled(here, 2, 1, 10)
+    raw_redis.delete("korvet:orders:0")
+    raw_redis.set("korvet:orders:0", "text")
+    found = here.fetch(here.wanted("orders", 0), here.wanted("orders", 1))
+    assert [each.error for each in found] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert len(values_of(found[1])) == 1
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
+)
+def test_another_leader_epoch_is_refused(epoch: int, code: ErrorCode) -> None:
+    check_leader_epoch(-1)
+    check_leader_epoch(0)
+    with pytest.raises(KafkaError) as refused:
+        check_leader_epoch(epoch)
+    assert refused.value.code == code

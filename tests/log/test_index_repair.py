@@ -1,0 +1,344 @@
+"""Making the index anew and forgetting timestamps, in both formats, beside appends: what it says is then right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.log.index import IndexStore, Position, Search
+from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
+from korvet.log.offsets import OffsetFound, Offsets, Question, SpecialTimestamp
+from korvet.log.record_format import AtRest
+from korvet.log.trim import Trim, TrimStore
+from korvet.redis.client import Redis
+from tests.support.batches import Record
+from tests.support.domain import NO_LAKE
+from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, Bench, code_of
+
+RECORDS = 500
+LARGE = b"v" * 150_000
+FAR = 10**15
+
+
+class Upkeep:
+    """A log with its index, and what mends it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.raw = bench.raw
+        self.partition = bench.partition
+        self.index = IndexStore(bench.redis)
+        self.mender = IndexMender(IndexUpkeep(bench.redis))
+        self.offsets = Offsets(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
+        self.steps = 0
+
+    def mend(self, beside: Any = None) -> Mended | None:
+        """Have a turn; `beside` is done before each of its steps. Returns None where nothing had to be done."""
+
+        def check() -> None:
+            self.steps += 1
+            if beside is not None:
+                beside()
+
+        self.steps = 0
+        outcomes = list(self.mender.mend(self.bench.partitions, check))
+        assert len(outcomes) <= 1
+        for partition, outcome in outcomes:
+            assert partition == self.partition
+            assert isinstance(outcome, Mended)
+            return outcome
+        return None
+
+    def fill(self, batches: int, first: int = 0) -> list[int]:
+        """Append batches of records whose timestamps are their numbers; return their offsets."""
+        offsets: list[int] = []
+        for n in range(first, first + batches):
+            stamps = range(n * RECORDS, (n + 1) * RECORDS)
+            base = self.bench.append(*[Record(b"v", b"k", at) for at in stamps])
+            offsets += range(base, base + RECORDS)
+        return offsets
+
+    def large(self, *stamps: int) -> list[int]:
+        """Append large records, each a batch: four of them make a row."""
+        return [self.bench.append(Record(LARGE, b"k", at), at_rest=AtRest("none")) for at in stamps]
+
+    def trim(self, start: int) -> None:
+        trims = TrimStore(self.bench.redis)
+        assert code_is_fine(trims.trim([Trim(self.partition, start)]))
+
+    def find(self, timestamp: int) -> OffsetFound:
+        [answer] = self.offsets.find([Question(self.partition, timestamp)])
+        assert isinstance(answer, OffsetFound)
+        return answer
+
+    def intervals(self, timestamp: int) -> list[tuple[int, int]]:
+        [found] = self.index.find([Search(self.partition, timestamp)])
+        assert not isinstance(found, Exception)
+        return found.intervals
+
+    def rows(self) -> list[tuple[bytes, float]]:
+        found: list[tuple[bytes, float]] = self.raw.zrange(self.partition.index_key, 0, -1, withscores=True)
+        return found
+
+    def state(self) -> dict[str, int]:
+        fields = self.raw.hgetall(self.partition.state)
+        return {name.decode(): int(value) for name, value in fields.items() if name != b"topic"}
+
+    def check(self, offsets: list[int], first: int = 0) -> None:
+        """Compare lookups and counts with records whose timestamps are their numbers, from `first` on."""
+        for number in range(first, len(offsets), 601):
+            assert self.find(number) == OffsetFound(offsets[number], number, 0)
+            assert len(self.intervals(number)) >= 1
+            [lag] = self.index.records_behind([Position(self.partition, offsets[number])])
+            assert lag == len(offsets) - number
+        assert self.find(SpecialTimestamp.MAX_TIMESTAMP).timestamp == len(offsets) - 1
+
+
+def code_is_fine(outcomes: list[Any]) -> bool:
+    return not any(isinstance(outcome, Exception) for outcome in outcomes)
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["record", "batch"])
+def upkeep(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Upkeep:
+    return Upkeep(Bench(redis, raw_redis, request.param))
+
+
+def test_an_index_that_is_right_is_left_alone(upkeep: Upkeep) -> None:
+    upkeep.fill(30)
+    before = upkeep.rows(), upkeep.state()
+    assert upkeep.mend() is None
+    assert (upkeep.rows(), upkeep.state()) == before
+
+
+@pytest.mark.parametrize("damage", ["gone", "its newest rows gone", "garbage", "another type", "asked for"])
+def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> None:
+    offsets = upkeep.fill(40)
+    key = upkeep.partition.index_key
+    match damage:
+        case "gone":
+            upkeep.raw.delete(key)
+        case "its newest rows gone":
+            upkeep.raw.zremrangebyrank(key, 2, -1)
+        case "garbage":
+            upkeep.raw.zadd(key, {"garbage": offsets[3]})
+        case "another type":
+            upkeep.raw.set(key, "x")
+        case "asked for":
+            upkeep.raw.hset(upkeep.partition.state, "reindex", 1)
+    before = upkeep.state()
+    mended = upkeep.mend()
+    assert mended is not None
+    assert mended.made == upkeep.raw.zcard(key) >= 5
+    after = upkeep.state()
+    assert (after["bytes"], after["next"], after.get("records")) == (
+        before["bytes"],
+        before["next"],
+        before.get("records"),
+    )
+    assert (after["start_records"], after["start_bytes"]) == (0, 0)
+    upkeep.check(offsets)
+    assert upkeep.intervals(len(offsets)) == []
+    assert upkeep.mend() is None
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_anew(
+    upkeep: Upkeep, *, foreign: bool
+) -> None:
+    offsets = upkeep.fill(20)
+    upkeep.raw.delete(upkeep.partition.index_key)
+    if foreign and upkeep.bench.format == "record":
+        upkeep.bench.foreign(5000)
+        upkeep.bench.bounds()
+    else:
+        offsets += upkeep.fill(20, first=20)
+    assert upkeep.raw.exists(upkeep.partition.index_key)
+    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
+    mended = upkeep.mend()
+    assert mended is not None
+    assert mended.made >= 3
+    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
+
+
+def test_a_row_of_a_short_log_hides_nothing_when_it_is_deleted(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(1)
+    # As compaction leaves it, which writes a row at its end however short the log is.
+    upkeep.raw.hset(upkeep.partition.state, "interval", "-1")
+    upkeep.raw.delete(upkeep.partition.index_key)
+    assert upkeep.find(RECORDS // 2).offset == offsets[RECORDS // 2]
+
+
+def test_what_is_appended_meanwhile_keeps_its_rows(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(20)
+    upkeep.raw.delete(upkeep.partition.index_key)
+
+    def beside() -> None:
+        offsets.extend(upkeep.fill(3, first=len(offsets) // RECORDS))
+
+    assert upkeep.mend(beside) is not None
+    assert upkeep.steps >= 3
+    upkeep.check(offsets)
+    offsets += upkeep.fill(20, first=len(offsets) // RECORDS)
+    upkeep.check(offsets)
+    assert upkeep.mend() is None
+
+
+def test_a_trimmed_log_counts_back_from_its_totals(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(40)
+    upkeep.trim(offsets[9000])
+    upkeep.raw.delete(upkeep.partition.index_key)
+    size = upkeep.state()["bytes"]
+    assert upkeep.mend() is not None
+    state = upkeep.state()
+    assert state["start_records"] == (9000 if upkeep.bench.format == "record" else offsets[9000])
+    assert 0 < state["start_bytes"] < size
+    upkeep.check(offsets, 9000)
+
+
+def test_a_start_that_moves_meanwhile_is_not_moved_back(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(40)
+    upkeep.raw.delete(upkeep.partition.index_key)
+
+    def beside() -> None:
+        upkeep.trim(offsets[min(2000 * upkeep.steps, 15_000)])
+
+    assert upkeep.mend(beside) is not None
+    assert upkeep.state()["start"] >= offsets[6000]
+    first = offsets.index(upkeep.state()["start"])
+    upkeep.check(offsets, first)
+
+
+def test_an_empty_log_that_held_records_gets_a_row_at_its_end(upkeep: Upkeep) -> None:
+    offsets = upkeep.fill(10)
+    upkeep.trim(offsets[-1] + 1)
+    upkeep.raw.delete(upkeep.partition.index_key)
+    assert upkeep.mend() == Mended(made=1)
+    assert upkeep.mend() is None
+    assert upkeep.find(0) == OffsetFound()
+
+
+def test_records_that_nobody_counted_are_counted(redis: Redis, raw_redis: Any) -> None:
+    upkeep = Upkeep(Bench(redis, raw_redis, "record"))
+    offsets = upkeep.fill(30)
+    state = upkeep.state()
+    upkeep.raw.delete(upkeep.partition.index_key)
+    upkeep.raw.hdel(upkeep.partition.state, "records", "interval")
+    upkeep.raw.hset(upkeep.partition.state, "bytes", 5)
+    turns = 0
+    while upkeep.mend() is not None:
+        turns += 1
+    assert turns <= 2
+    after = upkeep.state()
+    assert (after["records"], after["bytes"]) == (state["records"], state["bytes"])
+    upkeep.check(offsets)
+
+
+def test_a_compacted_part_is_read_where_it_lies(redis: Redis, raw_redis: Any) -> None:
+    upkeep = Upkeep(Bench(redis, raw_redis, "record"))
+    offsets = upkeep.fill(20)
+    partition = upkeep.partition
+    for entry_id, fields in raw_redis.xrange(partition.stream)[:6000:2]:
+        raw_redis.xadd(partition.clean[0], fields, id=entry_id)
+    raw_redis.hset(partition.state, mapping={"clean": 0, "clean_end": offsets[6000], "reindex": 1})
+    assert upkeep.mend() is not None
+    state = upkeep.state()
+    assert "reindex" not in state
+    assert state["records"] - state["start_records"] == 7000
+    assert upkeep.find(5001) == OffsetFound(offsets[5002], 5002, 0)
+    assert upkeep.index.records_behind([Position(partition, offsets[4])]) == [6998]
+
+
+def test_a_log_that_is_compacted_meanwhile_keeps_the_rows_that_compaction_made(upkeep: Upkeep) -> None:
+    upkeep.fill(20)
+    upkeep.raw.zremrangebyrank(upkeep.partition.index_key, 1, -1)
+    before = upkeep.rows()
+
+    def beside() -> None:
+        upkeep.raw.hset(upkeep.partition.state, mapping={"clean": 1, "clean_end": 7})
+
+    upkeep.mend(beside)
+    assert upkeep.rows() == before
+
+
+def test_a_far_timestamp_that_left_the_log_is_forgotten_by_its_rows(upkeep: Upkeep) -> None:
+    offsets = upkeep.large(0, FAR, *range(2, 80))
+    upkeep.trim(offsets[40])
+    assert upkeep.state()["max_timestamp"] == FAR
+    assert upkeep.find(1000) == OffsetFound()
+    mended = upkeep.mend()
+    assert mended is not None
+    assert mended.rebased > 5
+    assert upkeep.state()["max_timestamp"] == 79
+    largest = [int(member.split(b":")[2]) for member, score in upkeep.rows() if score > offsets[40]]
+    assert largest == sorted(largest)
+    assert largest[-1] < 80
+    for stamp in range(40, 80):
+        assert upkeep.find(stamp) == OffsetFound(offsets[stamp], stamp, 0)
+    assert upkeep.find(SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(offsets[79], 79, 0)
+    assert upkeep.mend() is None
+
+
+def test_a_far_timestamp_that_left_the_log_within_an_interval_is_forgotten(upkeep: Upkeep) -> None:
+    offsets = upkeep.large(0, FAR, *range(2, 40))
+    upkeep.trim(offsets[2])
+    assert len(upkeep.intervals(50)) == 1
+    assert upkeep.mend() is not None
+    assert upkeep.intervals(50) == []
+    assert upkeep.state()["max_timestamp"] == 39
+    assert upkeep.find(2) == OffsetFound(offsets[2], 2, 0)
+    assert upkeep.mend() is None
+
+
+def test_a_far_timestamp_that_is_still_in_the_log_stays(upkeep: Upkeep) -> None:
+    offsets = upkeep.large(0, 1, FAR, *range(3, 40))
+    upkeep.trim(offsets[1])
+    assert upkeep.mend() is None
+    assert upkeep.find(500) == OffsetFound(offsets[2], FAR, 0)
+
+
+def test_forgetting_goes_on_where_a_step_never_came(upkeep: Upkeep) -> None:
+    offsets = upkeep.large(0, FAR, *range(2, 80))
+    upkeep.trim(offsets[40])
+    rows = [(member, score) for member, score in upkeep.rows() if score > offsets[40]]
+    # The first row was rewritten, and then the keeper was killed.
+    member, score = rows[0]
+    records, size, _, interval = member.decode().split(":")
+    upkeep.raw.zrem(upkeep.partition.index_key, member)
+    upkeep.raw.zadd(upkeep.partition.index_key, {f"{records}:{size}:{interval}:{interval}": score})
+    upkeep.raw.hset(upkeep.partition.state, "rebase", int(score))
+    assert upkeep.mend() is not None
+    assert upkeep.state()["max_timestamp"] == 79
+    assert "rebase" not in upkeep.state()
+    assert upkeep.find(1000) == OffsetFound()
+    assert upkeep.intervals(80) == []
+
+
+def test_a_log_of_another_incarnation_and_a_malformed_state_are_told(upkeep: Upkeep) -> None:
+    stranger = upkeep.bench.at(0, topic_id="another-id")
+    upkeep.raw.hset(upkeep.bench.partitions[1].state, "records", "x")
+    outcomes = dict(
+        upkeep.mender.mend([stranger, upkeep.bench.partitions[1], upkeep.bench.partitions[2]], lambda: None)
+    )
+    assert code_of(outcomes[stranger]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(outcomes[upkeep.bench.partitions[1]]) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(outcomes) == 2
+
+
+def test_a_malformed_entry_is_told_and_the_index_left_as_it_is(redis: Redis, raw_redis: Any) -> None:
+    upkeep = Upkeep(Bench(redis, raw_redis, "record"))
+    upkeep.fill(10)
+    upkeep.raw.delete(upkeep.partition.index_key, upkeep.partition.stream)
+    upkeep.raw.set(upkeep.partition.stream, "x")
+    [(_, outcome)] = upkeep.mender.mend([upkeep.partition], lambda: None)
+    assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert upkeep.rows() == []

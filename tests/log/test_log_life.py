@@ -1,0 +1,181 @@
+"""A log through random lives in both formats: whatever happens, clients see what a model in memory says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+import redis as redis_py
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from korvet.log.retention import Policy
+from tests.log.log_life import LogLife
+from tests.support.batches import CODECS, NONE, Record
+from tests.support.log_bench import Format
+from tests.support.redis_servers import DurableServer
+
+# Few keys, so that records have predecessors; few timestamps, so that some are equal, out of order, or far ahead.
+TICK_MS = 10**9
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
+TIMESTAMPS = st.one_of(
+    st.integers(0, 60).map(lambda tick: tick * TICK_MS), st.sampled_from([1000 * TICK_MS, 2**62])
+)
+SMALL = st.builds(
+    Record,
+    value=st.one_of(st.none(), st.binary(max_size=20)),
+    key=KEYS,
+    timestamp=TIMESTAMPS,
+)
+# Three of these are more than lies between two rows of the index.
+LARGE = st.builds(
+    lambda key, timestamp, filler: Record(filler * 400_000, key, timestamp),
+    KEYS,
+    TIMESTAMPS,
+    st.sampled_from([b"x", b"y"]),
+)
+FOREIGN = st.fixed_dictionaries(
+    {"value": st.binary(max_size=10)},
+    optional={"key": KEYS, "timestamp": st.integers(0, 60).map(lambda tick: b"%d" % (tick * TICK_MS))},
+)
+
+
+class Life(RuleBasedStateMachine):
+    """What may happen to a log, in any order."""
+
+    storage_format: ClassVar[Format]
+    url: ClassVar[str]
+    raw: ClassVar[Any]
+
+    @initialize(bits=st.sampled_from([8, 10, 12]), keep_tombstones=st.booleans())
+    def begin(self, *, bits: int, keep_tombstones: bool) -> None:
+        self.raw.flushall()
+        self.log = LogLife(self.url, self.raw, self.storage_format, bits, keep_tombstones=keep_tombstones)
+
+    @rule(records=st.lists(SMALL, min_size=1, max_size=12), codec=st.sampled_from(CODECS))
+    def produce(self, records: list[Record], codec: int) -> None:
+        self.log.produce(records, codec)
+
+    @rule(records=st.lists(LARGE, min_size=1, max_size=4))
+    def produce_large(self, records: list[Record]) -> None:
+        self.log.produce(records, NONE)
+
+    @rule(timestamp=TIMESTAMPS, count=st.sampled_from([900, 5000]))
+    def produce_many(self, timestamp: int, count: int) -> None:
+        self.log.produce([Record(b"%d" % n, b"k%d" % (n % 700), timestamp) for n in range(count)], NONE)
+
+    @rule(
+        entries=st.lists(FOREIGN, min_size=1, max_size=6), entry_id=st.sampled_from(["*", "*", f"{2**60}-*"])
+    )
+    def foreign(self, entries: list[dict[str, bytes]], entry_id: str) -> None:
+        self.log.foreign(entries, entry_id)
+
+    @rule(place=st.floats(0, 1))
+    def delete_to_a_record(self, place: float) -> None:
+        if self.log.records:
+            self.log.delete_records(self.log.records[int(place * (len(self.log.records) - 1))].offset)
+
+    @rule(place=st.floats(0, 1))
+    def delete_to_any_offset(self, place: float) -> None:
+        log = self.log
+        log.delete_records(log.start + int(place * (log.end - log.start)))
+
+    @rule(tick=st.integers(0, 61))
+    def retain_by_time(self, tick: int) -> None:
+        self.log.retain(self.log.older_than(tick * TICK_MS - TICK_MS // 2))
+
+    @rule(retention_bytes=st.sampled_from([0, 1000, 10**6, 3 * 10**6]))
+    def retain_by_size(self, retention_bytes: int) -> None:
+        self.log.retain(Policy(retention_bytes=retention_bytes))
+
+    @rule()
+    def compact(self) -> None:
+        self.log.compact()
+
+    @rule()
+    def lose_index(self) -> None:
+        self.log.lose_index()
+
+    @rule()
+    def mend_index(self) -> None:
+        self.log.mend_index()
+
+    @rule(place=st.floats(0, 1))
+    def count_behind(self, place: float) -> None:
+        self.log.count_behind(self.log.start + int(place * (self.log.end - self.log.start)))
+
+    @rule()
+    def give_memory_back(self) -> None:
+        self.log.give_memory_back()
+
+    @rule()
+    def keep(self) -> None:
+        self.log.keep()
+
+    @rule()
+    def restart(self) -> None:
+        self.log.restart()
+
+    @rule(timestamp=st.one_of(st.integers(0, 61 * TICK_MS), st.sampled_from([1000 * TICK_MS + 1, 2**62])))
+    def look_up(self, timestamp: int) -> None:
+        self.log.look_up(timestamp)
+
+    @rule()
+    def look_up_largest(self) -> None:
+        self.log.look_up_largest()
+
+    @rule()
+    def check(self) -> None:
+        self.log.check()
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.log.check()
+            for timestamp in {each.timestamp for each in self.log.records} | {0, 61 * TICK_MS}:
+                if timestamp >= 0:
+                    self.log.look_up(timestamp)
+            self.log.look_up_largest()
+            self.log.close()
+
+
+class LifeWithCrashes(Life):
+    """The same on a server that is killed now and then."""
+
+    server: ClassVar[DurableServer]
+
+    @rule()
+    def crash(self) -> None:
+        self.server.crash()
+        self.log.restart()
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.crash()
+        super().teardown()
+
+
+@pytest.fixture(scope="module")
+def raw(redis_server: str) -> Iterator[Any]:
+    with redis_py.Redis.from_url(redis_server) as client:
+        yield client
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_whatever_happens_a_log_is_what_the_model_says(
+    redis_server: str, raw: Any, storage_format: Format
+) -> None:
+    machine = type("LifeOf", (Life,), {"storage_format": storage_format, "url": redis_server, "raw": raw})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=40, stateful_step_count=20, deadline=None)
+    )
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: Format) -> None:
+    with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:
+        fields = {"storage_format": storage_format, "url": server.url, "raw": raw, "server": server}
+        machine = type("LifeOf", (LifeWithCrashes,), fields)
+        steps = settings(max_examples=8, stateful_step_count=20, deadline=None)
+        run_state_machine_as_test(machine, settings=steps)

@@ -1,0 +1,234 @@
+"""The log store against a real server: what holds in both formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.log.types import Appended, Bounds, Fetched, Read, Renumbered
+from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.replies import Reply
+from tests.support.batches import CODECS, Record
+from tests.support.log_bench import TIMESTAMP, Bench, Format, code_of, records_of
+
+SEQUENCE_MAX = 2**31 - 1
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_was_appended_is_read_back(bench: Bench, codec: int) -> None:
+    headers = (("a", b"1"), ("a", None), ("", b""), ("ü", bytes(range(256))))
+    records = [
+        Record(b"v", b"k", 5),
+        Record(None, None, 2**40),
+        Record(b"", b"", 0),
+        Record(b"\x00\xff" * 3000, b"k", 7, headers),
+    ]
+    base = bench.append(*records, codec=codec)
+    expected = [record._replace(offset=base + n) for n, record in enumerate(records)]
+    assert bench.records() == expected
+    fetched = bench.read(0)
+    assert (fetched.log_start, fetched.first_offset, fetched.high_watermark) == (0, base, base + 4)
+    assert not fetched.more
+    assert bench.bounds() == Bounds(0, base, base + 4, 2**40)
+
+
+def test_an_append_answers_where_the_batch_lies_and_when(bench: Bench) -> None:
+    first, second = bench.logs.append([bench.made(b"a", b"b"), bench.made(b"c")])
+    assert isinstance(first, Appended)
+    assert isinstance(second, Appended)
+    assert second.base_offset >= first.base_offset + 2
+    assert first.log_start == second.log_start == first.base_offset
+    seconds, _ = bench.raw.time()
+    assert abs(first.now_ms - seconds * 1000) < 3_600_000
+    assert not first.duplicate
+
+
+def test_many_appends_are_answered_in_their_order(bench: Bench) -> None:
+    one, two, three = bench.partitions
+    stranger = bench.at(0, topic_id="another-id")
+    outcomes = bench.logs.append(
+        [
+            bench.made(b"a", partition=one),
+            bench.made(b"x", partition=stranger),
+            bench.made(b"b", partition=two),
+            bench.made(b"c", partition=three),
+            bench.made(b"d", partition=one),
+        ]
+    )
+    assert [isinstance(outcome, Appended) for outcome in outcomes] == [True, False, True, True, True]
+    assert code_of(outcomes[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.values() == [b"a", b"d"]
+    assert [record.value for record in bench.records(partition=three)] == [b"c"]
+
+
+class WatchedRedis(Redis):
+    """The real connection, which notes the streams that each pipeline of scripts was for."""
+
+    pipelines: ClassVar[list[list[str]]] = []
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        self.pipelines.append([str(keys[0]) for _, keys, _ in calls])
+        return super().scripts(calls)
+
+
+@pytest.mark.parametrize(
+    ("storage_format", "values"), [("record", [b"0", b"a", b"b"]), ("batch", [b"a", b"b"])]
+)
+def test_two_batches_of_one_partition_keep_their_order_behind_foreign_entries(
+    redis_url: str, raw_redis: Any, storage_format: Format, values: list[bytes]
+) -> None:
+    watched = WatchedRedis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    bench = Bench(watched, raw_redis, storage_format)
+    bench.foreign(1, f"{2**60}-0")
+    outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b")])
+    assert all(isinstance(outcome, Appended) for outcome in outcomes)
+    assert bench.values() == values
+    # In one pipeline the second could succeed after the first was told to come again.
+    assert watched.pipelines
+    assert all(len(set(streams)) == len(streams) for streams in watched.pipelines)
+    watched.close()
+
+
+def test_a_repeated_idempotent_batch_is_answered_with_its_first_offset(bench: Bench) -> None:
+    produced = bench.made(b"a", b"b", producer=7, epoch=1, sequence=SEQUENCE_MAX)
+    first, again = bench.logs.append([produced, produced])
+    assert isinstance(first, Appended)
+    assert isinstance(again, Appended)
+    assert again == first._replace(duplicate=True, now_ms=again.now_ms)
+    assert bench.values() == [b"a", b"b"]
+    bench.append(b"c", producer=7, epoch=1, sequence=1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "code"),
+    [
+        (1, 7, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 6, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 6, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (1, 0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+    ],
+)
+def test_a_batch_out_of_its_turn_is_refused(bench: Bench, epoch: int, sequence: int, code: ErrorCode) -> None:
+    for n in range(6):
+        bench.append(b"%d" % n, producer=7, epoch=1, sequence=n)
+    [refused] = bench.logs.append([bench.made(b"x", producer=7, epoch=epoch, sequence=sequence)])
+    assert code_of(refused) == code
+    assert bench.values() == [b"%d" % n for n in range(6)]
+
+
+def test_twenty_thousand_records_are_one_append(bench: Bench) -> None:
+    base = bench.append(*[b"x"] * 20_000)
+    assert [offset for offset, _ in bench.read_all(count=7000)] == list(range(base, base + 20_000))
+
+
+def test_many_batches_are_read_on_from_anywhere(bench: Bench) -> None:
+    expected: list[tuple[int, bytes]] = []
+    for n in range(60):
+        values = [b"%d.%d" % (n, i) for i in range(n % 7 + 1)]
+        base = bench.append(*values)
+        expected += [(base + i, value) for i, value in enumerate(values)]
+    for count in (1, 5, 1000):
+        assert bench.read_all(count=count) == expected
+    for place in range(0, len(expected), 13):
+        assert bench.read_all(expected[place][0], 7) == expected[place:]
+
+
+def test_producers_at_once_lose_and_double_nothing(bench: Bench) -> None:
+    def produce(name: int) -> None:
+        for n in range(50):
+            bench.append(b"%d.%d" % (name, 2 * n), b"%d.%d" % (name, 2 * n + 1))
+
+    with gevent.Timeout(60):
+        gevent.joinall([gevent.spawn(produce, name) for name in range(5)], raise_error=True)
+    values = bench.values()
+    assert len(values) == 500
+    for name in range(5):
+        own = [value for value in values if value and value.startswith(b"%d." % name)]
+        assert own == [b"%d.%d" % (name, n) for n in range(100)]
+
+
+# Bounds.
+
+
+def test_a_new_log_is_empty_and_begins_with_zero(bench: Bench) -> None:
+    assert bench.bounds() == Bounds(0, 0, 0, -1)
+    assert bench.nothing(0) == (0, 0, 0)
+
+
+def test_a_consumer_at_the_end_of_an_empty_log_gets_the_first_record(bench: Bench) -> None:
+    end = bench.bounds().high_watermark
+    assert bench.records(end) == []
+    base = bench.append(b"first")
+    assert bench.read(end).log_start <= end
+    assert bench.records(end) == [Record(b"first", b"k", TIMESTAMP, (), base)]
+
+
+def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
+    base, _, last = (bench.append(value) for value in (b"a", b"b", b"c"))
+    bench.raw.xtrim(bench.partition.stream, maxlen=1, approximate=False)
+    assert bench.bounds().log_start == bench.read(0).log_start == 0
+    assert [record.offset for record in bench.records()] == [last]
+    bench.raw.xtrim(bench.partition.stream, maxlen=0, approximate=False)
+    assert bench.bounds().log_start == 0
+    assert bench.bounds().high_watermark == last + 1
+    assert bench.nothing(base) == (0, base, last + 1)
+
+
+def test_the_log_start_is_what_the_state_says(bench: Bench) -> None:
+    base = bench.append(b"a", b"b", b"c")
+    bench.raw.hset(bench.partition.state, "start", base + 1)
+    assert bench.bounds() == Bounds(base + 1, base + 1, base + 3, TIMESTAMP)
+    fetched = bench.read(base + 1)
+    assert (fetched.log_start, fetched.first_offset) == (base + 1, base + 1)
+
+
+def test_an_offset_beyond_the_end_is_answered_with_the_real_bounds(bench: Bench) -> None:
+    base = bench.append(b"a")
+    assert bench.nothing(base + 2) == (0, base, base + 1)
+    assert bench.nothing(2**63 - 1) == (0, base, base + 1)
+
+
+def test_a_full_answer_says_that_there_may_be_more(bench: Bench) -> None:
+    first, second, _ = (bench.append(value) for value in (b"a", b"b", b"c"))
+    fetched = bench.read(0, count=2)
+    assert [record.offset for record in records_of(fetched, 0)] == [first, second]
+    assert fetched.more
+    assert not bench.read(0, count=4).more
+
+
+def test_many_partitions_are_read_and_bounded_at_once(bench: Bench) -> None:
+    one, two, three = bench.partitions
+    base = bench.append(b"b", partition=two)
+    gone = bench.at(0, topic="nowhere")
+    fetched = bench.logs.read([Read(one, 0, 5), Read(gone, 0, 5), Read(two, 0, 5), Read(three, 0, 5)])
+    counts = [len(records_of(one, 0)) for one in fetched if isinstance(one, Fetched)]
+    assert counts == [0, 1, 0]
+    assert code_of(fetched[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    bounds = bench.logs.bounds([one, gone, two])
+    assert (bounds[0], bounds[2]) == (Bounds(0, 0, 0, -1), Bounds(0, base, base + 1, TIMESTAMP))
+    assert code_of(bounds[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any) -> None:
+    lines, whole = (Bench(redis, raw_redis, each, topic=each) for each in ("record", "batch"))
+    first, second = lines.logs.append([lines.made(b"a"), whole.made(b"b")])
+    assert isinstance(first, Appended)
+    assert isinstance(second, Appended)
+    assert second.base_offset == 0
+    found = lines.logs.read([Read(whole.partition, 0, 5), Read(lines.partition, 0, 5)])
+    values = [[record.value for record in records_of(one, 0)] for one in found if isinstance(one, Fetched)]
+    assert values == [[b"b"], [b"a"]]
+    bounds = lines.logs.bounds([whole.partition, lines.partition])
+    base = first.base_offset
+    assert bounds == [Bounds(0, 0, 1, TIMESTAMP), Bounds(0, base, base + 1, TIMESTAMP)]
+
+
+def test_a_log_without_foreign_entries_needs_no_step(bench: Bench) -> None:
+    assert bench.logs.renumber(bench.partition) == Renumbered(0, 0, more=False)
+    base = bench.append(b"a", b"b")
+    assert bench.logs.renumber(bench.partition) == Renumbered(0, base + 2, more=False)
+    assert bench.values() == [b"a", b"b"]

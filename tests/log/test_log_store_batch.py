@@ -1,0 +1,278 @@
+"""The log store in format `batch`: whole batches at dense offsets, and nothing of what others write."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.record_format import AtRest
+from korvet.log.types import AppendBatch, Bounds, Fetched, Read, Renumbered
+from korvet.protocol.records.batch import HEADER_BYTES
+from korvet.redis.client import Redis
+from korvet.topics.types import TopicRow
+from tests.support import processes
+from tests.support.batches import LZ4
+from tests.support.log_bench import TIMESTAMP, Bench, code_of, records_of, wire
+
+
+@pytest.fixture
+def bench(batch_bench: Bench) -> Bench:
+    return batch_bench
+
+
+def ids(bench: Bench) -> list[str]:
+    return [entry_id.decode() for entry_id, _ in bench.raw.xrange(bench.partition.stream)]
+
+
+def bytes_of(bench: Bench, *values: bytes, **options: Any) -> tuple[AppendBatch, bytes]:
+    made = bench.made(*values, **options)
+    assert isinstance(made, AppendBatch)
+    return made, bytes(made.batch)
+
+
+def test_offsets_are_dense_from_zero_and_ids_are_where_batches_end(bench: Bench) -> None:
+    assert [bench.append(*[b"v"] * count) for count in (3, 1, 250)] == [0, 3, 4]
+    assert ids(bench) == ["3-0", "4-0", "254-0"]
+    assert bench.bounds() == Bounds(0, 0, 254, TIMESTAMP)
+    assert [offset for offset, _ in bench.read_all()] == list(range(254))
+
+
+@pytest.mark.parametrize("offset", [3, 4, 5])
+def test_a_read_in_the_middle_of_a_batch_gives_the_whole_batch(bench: Bench, offset: int) -> None:
+    bench.append(b"a", b"b", b"c")
+    made, sent = bytes_of(bench, b"d", b"e", b"f", producer=7, epoch=3, sequence=9)
+    bench.logs.append([made])
+    bench.append(b"g")
+    found = bench.read(offset).batches
+    assert [(batch.base_offset, batch.next_offset) for batch in found] == [(3, 6), (6, 7)]
+    assert wire(found[:1], 77) == (3).to_bytes(8, "big") + sent[8:12] + (77).to_bytes(4, "big") + sent[16:]
+    values = [record.value for record in records_of(bench.read(offset), offset)]
+    assert values == [b"d", b"e", b"f", b"g"][offset - 3 :]
+
+
+def test_a_batch_lies_in_redis_as_its_producer_sent_it(bench: Bench) -> None:
+    made, sent = bytes_of(bench, b"a" * 5000, codec=LZ4, at_rest=AtRest("zstd", 1))
+    bench.logs.append([made])
+    assert bench.raw.xrange(bench.partition.stream) == [(b"1-0", {b"batch": sent})]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_each_append_says_how_its_batch_is_compressed_at_rest(bench: Bench, codec: Any) -> None:
+    made, sent = bytes_of(bench, b"a" * 5000, at_rest=AtRest(codec, 1024))
+    bench.logs.append([made])
+    bench.append(b"b" * 10, at_rest=AtRest(codec, 1024))
+    (_, first), (_, second) = bench.raw.xrange(bench.partition.stream)
+    assert set(second) == {b"batch"}
+    if codec == "none":
+        assert first == {b"batch": sent}
+    else:
+        assert first[b"korvet.encoding"] == codec.encode()
+        assert first[b"batch"][:HEADER_BYTES] == sent[:HEADER_BYTES]
+        assert len(first[b"batch"]) < 300
+    assert wire(bench.read(0).batches)[: len(sent)] == bytes(12)[:8] + sent[8:12] + bytes(4) + sent[16:]
+    assert bench.values() == [b"a" * 5000, b"b" * 10]
+
+
+# What others write.
+
+FOREIGN = ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "5-0", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
+
+
+@pytest.mark.parametrize("entry_id", FOREIGN)
+def test_a_foreign_entry_is_never_served_and_the_log_goes_on(bench: Bench, entry_id: str) -> None:
+    bench.append(b"a", b"b")
+    bench.foreign(1, entry_id)
+    assert bench.nothing(2) == (0, 0, 2)
+    assert bench.bounds() == Bounds(0, 0, 2, TIMESTAMP)
+    assert bench.values() == [b"a", b"b"]
+    assert bench.append(b"c", b"d", b"e") == 2
+    assert bench.append(b"f") == 5
+    assert bench.read_all() == list(enumerate([b"a", b"b", b"c", b"d", b"e", b"f"]))
+    assert ids(bench) == ["2-0", "5-0", "6-0"]
+
+
+@pytest.mark.parametrize("entry_id", FOREIGN)
+def test_a_foreign_entry_that_was_deleted_does_not_block_the_log(bench: Bench, entry_id: str) -> None:
+    bench.append(b"a", b"b")
+    made = bench.raw.xadd(bench.partition.stream, {"value": "x"}, id=entry_id)
+    bench.raw.xdel(bench.partition.stream, made)
+    assert bench.append(b"c") == 2
+    assert bench.values() == [b"a", b"b", b"c"]
+
+
+def test_a_foreign_entry_in_an_empty_log_goes(bench: Bench) -> None:
+    bench.foreign(3)
+    assert bench.nothing(0) == (0, 0, 0)
+    assert bench.append(b"a") == 0
+    assert ids(bench) == ["1-0"]
+
+
+def test_a_foreign_copy_of_a_batch_is_foreign(bench: Bench) -> None:
+    bench.append(b"a")
+    [(_, fields)] = bench.raw.xrange(bench.partition.stream)
+    bench.raw.xadd(bench.partition.stream, fields, id="2-0")
+    assert bench.values() == [b"a"]
+    assert bench.append(b"b") == 1
+    assert bench.values() == [b"a", b"b"]
+
+
+def test_a_full_read_of_foreign_entries_does_not_ask_to_read_on(bench: Bench) -> None:
+    bench.append(b"a")
+    bench.foreign(100)
+    for offset in (0, 1):
+        assert not bench.read(offset, count=5).more
+
+
+def test_removed_entries_are_counted_and_warned_about(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.append(b"a")
+    bench.foreign(1500)
+    assert bench.logs.renumber(bench.partition) == Renumbered(1000, 1, more=True)
+    assert bench.logs.renumber(bench.partition) == Renumbered(500, 1, more=False)
+    assert bench.logs.renumber(bench.partition) == Renumbered(0, 1, more=False)
+    stream = bench.partition.stream
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("WARNING", f"{stream}: 1000 entries that are no batches were removed"),
+        ("WARNING", f"{stream}: 500 entries that are no batches were removed"),
+    ]
+
+
+def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    for count in (1, 2):
+        bench.foreign(count)
+        bench.append(b"a")
+    stream = bench.partition.stream
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("WARNING", f"{stream}: 1 entry that is no batch was removed"),
+        ("WARNING", f"{stream}: 2 entries that are no batches were removed"),
+    ]
+
+
+def test_an_append_behind_many_foreign_entries_removes_them_all(bench: Bench) -> None:
+    bench.append(b"a")
+    bench.foreign(2500)
+    assert bench.append(b"b") == 1
+    assert ids(bench) == ["1-0", "2-0"]
+
+
+def test_foreign_entries_below_the_end_are_left_out_and_warned_about(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.append(b"a")
+    bench.foreign(1, "2-7")
+    bench.raw.hset(bench.partition.state, "next", 5)  # as only somebody who writes Korvet's own keys can
+    assert bench.append(b"b") == 5
+    assert [record.value for record in bench.records()] == [b"a", b"b"]
+    [(level, text)] = {(one.levelno, one.getMessage()) for one in caplog.records}
+    assert level == logging.WARNING
+    assert text == f"{bench.partition.stream}: 1 entry is no batch: not served"
+
+
+def test_producers_consumers_and_foreign_writers_at_once_lose_and_double_nothing(
+    bench: Bench, redis_url: str
+) -> None:
+    other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+
+    def write() -> None:
+        for n in range(60):
+            other.pipeline([("XADD", bench.partition.stream, "*", "value", f"f{n}")] * (n % 7))
+            gevent.sleep(0)
+
+    def produce() -> None:
+        for n in range(100):
+            # Who loses every race against a foreign writer is told to come again, as producers do: nothing was written.
+            while isinstance(bench.logs.append([bench.made(b"own%d" % n)])[0], KafkaError):
+                pass
+
+    jobs = [gevent.spawn(write), gevent.spawn(produce)]
+    found: list[tuple[int, bytes | None]] = []
+    with gevent.Timeout(60):
+        while len(found) < 100:
+            found += [(record.offset, record.value) for record in bench.records(len(found), 30)]
+        gevent.joinall(jobs, raise_error=True)
+    other.close()
+    assert found == [(n, b"own%d" % n) for n in range(100)]
+
+
+WRITER = """
+import sys, redis
+client = redis.Redis.from_url(sys.argv[1])
+while True:
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(10):
+        pipeline.xadd(sys.argv[2], {"value": "foreign"})
+    pipeline.execute()
+"""
+
+
+def test_every_append_gets_through_beside_a_foreign_writer_in_a_tight_loop(
+    bench: Bench, redis_url: str
+) -> None:
+    stream = bench.partition.stream
+    command = [sys.executable, "-c", WRITER, redis_url, stream]
+    with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
+        try:
+            for n in range(300):
+                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "a foreign entry behind the log")  # noqa: B023
+                assert bench.append(b"own%d" % n) == n
+        finally:
+            writer.kill()
+    assert bench.values() == [b"own%d" % n for n in range(300)]
+
+
+# Damage.
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"batch": "garbage"},
+        {"batch": "garbage" * 100},
+        {"batch": b"\xff" * 100, "korvet.encoding": "lz4"},
+        {"batch": b"\xff" * 100, "korvet.encoding": "br"},
+    ],
+)
+def test_a_damaged_entry_is_one_clear_error_and_what_follows_can_be_read(
+    bench: Bench, fields: dict[Any, Any]
+) -> None:
+    bench.append(b"a")
+    bench.append(b"b")
+    [(_, first), _] = bench.raw.xrange(bench.partition.stream)
+    bench.raw.delete(bench.partition.stream)
+    bench.raw.xadd(bench.partition.stream, first, id="1-0")
+    bench.raw.xadd(bench.partition.stream, fields, id="2-0")
+    assert bench.append(b"c") == 2
+    [damaged] = bench.logs.read([Read(bench.partition, 1, 10)])
+    assert code_of(damaged) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert isinstance(damaged, KafkaError)
+    assert damaged.message.startswith(f"{bench.partition.stream}: an entry (2-0: ")
+    assert [record.value for record in bench.records(0, count=1)] == [b"a"]
+    assert [record.value for record in bench.records(2)] == [b"c"]
+
+
+def test_a_batch_that_was_accepted_is_served_whatever_the_decompression_limit_is_now(bench: Bench) -> None:
+    bench.append(bytes(2 << 20), at_rest=AtRest("zstd", 1))  # the store's limit is 1 MiB
+    [found] = bench.logs.read([Read(bench.partition, 0, 10)])
+    assert isinstance(found, Fetched)
+    assert [each.size_bytes for each in found.batches] == [(2 << 20) + 75]
+
+
+# Existing streams.
+
+
+def test_a_topic_over_an_existing_stream_is_refused_in_batch_and_adopted_in_record(bench: Bench) -> None:
+    stream, value = "korvet:adopted:1", b"was there"
+    bench.raw.xadd(stream, {"value": value})
+    whole = TopicRow(name="adopted", id="id-2", partitions=2, configs={"storage.format": "batch"})
+    with pytest.raises(KafkaError, match=f"INVALID_CONFIG.*{stream} is there already"):
+        bench.topics.create(whole)
+    assert "adopted" not in bench.topics.load().rows
+    bench.topics.create(TopicRow(name="adopted", id="id-2", partitions=2))
+    [fetched] = bench.logs.read([Read(bench.logs.partition("adopted", 1, "id-2", 10), 0, 10)])
+    assert not isinstance(fetched, KafkaError)
+    assert [record[3] for record in fetched.records] == [value]

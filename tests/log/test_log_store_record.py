@@ -1,0 +1,173 @@
+"""The log store in format `record`: records as entries, and entries of others as records."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import gevent
+import msgspec
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.log.record_format import AtRest
+from korvet.log.types import Append, Appended, Bounds, Fetched, Renumbered
+from korvet.redis.client import Redis
+from tests.support.batches import Record
+from tests.support.log_bench import BITS, Bench, code_of
+
+
+@pytest.fixture
+def bench(record_bench: Bench) -> Bench:
+    return record_bench
+
+
+def test_offsets_are_redis_clock(bench: Bench) -> None:
+    [outcome] = bench.logs.append([bench.made(b"a", b"b")])
+    assert isinstance(outcome, Appended)
+    assert outcome.now_ms == outcome.base_offset >> BITS
+
+
+def test_a_record_of_too_many_headers_is_refused_and_the_others_are_not(bench: Bench) -> None:
+    huge = Record(b"v", b"k", 5, (("h", b""),) * 5000)
+    outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b", huge), bench.made(b"c")])
+    assert code_of(outcomes[1]) == ErrorCode.INVALID_RECORD
+    assert bench.values() == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_each_append_says_how_its_values_are_compressed(bench: Bench, codec: Any) -> None:
+    plain, packed = b"x" * 5000, b"y" * 5000
+    bench.append(plain, at_rest=AtRest("none"))
+    bench.append(packed, at_rest=AtRest(codec, 1024))
+    (_, first), (_, second) = bench.raw.xrange(bench.partition.stream)
+    assert first[b"value"] == plain
+    assert second[b"korvet.encoding"] == codec.encode()
+    assert len(second[b"value"]) < 500
+    assert [value for _, value in bench.read_all()] == [plain, packed]
+
+
+def test_log_append_time_replaces_every_timestamp(bench: Bench) -> None:
+    made = bench.made(b"a", b"b")
+    assert isinstance(made, Append)
+    bench.logs.append([msgspec.structs.replace(made, timestamp=777)])
+    assert [one[1] for one in bench.read(0).records] == [777, 777]
+    assert bench.bounds().max_timestamp == 777
+
+
+def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
+    base = bench.append(b"a", b"b", b"c")
+    bench.raw.xtrim(bench.partition.stream, maxlen=1, approximate=False)
+    assert bench.bounds() == Bounds(0, base + 2, base + 3, 5)
+    fetched = bench.read(0)
+    assert (fetched.log_start, [one[0] for one in fetched.records]) == (0, [base + 2])
+    bench.raw.xtrim(bench.partition.stream, maxlen=0, approximate=False)
+    assert bench.bounds() == Bounds(0, base + 3, base + 3, 5)
+    assert bench.read(base) == Fetched(0, base, base + 3, [], more=False)
+
+
+def test_an_offset_beyond_the_end_is_looked_at_again_behind_foreign_entries(bench: Bench) -> None:
+    bench.append(b"a")
+    bench.foreign(3)
+    last = bench.raw.xrevrange(bench.partition.stream, count=1)[0][0].decode().split("-")
+    offset = (int(last[0]) << BITS) + int(last[1])
+    assert bench.read(offset + 1).high_watermark == offset + 1
+    assert bench.records(offset)[0].value == b"2"
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_twenty_thousand_pipelined_foreign_entries_are_all_consumed(
+    redis: Redis, raw_redis: Any, bits: int
+) -> None:
+    bench = Bench(redis, raw_redis, "record", bits)
+    bench.append(b"own")
+    bench.foreign(20_000)
+    found = bench.read_all()
+    assert [value for _, value in found] == [b"own", *(b"%d" % n for n in range(20_000))]
+    offsets = [offset for offset, _ in found]
+    assert offsets == sorted(set(offsets))
+    assert bench.bounds().high_watermark == offsets[-1] + 1
+
+
+def test_a_foreign_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> None:
+    entry_id = bench.raw.xadd(bench.partition.stream, {"value": "hello", "unit": "C"}).decode()
+    ms, sequence = (int(part) for part in entry_id.split("-"))
+    offset = (ms << BITS) + sequence
+    assert bench.read(0) == Fetched(
+        0, offset, offset + 1, [(offset, ms, None, b"hello", [("unit", b"C")])], more=False
+    )
+    assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
+
+
+def test_foreign_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
+    base = bench.append(b"a")
+    bench.foreign(2)
+    first = bench.read(base)
+    assert first.more
+    assert [value for _, value in bench.read_all(base)] == [b"a", b"0", b"1"]
+
+
+def test_latest_lies_behind_a_foreign_burst(bench: Bench) -> None:
+    bench.foreign(5, f"{2**60}-*")
+    bench.foreign(3, f"{2**61}-*")
+    latest = bench.bounds().high_watermark
+    assert latest == bench.read_all()[-1][0] + 1
+    base = bench.append(b"next")
+    assert bench.read(latest).records == [(base, 5, b"k", b"next", [])]
+
+
+def test_records_are_still_served_when_a_step_was_cut_short(bench: Bench) -> None:
+    bench.append(b"own")
+    bench.raw.xadd(bench.partition.stream, {"value": "waits"}, id=f"{2**60}-0")
+    bench.raw.xadd(bench.partition.moving, {"id": f"{2**59}-0", "value": "was first"})
+    bench.raw.hset(bench.partition.state, "moving", "1")
+    bench.raw.xdel(bench.partition.stream, f"{2**60}-0")
+    bench.raw.xadd(bench.partition.moving, {"id": f"{2**60}-0", "value": "waits"})
+    assert [value for _, value in bench.read_all()] == [b"own", b"was first", b"waits"]
+
+
+def test_consumers_and_foreign_writers_at_once_lose_and_double_nothing(bench: Bench, redis_url: str) -> None:
+    other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+
+    def write() -> None:
+        for n in range(20):
+            commands = [("XADD", bench.partition.stream, "*", "value", f"f{n * 500 + i}") for i in range(500)]
+            other.pipeline(commands)
+            gevent.sleep(0)
+
+    def produce() -> None:
+        for n in range(100):
+            bench.append(b"own%d" % n)
+
+    jobs = [gevent.spawn(write), gevent.spawn(produce)]
+    found: list[bytes] = []
+    offset = 0
+    with gevent.Timeout(60):
+        while len(found) < 10_100:
+            records = bench.read(offset, count=300).records
+            found += [cast("bytes", one[3]) for one in records]
+            offset = records[-1][0] + 1 if records else offset
+        gevent.joinall(jobs, raise_error=True)
+    other.close()
+    assert [value for value in found if value.startswith(b"f")] == [b"f%d" % n for n in range(10_000)]
+    assert [value for value in found if value.startswith(b"own")] == [b"own%d" % n for n in range(100)]
+
+
+def test_renumber_is_a_step_that_tells_what_it_did(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert bench.logs.renumber(bench.partition) == Renumbered(0, 0, more=False)
+    bench.foreign(1500, f"{2**60}-*")
+    first = bench.logs.renumber(bench.partition)
+    assert (first.moved, first.high_watermark, first.more) == (0, 0, True)
+    second = bench.logs.renumber(bench.partition)
+    assert second.moved + bench.logs.renumber(bench.partition).moved == 1500
+    assert "foreign entries got new offsets" in caplog.text
+
+
+def test_a_damaged_value_is_logged_once_per_partition(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        bench.raw.xadd(bench.partition.stream, {"value": "plain", "korvet.encoding": "lz4"})
+    assert [value for _, value in bench.read_all()] == [b"plain"] * 3
+    assert bench.read_all()
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert bench.partition.stream in caplog.text

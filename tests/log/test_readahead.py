@@ -1,0 +1,172 @@
+"""Reading ahead: what is read before it is asked for, when it is served, and what it may not hide."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import gevent
+import pytest
+import redis
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
+from korvet.log.reader import FetchResult
+from korvet.log.store import LogStore
+from korvet.log.types import Fetched, Partition, Read
+from korvet.redis.keys import Keys
+from korvet.topics.registry import NewTopic, Topic
+from tests.support.batches import headers_of, values
+from tests.support.domain import Domain
+
+RECORDS, SIZE, AT_ONCE = 400, 1000, 20_000
+BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
+
+
+def filled(view: Domain, storage_format: str) -> Topic:
+    topic = view.topics.create(NewTopic(name="orders", configs={"storage.format": storage_format}))
+    for number in range(0, RECORDS, 4):
+        view.append("orders", *[b"%d" % each + b"x" * SIZE for each in range(number, number + 4)])
+    return topic
+
+
+def fetch(view: Domain, offset: int) -> FetchResult:
+    [found] = view.fetch(view.wanted("orders", offset=offset, bytes_max=AT_ONCE))
+    return found
+
+
+def behind(found: FetchResult) -> int:
+    """Return the offset behind the last record that was found."""
+    last = headers_of(b"".join(found.chunks))[-1]
+    return last.base_offset + last.last_offset_delta + 1
+
+
+def xranges(server: redis.Redis) -> int:
+    calls = cast("dict[str, dict[str, int]]", server.info("commandstats"))
+    return calls.get("cmdstat_xrange", {}).get("calls", 0)
+
+
+@BOTH
+def test_a_consumer_that_catches_up_finds_everything_once_and_in_order(
+    here: Domain, storage_format: str
+) -> None:
+    filled(here, storage_format)
+    read: list[bytes | None] = []
+    offset, fetches = fetch(here, 0).log_start, 0
+    while len(read) < RECORDS:
+        found = fetch(here, offset)
+        assert not found.error
+        read += values(b"".join(found.chunks))
+        offset = behind(found)
+        fetches += 1
+    assert [int((value or b"").rstrip(b"x")) for value in read] == list(range(RECORDS))
+    assert fetches > 10
+    assert fetch(here, offset).chunks == []
+
+
+@BOTH
+def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    filled(here, storage_format)
+    first = fetch(here, 0)
+    second = fetch(here, behind(first))
+    gevent.sleep(0.1)
+    before = xranges(raw_redis)
+    third = fetch(here, behind(second))
+    assert third.size_bytes > AT_ONCE / 2
+    gevent.sleep(0.1)
+    looked_at_the_first_entry = storage_format == "record"
+    assert xranges(raw_redis) - before == 1 + looked_at_the_first_entry
+
+
+@BOTH
+def test_what_was_read_ahead_hides_neither_a_moved_start_nor_a_deletion(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    topic = filled(here, storage_format)
+    fetch(here, 0)
+    found = fetch(here, 0)
+    offset = behind(found)
+    gevent.sleep(0.1)
+    state = topic.partitions[0].state
+    raw_redis.hset(state, mapping={"start": str(offset + 1), "first": str(offset + 1)})
+    assert fetch(here, offset).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    raw_redis.hset(state, mapping={"start": "0", "first": "0"})
+    found = fetch(here, offset)
+    gevent.sleep(0.1)
+    raw_redis.delete(state)
+    offset = behind(found)
+    assert fetch(here, offset).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@BOTH
+def test_a_fetch_at_the_end_of_a_log_reads_nothing_ahead(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    """What would be read there is too little: it would only make the answers smaller."""
+    here.topics.create(NewTopic(name="orders", configs={"storage.format": storage_format}))
+    offset = here.append("orders", b"0")
+    for number in range(1, 5):
+        assert values(b"".join(fetch(here, offset).chunks)) == [b"%d" % (number - 1)]
+        offset = here.append("orders", b"%d" % number)
+        before = xranges(raw_redis)
+        fetch(here, offset)
+        gevent.sleep(0.05)
+        assert xranges(raw_redis) - before == 1
+
+
+class Slow(LogStore):
+    """A log store whose reads can be counted."""
+
+    reads_made = 0
+
+    def read(self, reads: list[Read]) -> list[Fetched | KafkaError]:  # type: ignore[override]  # lists only, here
+        self.reads_made += 1
+        return super().read(reads)
+
+
+@pytest.fixture
+def log(here: Domain) -> tuple[Slow, Partition]:
+    topic = filled(here, "batch")
+    return Slow(here.redis, here.redis, Keys("korvet")), topic.partitions[0]
+
+
+def test_only_so_much_is_held(log: tuple[Slow, Partition]) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX + 1)
+    assert store.reads_made == 0
+    for offset in (8, 12, 16):  # of a partition the last only
+        ahead.begin(Read(partition, offset, 1), HELD_BYTES_MAX)
+    assert store.reads_made == 3
+    [outcome] = ahead.read([Read(partition, 16, 1)], ahead.now())
+    assert isinstance(outcome, Fetched)
+    assert outcome.next_offset == 20
+    assert store.reads_made == 3
+    ahead.read([Read(partition, 12, 1)], ahead.now())
+    assert store.reads_made == 4
+
+
+def test_what_nobody_comes_for_is_forgotten(
+    log: tuple[Slow, Partition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, partition = log
+    monkeypatch.setattr("korvet.log.readahead.HELD_SECONDS_MAX", 0.01)
+    times = [0.0]
+    ahead = ReadAhead(store, clock=lambda: times[0])
+    ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX)
+    times[0] = HELD_SECONDS_MAX
+    gevent.sleep(0.1)
+    ahead.begin(Read(partition, 8, 1), HELD_BYTES_MAX)
+    ahead.read([Read(partition, 4, 1)], 0.0)
+    assert store.reads_made == 3
+
+
+def test_a_read_that_failed_is_made_again(here: Domain, log: tuple[Slow, Partition]) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    here.redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+    ahead.begin(Read(partition, 4, 1), 100)
+    gevent.sleep(0.1)
+    [outcome] = ahead.read([Read(partition, 4, 1)], ahead.now())
+    assert isinstance(outcome, Fetched)

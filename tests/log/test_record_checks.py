@@ -1,0 +1,96 @@
+"""What a topic asks of the records, to the millisecond."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, RecordsRefusedError
+from korvet.log import append as record_checks
+from korvet.protocol.records.batch import produced_batch
+from korvet.topics import config as topic_config
+from tests.support.batches import Record, batch
+
+NOW = 1_700_000_000_000
+LIMITS = {"message.timestamp.before.max.ms": "100", "message.timestamp.after.max.ms": "10"}
+
+
+def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
+    records = produced_batch(batch(*sent), 1 << 20).records(1 << 20)
+    try:
+        largest = record_checks.check(records, topic_config.effective(configs, Settings()), NOW)
+    except RecordsRefusedError as refused:
+        return refused
+    assert largest == max(record.timestamp for record in sent)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "taken"),
+    [
+        (NOW, True),
+        (NOW + 10, True),
+        (NOW + 11, False),
+        (NOW - 100, True),
+        (NOW - 101, False),
+        (-1, True),
+        (-2, False),
+        (0, False),
+        (-(2**63), False),
+        (2**63 - 1, False),
+    ],
+)
+def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int, taken: bool) -> None:  # noqa: FBT001
+    refused = check(LIMITS, Record(timestamp=timestamp))
+    assert (refused is None) == taken
+    assert check(LIMITS | {"message.timestamp.type": "LogAppendTime"}, Record(timestamp=timestamp)) is None
+    if refused is not None:
+        assert refused.code is ErrorCode.INVALID_TIMESTAMP
+        assert refused.records == [
+            (0, f"the timestamp {timestamp} is not in {NOW - 100}..{NOW + 10}"),
+        ]
+
+
+def test_an_error_made_anew_still_names_its_records() -> None:
+    refused = check({"cleanup.policy": "compact"}, Record(key=b"k"), Record(key=None))
+    assert refused is not None
+    anew = refused.anew()
+    assert (anew.code, anew.message, anew.records) == (refused.code, refused.message, refused.records)
+    assert (anew.__traceback__, [at for at, _ in anew.records]) == (None, [1])
+
+
+@pytest.mark.parametrize(
+    ("configs", "max_timestamp", "needed"),
+    [
+        ({}, NOW, False),
+        ({}, NOW + 3_600_000, False),
+        ({}, NOW + 3_600_001, True),
+        ({"message.timestamp.before.max.ms": "5"}, NOW, True),
+        ({"message.timestamp.before.max.ms": "5", "message.timestamp.type": "LogAppendTime"}, NOW, False),
+        ({"message.timestamp.type": "LogAppendTime"}, NOW * 2, False),
+        ({"cleanup.policy": "compact"}, NOW, True),
+        ({"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}, NOW, True),
+    ],
+)
+def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
+    configs: dict[str, str],
+    max_timestamp: int,
+    needed: bool,  # noqa: FBT001
+) -> None:
+    config = topic_config.effective(configs, Settings())
+    assert record_checks.needed(NOW, max_timestamp, config, NOW) == needed
+
+
+@pytest.mark.parametrize(
+    ("base_timestamp", "max_timestamp", "needed"),
+    [(NOW, -1, True), (NOW, NOW - 1, True), (0, -1, True), (NOW, NOW, False), (-1, -1, False)],
+)
+def test_a_header_without_the_largest_time_does_not_do(
+    base_timestamp: int,
+    max_timestamp: int,
+    needed: bool,  # noqa: FBT001
+) -> None:
+    of_producer = topic_config.effective({}, Settings())
+    assert record_checks.needed(base_timestamp, max_timestamp, of_producer, NOW) == needed
+    of_broker = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
+    assert not record_checks.needed(base_timestamp, max_timestamp, of_broker, NOW)

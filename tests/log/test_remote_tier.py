@@ -1,0 +1,193 @@
+"""What one worker asks of the lake for its consumers, and what it holds for them: a real process reads the lake."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from korvet.errors import KafkaError
+from korvet.lake.entries import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from korvet.lake.table import Advance, ArchiveTable
+from korvet.log.remote import client as cold_store
+from korvet.log.remote import tier as cold
+from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
+from korvet.log.remote.tier import STAMPS_AT_ONCE, RemoteReadRequest, RemoteTier, RemoteTimestampRequest
+from korvet.log.store import LogStore
+from korvet.log.types import RemoteBelow
+from korvet.protocol.records.compression import Codec
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from tests.support.batches import read
+from tests.support.lake_service import LakeService, lake_service
+
+TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
+RECORDS = 1000
+WHOLE = RemoteBelow(0, RECORDS, RECORDS)
+# What is said of a partition is not asked of Redis.
+NO_REDIS = Redis("redis://127.0.0.1:1", timeout_ms=1, connect_timeout_ms=1)
+PARTITION = LogStore(NO_REDIS, NO_REDIS, Keys("korvet")).partition(TOPIC, 0, TOPIC_ID, 10, "batch")
+
+
+class _Counting(RemoteClient):
+    """Counts what is asked."""
+
+    asked = 0
+
+    def ask(self, request: RemoteRequest) -> RemoteCall:
+        self.asked += 1
+        return super().ask(request)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeService]:
+    """Read a lake with one archived partition."""
+    lake = tmp_path_factory.mktemp("lake")
+    table = ArchiveTable.create(str(lake), TOPIC, TOPIC_ID)
+    rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(RECORDS)])
+    file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+    assert file is not None
+    table.append([file], [Advance(0, 0, RECORDS)])
+    with lake_service(lake, lake) as running:
+        yield running
+
+
+@pytest.fixture
+def store(service: LakeService) -> Iterator[_Counting]:
+    made = _Counting(service.socket)
+    service.process.send_signal(signal.SIGSTOP)
+    yield made
+    service.process.send_signal(signal.SIGCONT)
+    made.close()
+
+
+@pytest.fixture
+def tier(store: RemoteClient) -> RemoteTier:
+    """Give a lake that answers nothing before `answer`."""
+    return RemoteTier(store, wait_ms=20_000, timeout_ms=20_000)
+
+
+def wish(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteReadRequest:
+    return RemoteReadRequest(PARTITION, WHOLE, offset, bytes_max, at_least_one=True, codec=codec)
+
+
+def offsets(tier: RemoteTier, service: LakeService, wanted: RemoteReadRequest) -> list[int]:
+    """Let the lake answer, and return the offsets of what is read."""
+    service.process.send_signal(signal.SIGCONT)
+    [answer] = tier.read([wanted], wait=True)
+    assert answer is not None
+    assert not isinstance(answer, KafkaError)
+    return [record.offset for record in read(answer.data)]
+
+
+def test_a_question_is_asked_once_however_often_its_consumer_comes(
+    tier: RemoteTier, store: _Counting, service: LakeService
+) -> None:
+    for _ in range(3):
+        assert tier.read([wish()], wait=False) == [None]
+    assert store.asked == 1
+    assert offsets(tier, service, wish())[0] == 0
+    assert store.asked == 1
+
+
+def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_anew(store: _Counting) -> None:
+    now, errors = [0.0], []
+    tier = RemoteTier(
+        store,
+        wait_ms=0,
+        timeout_ms=20_000,
+        count_error=lambda: errors.append(now[0]),
+        clock=lambda: now[0],
+    )
+    for _ in range(4):
+        assert tier.read([wish()], wait=True) == [None]
+        now[0] += cold.ANSWER_SECONDS_MAX / 4
+    [answer] = tier.read([wish()], wait=True)
+    assert isinstance(answer, KafkaError)
+    assert answer.message == "the lake did not answer within 20 s"
+    assert errors == [cold.ANSWER_SECONDS_MAX]
+    assert tier.read([wish()], wait=True) == [None]
+    assert store.asked == 2
+
+
+def test_readers_of_different_codecs_do_not_drop_the_questions_of_one_another(
+    tier: RemoteTier, store: _Counting
+) -> None:
+    for _ in range(3):
+        for codec in (Codec.none, Codec.zstd):
+            assert tier.read([wish(codec=codec)], wait=False) == [None]
+    assert store.asked == 2
+
+
+def test_what_is_held_for_consumers_is_bounded_in_bytes(
+    tier: RemoteTier, store: _Counting, service: LakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_BYTES_MAX", 2500)
+    assert tier.read([wish(0), wish(100), wish(200)], wait=False) == [None, None, None]
+    assert store.asked == 2
+    assert offsets(tier, service, wish(0))[0] == 0
+    assert offsets(tier, service, wish(200))[0] == 200
+    assert store.asked == 3
+
+
+def test_what_has_no_place_is_not_answered_at_once_for_its_consumer_would_come_again(
+    tier: RemoteTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_MAX", 0)
+    asking = gevent.spawn(tier.read, [wish()], wait=True)
+    gevent.sleep(0)
+    assert not asking.ready()
+    asking.kill()
+    assert tier.read([wish()], wait=False) == [None]
+    assert store.asked == 0
+
+
+def test_what_nobody_comes_for_is_let_go(
+    tier: RemoteTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "HELD_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(cold_store, "UNDER_WAY_MAX", 1)
+    assert tier.read([wish()], wait=False) == [None]
+    request = RemoteRequest(0, "largest", TOPIC, TOPIC_ID, 0, 0, RECORDS)
+    with gevent.Timeout(20):
+        while True:
+            try:
+                store.ask(request)
+            except KafkaError:
+                gevent.sleep(0.01)
+            else:
+                break
+
+
+def test_no_answer_is_larger_than_a_worker_wants_whatever_a_fetch_allows(
+    tier: RemoteTier, service: LakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold, "READ_BYTES_MAX", 500)
+    first = offsets(tier, service, wish(bytes_max=2**31 - 1))
+    assert 0 < len(first) < 50
+    assert offsets(tier, service, wish(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
+
+
+def test_questions_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
+    hasty = RemoteTier(store, wait_ms=20_000, timeout_ms=50)
+    answers = hasty.stamps([RemoteTimestampRequest(PARTITION, WHOLE, 1500)] * 100)
+    assert [type(each) for each in answers] == [KafkaError] * 100
+    assert store.asked == STAMPS_AT_ONCE
+
+
+def test_questions_by_time_are_answered_however_many_they_are(tier: RemoteTier, service: LakeService) -> None:
+    service.process.send_signal(signal.SIGCONT)
+    wishes = [RemoteTimestampRequest(PARTITION, WHOLE, 1000 + at) for at in range(300)]
+    assert tier.stamps(wishes) == [(at, 1000 + at) for at in range(300)]
+    newest = (RECORDS - 1, 1000 + RECORDS - 1)
+    assert tier.stamps(
+        [RemoteTimestampRequest(PARTITION, WHOLE, None), RemoteTimestampRequest(PARTITION, WHOLE, 5000)]
+    ) == [
+        newest,
+        None,
+    ]
+    behind = RemoteTimestampRequest(PARTITION, WHOLE._replace(end=500), 1500)
+    assert tier.stamps([behind]) == [None]

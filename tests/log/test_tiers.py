@@ -1,0 +1,298 @@
+"""Records of one log in Redis and in the lake: one log for whoever reads it, and what a lake that fails costs whom."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.lake.table import ArchiveTable
+from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp
+from korvet.log.remote.archived import LakeStore
+from korvet.log.trim import (
+    BackgroundTrims,
+    Deletion,
+    Reason,
+    RecordDeletion,
+    Start,
+    Trimmed,
+    Trimmer,
+    TrimStore,
+)
+from korvet.topics.registry import NewTopic
+from tests.log.lake import TOPIC, Tiers, tiers
+from tests.support.batches import Record, read
+
+FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
+BATCHES, PER_BATCH = 30, 10
+
+NEVER_MS = 3_600_000
+TOO_LONG_S = 30
+"""Of what is to come without waiting for anything."""
+
+
+@pytest.fixture(params=FORMATS)
+def two(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Tiers]:
+    """Make a log of 300 records with rising times, of which 200 are archived and 150 left in Redis."""
+    with tiers(redis_url, tmp_path, request.param) as made:
+        fill(made)
+        made.archive(offset_of(made, 200))
+        made.trim(offset_of(made, 150))
+        yield made
+
+
+def fill(made: Tiers) -> None:
+    for number in range(BATCHES):
+        first = number * PER_BATCH
+        records = [Record(b"value %d" % at, b"key", 1000 + at) for at in range(first, first + PER_BATCH)]
+        made.worker.append(TOPIC, *records)
+
+
+_offsets: dict[str, list[int]] = {}
+
+
+def offset_of(made: Tiers, number: int) -> int:
+    """Return the offset of a record by its number, and for their count the end of the log."""
+    known = _offsets.get(made.topic_id)
+    if known is None:
+        [found] = made.worker.fetch(made.worker.wanted(TOPIC))
+        known = _offsets[made.topic_id] = [record.offset for record in read(b"".join(found.chunks))]
+        known.append(known[-1] + 1)
+    return known[number]
+
+
+def numbers_from(made: Tiers, offset: int, bytes_max: int = 1 << 20) -> list[int]:
+    """Consume from an offset to the end; returns the numbers of the records."""
+    got: list[int] = []
+    end = offset_of(made, BATCHES * PER_BATCH)
+    while offset < end:
+        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=offset, bytes_max=bytes_max))
+        assert found.error is ErrorCode.NONE
+        records = [record for record in read(b"".join(found.chunks)) if record.offset >= offset]
+        assert records, f"nothing at {offset}"
+        got += [int((record.value or b"").split()[1]) for record in records]
+        assert [record.timestamp - 1000 for record in records] == got[-len(records) :]
+        offset = records[-1].offset + 1
+    return got
+
+
+def test_a_consumer_reads_both_tiers_without_a_seam(two: Tiers) -> None:
+    for first in (0, 7, 149, 150, 151, 200, 299):
+        for bytes_max in (1, 300, 1 << 20):
+            expected = list(range(first, BATCHES * PER_BATCH))
+            assert numbers_from(two, offset_of(two, first), bytes_max) == expected
+
+
+def test_every_fetch_tells_the_bounds_of_the_whole_log(two: Tiers) -> None:
+    end = offset_of(two, BATCHES * PER_BATCH)
+    for first in (0, 160, 300):
+        [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, first)))
+        assert (found.log_start, found.high_watermark) == (offset_of(two, 0), end)
+    for outside in (offset_of(two, 0) - 1, end + 1):
+        [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=outside))
+        assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (found.log_start, found.high_watermark) == (offset_of(two, 0), end)
+
+
+def find(made: Tiers, timestamp: int) -> OffsetFound:
+    [found] = made.worker.offsets.find([Question(made.partition, timestamp)])
+    assert not isinstance(found, KafkaError)
+    return found
+
+
+def test_offsets_are_found_by_time_in_both_tiers(two: Tiers) -> None:
+    for number in (0, 1, 149, 150, 199, 200, 299):
+        found = find(two, 1000 + number)
+        assert (found.offset, found.timestamp) == (offset_of(two, number), 1000 + number)
+    assert find(two, 5).offset == offset_of(two, 0)
+    assert find(two, 5000) == OffsetFound()
+    largest = find(two, SpecialTimestamp.MAX_TIMESTAMP)
+    assert (largest.offset, largest.timestamp) == (offset_of(two, 299), 1299)
+
+
+def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch") as made:
+        for at in (5, 9, 9, 7, 3):
+            made.worker.append(TOPIC, Record(b"v", timestamp=at))
+        made.archive(4)
+        made.trim(2)
+        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(1, 9, 0)
+        made.trim(4)
+        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(1, 9, 0)
+
+
+def test_the_special_offsets_tell_the_tiers_apart(two: Tiers) -> None:
+    asked = {each: find(two, each).offset for each in SpecialTimestamp}
+    assert asked[SpecialTimestamp.EARLIEST] == offset_of(two, 0)
+    assert asked[SpecialTimestamp.EARLIEST_LOCAL] == offset_of(two, 150)
+    assert asked[SpecialTimestamp.LATEST_TIERED] == offset_of(two, 200) - 1
+    assert asked[SpecialTimestamp.EARLIEST_PENDING_UPLOAD] == offset_of(two, 200)
+    assert asked[SpecialTimestamp.LATEST] == offset_of(two, 300)
+
+
+@pytest.mark.parametrize("number", [100, 150, 220, 300])
+def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> None:
+    redis, offset = two.worker.redis, offset_of(two, number)
+    trims = TrimStore(redis)
+    trimmer = Trimmer(two.log, trims, lambda _reason, _records: None)
+    deletion = RecordDeletion(two.log, LakeStore(redis), trimmer, BackgroundTrims())
+    assert deletion.delete([Deletion(two.partition, offset)]) == [offset]
+    assert find(two, SpecialTimestamp.EARLIEST).offset == offset
+    assert numbers_from(two, offset) == list(range(number, BATCHES * PER_BATCH))
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset - 1))
+    assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert find(two, 5).offset == (offset if number < 300 else -1)
+
+
+class _Overtaken(Trimmer):
+    """Deletes behind an archiver that is faster."""
+
+    made: Tiers
+
+    def move(self, starts: Sequence[Start], reason: Reason) -> list[Trimmed | KafkaError]:
+        self.made.archive(200)
+        return super().move(starts, reason)
+
+
+def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch") as made:
+        fill(made)
+        redis = made.worker.redis
+        trimmer = _Overtaken(made.log, TrimStore(redis), lambda _reason, _records: None)
+        trimmer.made = made
+        deletion = RecordDeletion(made.log, LakeStore(redis), trimmer, BackgroundTrims())
+        assert deletion.delete([Deletion(made.partition, 150)]) == [150]
+        assert find(made, SpecialTimestamp.EARLIEST).offset == 150
+        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
+        assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "record") as made:
+        first = made.worker.append(TOPIC, Record(b"a"))
+        made.archive(first + 1)
+        last = made.worker.append(TOPIC, Record(b"b"))
+        made.trim(last)
+        [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=first + 1))
+        assert [record.offset for record in read(b"".join(found.chunks))] == [last]
+
+
+def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers) -> None:
+    table = ArchiveTable.open(str(two.lake), TOPIC, two.topic_id)
+    assert table is not None
+    # Redis is not asked again between the look at the log and that at the table.
+    table.replace(table.files(), [], 1)
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, 10)))
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 150)
+
+
+def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tiers) -> None:
+    first = two.worker.wanted(TOPIC, offset=offset_of(two, 0), bytes_max=500)
+    second = two.worker.wanted(TOPIC, offset=offset_of(two, 100), bytes_max=50)
+    found, without = two.worker.fetch(first, second)
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 0)
+    assert (without.error, without.chunks) == (ErrorCode.NONE, [])
+
+
+def test_what_lies_behind_a_gap_has_to_fit_as_well(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "record") as made:
+        first = made.worker.append(TOPIC, Record(b"a"))
+        made.archive(first + 1)
+        last = made.worker.append(TOPIC, Record(b"b"))
+        made.trim(last)
+        behind = made.worker.wanted(TOPIC, offset=first + 1, bytes_max=1)
+        archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), behind)
+        assert [record.offset for record in read(b"".join(archived.chunks))] == [first]
+        assert hot.chunks == []
+
+
+def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch") as made:
+        fill(made)
+        made.archive(200).unlink()
+        assert numbers_from(made, 0) == list(range(300))
+
+
+def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
+    for file in two.lake.rglob("*.parquet"):
+        file.unlink()
+    two.worker.topics.create(NewTopic(name="other", partitions=1))
+    two.worker.append("other", b"hot")
+    wishes = (two.worker.wanted(TOPIC, offset=offset_of(two, 0)), two.worker.wanted("other"))
+    error = ErrorCode.NONE
+    while error is ErrorCode.NONE:
+        # The lake is not waited for where there is something to answer with.
+        cold, hot = two.worker.fetch(*wishes)
+        error = cold.error
+        assert (cold.log_start, cold.high_watermark) == (offset_of(two, 0), offset_of(two, 300))
+        assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
+    assert error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert numbers_from(two, offset_of(two, 150)) == list(range(150, 300))
+    [answer] = two.worker.offsets.find([Question(two.partition, 1000)])
+    assert isinstance(answer, KafkaError)
+    assert answer.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch", wait_ms=50) as made:
+        fill(made)
+        made.archive(200)
+        made.trim(150)
+        made.service.process.send_signal(signal.SIGSTOP)
+        made.worker.topics.create(NewTopic(name="other", partitions=1))
+        made.worker.append("other", b"hot")
+        cold_wish, hot_wish = made.worker.wanted(TOPIC), made.worker.wanted("other")
+        cold, hot = made.worker.fetch(cold_wish, hot_wish)
+        assert (cold.error, cold.chunks) == (ErrorCode.NONE, [])
+        assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
+        [alone] = made.worker.fetch(cold_wish)
+        assert (alone.error, alone.chunks) == (ErrorCode.NONE, [])
+        made.service.process.send_signal(signal.SIGCONT)
+        got: list[int] = []
+        while not got:
+            [found] = made.worker.fetch(cold_wish)
+            got = [record.offset for record in read(b"".join(found.chunks))]
+        assert got[0] == 0
+
+
+def test_what_is_left_in_the_lake_is_served_though_it_is_less_than_a_fetch_wants(two: Tiers) -> None:
+    with gevent.Timeout(TOO_LONG_S):
+        wanted = two.worker.wanted(TOPIC, offset=offset_of(two, 149))
+        [found] = two.worker.fetch(wanted, wait_ms=NEVER_MS, bytes_min=1 << 20)
+    assert read(b"".join(found.chunks))[0].offset == offset_of(two, 149)
+
+
+def test_a_fetch_waits_no_longer_for_the_lake_than_its_time(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch", wait_ms=50) as made:
+        fill(made)
+        made.archive(200)
+        made.trim(150)
+        made.service.process.send_signal(signal.SIGSTOP)
+        try:
+            with gevent.Timeout(TOO_LONG_S):
+                [found] = made.worker.fetch(made.worker.wanted(TOPIC), wait_ms=NEVER_MS)
+        finally:
+            made.service.process.send_signal(signal.SIGCONT)
+        assert (found.error, found.chunks) == (ErrorCode.NONE, [])
+
+
+def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> None:
+    first = offset_of(two, 0)
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=first, bytes_max=0), bytes_max=0)
+    assert [record.offset for record in read(b"".join(found.chunks))] == [first]
+
+
+def test_a_topic_made_anew_inherits_nothing(two: Tiers) -> None:
+    two.worker.topics.delete(two.worker.topics.find(TOPIC))
+    two.worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
+    assert find(two, SpecialTimestamp.EARLIEST).offset == 0
+    two.worker.append(TOPIC, b"new")
+    [found] = two.worker.fetch(two.worker.wanted(TOPIC))
+    assert [(record.offset, record.value) for record in read(b"".join(found.chunks))] == [(0, b"new")]
+    two.archive(1)
+    assert len(list(two.lake.glob(f"{TOPIC}/*"))) == 2

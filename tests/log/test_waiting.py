@@ -1,0 +1,80 @@
+"""Watches: no append between a read and the wait is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gevent
+import pytest
+import redis
+
+from korvet.redis.pubsub import Subscriptions, Watch
+
+LONG = 30.0
+
+
+@pytest.fixture
+def subscriptions(redis_url: str) -> Iterator[Subscriptions]:
+    made = Subscriptions(redis_url, connect_timeout_ms=5000, linger_ms=60_000)
+    yield made
+    made.close()
+
+
+def test_a_message_wakes_with_its_place(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
+    with Watch(subscriptions, ["a", "b", "a"]) as watch:
+        assert not watch.live
+        watch.listen()
+        raw_redis.publish("b", "1")
+        assert watch.wait(LONG) == {1}
+        raw_redis.publish("a", "1")
+        assert watch.wait(LONG) == {0, 2}
+
+
+def test_a_message_before_the_wait_is_not_lost(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
+    with Watch(subscriptions, ["a"]) as watch:
+        watch.listen()
+        raw_redis.publish("a", "1")
+        gevent.sleep(0.1)  # the message comes while nobody waits
+        assert watch.wait(LONG) == {0}
+        assert watch.wait(0) == set()
+
+
+def test_on_a_live_channel_a_watch_listens_from_its_first_moment(
+    subscriptions: Subscriptions, raw_redis: redis.Redis
+) -> None:
+    with Watch(subscriptions, ["a", "b"]) as first:
+        first.listen()
+    with Watch(subscriptions, ["a", "b"]) as second:
+        assert second.live
+        raw_redis.publish("b", "1")
+        assert second.wait(LONG) == {1}
+    with Watch(subscriptions, ["a", "c"]) as third:
+        assert not third.live
+
+
+def test_a_lost_connection_wakes_for_all_places(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
+    with Watch(subscriptions, ["a", "b"]) as watch:
+        watch.listen()
+        raw_redis.client_kill_filter(_type="pubsub")
+        woken: set[int] = set()
+        while woken != {0, 1}:
+            news = watch.wait(LONG)
+            assert news
+            woken |= news
+
+
+def test_a_watch_may_be_woken_without_news(subscriptions: Subscriptions) -> None:
+    with Watch(subscriptions, ["a"]) as watch:
+        watch.listen()
+        watch.wake_all()
+        assert watch.wait(LONG) == set()
+
+
+def test_a_watch_that_was_left_hears_nothing(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
+    with Watch(subscriptions, ["a"]) as other:
+        other.listen()
+        with Watch(subscriptions, ["a"]) as left:
+            assert left.live
+        raw_redis.publish("a", "1")
+        assert other.wait(LONG) == {0}
+        assert left.wait(0) == set()

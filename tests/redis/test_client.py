@@ -1,0 +1,335 @@
+"""The shared connection to Redis: right replies for the right caller, and errors that say what they mean."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+import gevent
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.redis import replies
+from korvet.redis.client import Redis
+from korvet.redis.connection import pack
+from korvet.redis.replies import RespError
+from korvet.redis.scripts import Script
+from tests.support import redis_servers
+
+
+@pytest.fixture
+def connection(redis_url: str) -> Iterator[Redis]:
+    made = Redis(redis_url, timeout_ms=10_000, connect_timeout_ms=10_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def own_url() -> Iterator[str]:
+    """Give a server whose configuration these tests may change."""
+    with redis_servers.embedded_server() as url:
+        yield url
+
+
+@pytest.fixture
+def admin(own_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(own_url) as client:
+        yield client
+        client.replicaof("NO", "ONE")
+        for name, value in (
+            ("maxmemory", "0"),
+            ("min-replicas-to-write", "0"),
+            ("requirepass", ""),
+            ("replica-serve-stale-data", "yes"),
+            ("maxclients", "1000"),
+        ):
+            client.config_set(name, value)
+        client.acl_deluser("korvet")
+        client.flushall()
+
+
+@pytest.fixture
+def connect(own_url: str, admin: redis.Redis) -> Iterator[Callable[[str], Redis]]:
+    """Give a way to connect to the own server with other credentials or options."""
+    made: list[Redis] = []
+
+    def connected(credentials: str = "", query: str = "") -> Redis:
+        url = own_url.replace("unix://", f"unix://{credentials}") + query
+        made.append(Redis(url, timeout_ms=10_000, connect_timeout_ms=10_000))
+        return made[-1]
+
+    yield connected
+    for one in made:
+        one.close()
+
+
+def client_ids(raw: redis.Redis) -> set[str]:
+    return {client["id"] for client in raw.client_list()}
+
+
+def script(source: str) -> Script:
+    return Script("test", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def test_every_kind_of_reply_arrives(connection: Redis) -> None:
+    assert connection.call("SET", "k", b"\x00\xff\r\n") == b"OK"
+    assert connection.call("GET", "k") == b"\x00\xff\r\n"
+    assert connection.call("GET", "none") is None
+    assert connection.call("INCRBY", "n", 2**62) == 2**62
+    assert connection.call("RPUSH", "l", b"", "é", memoryview(b"a view")[2:], -1) == 4
+    assert connection.call("LRANGE", "l", 0, -1) == [b"", "é".encode(), b"view", b"-1"]
+    assert connection.call("EVAL", "return {1, {2, false}, 'x'}", 0) == [1, [2, None], b"x"]
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=20))
+def test_any_bytes_pass_unchanged(redis_server: str, values: list[bytes]) -> None:
+    made = Redis(redis_server, timeout_ms=10_000, connect_timeout_ms=10_000)
+    assert [made.call("ECHO", value) for value in values] == values
+    assert made.pipeline([("ECHO", value) for value in values]) == values
+    made.close()
+
+
+def test_a_large_value_goes_out_and_comes_back(connection: Redis) -> None:
+    large = bytes(range(256)) * 40_000
+    assert connection.call("SET", "large", memoryview(large)) == b"OK"
+    assert connection.call("GET", "large") == large
+
+
+def test_a_large_reply_lets_other_greenlets_run(connection: Redis) -> None:
+    connection.call("SET", "large", b"x" * 50_000_000)
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            gevent.sleep(0)
+
+    counting = gevent.spawn(count)
+    reading = gevent.spawn(connection.call, "GET", "large")
+    reading.join()
+    counting.kill()
+    # Without the pauses the reader would take all of it in a few turns: 50 MB are some 400 reads.
+    assert turns > 40
+
+
+def test_a_pipeline_keeps_errors_in_their_places(connection: Redis) -> None:
+    first, error, last = connection.pipeline([("SET", "k", 1), ("LPUSH", "k", 1), ("GET", "k")])
+    assert (first, last) == (b"OK", b"1")
+    assert isinstance(error, RespError)
+    assert error.name == "WRONGTYPE"
+    assert connection.pipeline([]) == []
+    assert connection.pipeline([("PING",)]) == [b"PONG"]
+
+
+def test_a_transaction_returns_its_replies_with_errors_in_place(connection: Redis) -> None:
+    first, error = connection.transaction([("SET", "k", 1), ("LPUSH", "k", 1)])
+    assert first == b"OK"
+    assert isinstance(error, RespError)
+    assert connection.transaction([]) == []
+
+
+def test_a_transaction_that_cannot_be_queued_does_nothing_and_says_why(connection: Redis) -> None:
+    with pytest.raises(RespError, match="wrong number of arguments") as caught:
+        connection.transaction([("SET", "k", 1), ("LPUSH", "k")])
+    assert caught.value.name == "ERR"
+    assert connection.call("EXISTS", "k") == 0
+
+
+def test_an_error_of_redis_names_its_first_word(connection: Redis) -> None:
+    connection.call("SET", "k", 1)
+    with pytest.raises(RespError, match="wrong kind") as caught:
+        connection.call("LPUSH", "k", 1)
+    assert caught.value.name == "WRONGTYPE"
+    assert connection.call("GET", "k") == b"1"
+
+
+def test_a_kafka_error_of_a_script_is_raised_as_its_code(connection: Redis) -> None:
+    refuse = script("return redis.error_reply('ILLEGAL_GENERATION member 7, group 9')")
+    with pytest.raises(KafkaError) as caught:
+        connection.script(refuse, [], [])
+    assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
+    assert caught.value.message == "member 7, group 9"
+
+
+def test_kafka_errors_inside_an_exec_stay_in_their_place(connection: Redis) -> None:
+    refuse = "return redis.error_reply('UNKNOWN_MEMBER_ID seven')"
+    (error,) = connection.transaction([("EVAL", refuse, 0)])
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_script_that_redis_does_not_have_is_loaded_and_run(connection: Redis) -> None:
+    twice = script("redis.call('INCR', KEYS[1]) return {KEYS[1], ARGV[1]}")
+    assert connection.script(twice, ["n"], [5]) == [b"n", b"5"]
+    connection.call("SCRIPT", "FLUSH")
+    assert connection.script(twice, ["n"], [6]) == [b"n", b"6"]
+    assert connection.script(twice, ["n"], [7]) == [b"n", b"7"]
+    assert connection.call("GET", "n") == b"3"
+
+
+def test_scripts_of_a_pipeline_are_loaded_and_run_in_order(connection: Redis) -> None:
+    push = script("redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]")
+    known = script("redis.call('RPUSH', KEYS[1], ARGV[1]) return 'known'")
+    connection.script(known, ["l"], ["first"])
+    calls = [(push, ["l"], [1]), (known, ["other"], [2]), (push, ["l"], [3]), (push, ["l"], [4])]
+    assert connection.scripts(calls) == [b"1", b"known", b"3", b"4"]
+    assert connection.call("LRANGE", "l", 0, -1) == [b"first", b"1", b"3", b"4"]
+    assert connection.scripts([]) == []
+
+
+def test_scripts_keep_errors_in_their_places(connection: Redis) -> None:
+    refuse = script("return redis.error_reply('UNKNOWN_MEMBER_ID ' .. ARGV[1])")
+    works = script("return ARGV[1]")
+    for _ in range(2):
+        error, value = connection.scripts([(refuse, [], ["seven"]), (works, [], ["eight"])])
+        assert isinstance(error, KafkaError)
+        assert error.code is ErrorCode.UNKNOWN_MEMBER_ID
+        assert value == b"eight"
+
+
+def test_a_script_that_cannot_be_compiled_says_so(connection: Redis) -> None:
+    broken = script("this is no Lua")
+    with pytest.raises(RespError, match="compiling"):
+        connection.script(broken, [], [])
+    error, value = connection.scripts([(broken, [], []), (script("return 1"), [], [])])
+    assert "compiling" in str(error)
+    assert value == 1
+
+
+def test_an_argument_that_redis_cannot_take_sends_nothing(connection: Redis) -> None:
+    with pytest.raises(TypeError):
+        connection.pipeline([("SET", "k", 1), ("SET", "k", bytearray(b"2"))])  # type: ignore[list-item]  # the point of the test
+    assert connection.call("EXISTS", "k") == 0
+
+
+@pytest.mark.parametrize("word", sorted(replies._UNAVAILABLE))
+def test_every_refusal_for_the_servers_state_is_unavailability(word: str) -> None:
+    error = replies.error_of(f"{word} what the server says")
+    assert isinstance(error, StorageUnavailableError)
+    assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"{word} what the server says" in error.message
+
+
+def test_an_unknown_or_empty_error_reply_is_a_resp_error() -> None:
+    for text, name in (("ERR no", "ERR"), ("", ""), ("BUSYGROUP exists", "BUSYGROUP"), ("ERR", "ERR")):
+        error = replies.error_of(text)
+        assert isinstance(error, RespError)
+        assert error.name == name
+
+
+def test_a_full_redis_is_unavailable(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", "1")
+    with pytest.raises(StorageUnavailableError, match="OOM"):
+        connect().call("SET", "k", "v")
+
+
+def test_a_full_redis_is_unavailable_inside_a_transaction(
+    connect: Callable[..., Redis], admin: redis.Redis
+) -> None:
+    admin.config_set("maxmemory", "1")
+    with pytest.raises(StorageUnavailableError, match="OOM"):
+        connect().transaction([("SET", "k", "v")])
+
+
+def test_a_read_only_replica_is_unavailable(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.replicaof("127.0.0.1", "1")
+    with pytest.raises(StorageUnavailableError, match="READONLY"):
+        connect().call("SET", "k", "v")
+
+
+def test_a_replica_without_its_master_is_unavailable(
+    connect: Callable[..., Redis], admin: redis.Redis
+) -> None:
+    admin.config_set("replica-serve-stale-data", "no")
+    admin.replicaof("127.0.0.1", "1")
+    with pytest.raises(StorageUnavailableError, match="MASTERDOWN"):
+        connect().call("GET", "k")
+
+
+def test_a_master_with_too_few_replicas_is_unavailable(
+    connect: Callable[..., Redis], admin: redis.Redis
+) -> None:
+    admin.config_set("min-replicas-to-write", "1")
+    with pytest.raises(StorageUnavailableError, match="NOREPLICAS"):
+        connect().call("SET", "k", "v")
+
+
+def test_the_default_users_password_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.config_set("requirepass", "p@ss word")
+    assert connect(":p%40ss%20word@").call("PING") == b"PONG"
+
+
+def test_a_user_of_the_access_control_list_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.acl_setuser("korvet", enabled=True, passwords="+s3cret", keys=["*"], categories=["+@all"])
+    assert connect("korvet:s3cret@").call("ACL", "WHOAMI") == b"korvet"
+
+
+def test_a_wrong_password_is_named_as_such_and_not_shown(
+    connect: Callable[..., Redis], admin: redis.Redis
+) -> None:
+    admin.config_set("requirepass", "s3cret")
+    with pytest.raises(StorageUnavailableError, match="WRONGPASS") as caught:
+        connect("default:wr0ng@").call("PING")
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_missing_credentials_are_named_as_such(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.config_set("requirepass", "s3cret")
+    with pytest.raises(StorageUnavailableError, match="NOAUTH"):
+        connect().call("PING")
+
+
+def test_a_forbidden_command_is_named_as_such(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.acl_setuser("korvet", enabled=True, passwords="+s3cret", keys=["*"], commands=["+get"])
+    restricted = connect("korvet:s3cret@")
+    # This user may not even give its connection a name; that alone keeps nobody away.
+    assert restricted.call("GET", "k") is None
+    with pytest.raises(StorageUnavailableError, match="NOPERM"):
+        restricted.call("SET", "k", "v")
+
+
+def test_the_chosen_database_is_used(connect: Callable[..., Redis], own_url: str) -> None:
+    connect(query="?db=3").call("SET", "k", "v")
+    with redis.Redis.from_url(own_url, db=3) as client:
+        assert client.get("k") == b"v"
+
+
+def test_a_database_that_does_not_exist_is_named(connect: Callable[..., Redis]) -> None:
+    with pytest.raises(StorageUnavailableError, match=r"SELECT.*out of range"):
+        connect(query="?db=999").call("PING")
+
+
+def test_one_client_too_many_is_named(connect: Callable[..., Redis], admin: redis.Redis) -> None:
+    admin.config_set("maxclients", "1")
+    with pytest.raises(StorageUnavailableError, match="max number of clients"):
+        connect().call("PING")
+
+
+def test_the_connection_carries_korvets_name(connection: Redis, raw_redis: redis.Redis) -> None:
+    connection.call("PING")
+    assert "korvet" in {client["name"] for client in raw_redis.client_list()}
+
+
+def test_one_connection_serves_all_greenlets(connection: Redis, raw_redis: redis.Redis) -> None:
+    before = client_ids(raw_redis)
+    asked = [gevent.spawn(connection.call, "ECHO", str(number)) for number in range(500)]
+    gevent.joinall(asked)
+    assert [one.value for one in asked] == [str(number).encode() for number in range(500)]
+    assert len(client_ids(raw_redis) - before) == 1
+
+
+def test_nothing_connects_before_the_first_call(redis_url: str, raw_redis: redis.Redis) -> None:
+    before = client_ids(raw_redis)
+    made = Redis(redis_url, timeout_ms=1000, connect_timeout_ms=1000)
+    assert client_ids(raw_redis) <= before
+    made.close()
+    with pytest.raises(StorageUnavailableError, match="closed"):
+        made.call("PING")
+
+
+def test_packed_commands_are_what_redis_reads() -> None:
+    assert pack(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"

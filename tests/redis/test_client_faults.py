@@ -1,0 +1,387 @@
+"""The shared connection under faults of a real network: nothing is sent twice, no reply reaches the wrong caller."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.server
+import pytest
+import redis
+
+from korvet.errors import StorageUnavailableError
+from korvet.redis.client import Redis
+from tests.support.proxy import Proxy, proxy
+
+TLS = Path(__file__).parents[1] / "support" / "tls"
+CERTIFICATE, KEY = TLS / "certificate.pem", TLS / "key.pem"
+# How long a test waits for what must come; never how long it takes.
+PATIENCE_S = 20.0
+
+Connect = Callable[..., Redis]
+
+
+@pytest.fixture
+def network(redis_url: str) -> Iterator[Proxy]:
+    with proxy(redis_url) as running:
+        yield running
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Give a way to make connections; afterwards none of them may think that anything is in flight."""
+    made: list[Redis] = []
+
+    def connected(url: str, timeout_ms: int = 10_000, **others: Any) -> Redis:
+        others.setdefault("connect_timeout_ms", timeout_ms)
+        made.append(Redis(url, timeout_ms=timeout_ms, **others))
+        return made[-1]
+
+    yield connected
+    for one in made:
+        one.close()
+        gevent.sleep(0)
+        assert (one._room.commands, one._room.bytes) == (0, 0)
+
+
+def eventually(connection: Redis, *command: str) -> object:
+    """Ask until Redis answers."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return connection.call(*command)
+        except StorageUnavailableError:
+            assert time.monotonic() < deadline, "Redis did not come back"
+            gevent.sleep(0.02)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        gevent.sleep(0.005)
+
+
+def unavailable(connection: Redis, *command: str) -> str:
+    with pytest.raises(StorageUnavailableError) as caught:
+        connection.call(*command)
+    return caught.value.message
+
+
+def test_a_request_cut_before_redis_is_not_sent_again(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(network.url)
+    connection.call("PING")
+    network.silence()
+    asked = [gevent.spawn(unavailable, connection, "INCR", "n") for _ in range(20)]
+    gevent.sleep(0.05)
+    network.cut()
+    network.speak()
+    gevent.joinall(asked)
+    assert all("may or may not have been done" in one.get() for one in asked)
+    assert eventually(connection, "ECHO", "after") == b"after"
+    assert raw_redis.get("n") is None
+
+
+def test_a_request_whose_reply_is_cut_is_not_sent_again(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(network.url)
+    connection.call("PING")
+    network.cut_after_to_client = network.bytes_to_client + 2
+    assert "may or may not have been done" in unavailable(connection, "INCR", "n")
+    network.cut_after_to_client = None
+    assert eventually(connection, "ECHO", "after") == b"after"
+    assert raw_redis.get("n") == b"1"
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_a_cut_at_any_byte_is_survived(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis, direction: str
+) -> None:
+    commands = [("INCR", "n"), ("ECHO", "a" * 10)]
+    succeeded = failed = 0
+    # The handshake is 42 bytes and its reply 5; the steps lead through it and through the commands' own bytes.
+    for limit in range(0, 110, 3):
+        connection = connect(network.url)
+        setattr(network, f"cut_after_{direction}", getattr(network, f"bytes_{direction}") + limit)
+        try:
+            increased, echoed = connection.pipeline(commands)
+            assert isinstance(increased, int)
+            assert echoed == b"a" * 10
+            succeeded += 1
+        except StorageUnavailableError:
+            failed += 1
+        setattr(network, f"cut_after_{direction}", None)
+        assert eventually(connection, "ECHO", str(limit)) == str(limit).encode()
+    assert succeeded > 0
+    assert failed > 0
+    assert succeeded <= int(raw_redis.get("n") or 0) <= succeeded + failed
+
+
+def test_a_timed_out_call_leaves_the_replies_in_order(redis_url: str, connect: Connect) -> None:
+    connection = connect(redis_url, timeout_ms=1500)
+    client = connection.call("CLIENT", "ID")
+    # Redis answers the first after 1 s, so the line is alive when the second's time is up, and the second at 2.2 s.
+    first = gevent.spawn(connection.call, "BLPOP", "none", "1")
+    second = gevent.spawn(unavailable, connection, "BLPOP", "none", "1.2")
+    assert first.get() is None
+    assert "did not answer in time" in second.get()
+    assert connection.call("ECHO", "mine") == b"mine"
+    assert connection.call("CLIENT", "ID") == client
+
+
+def test_a_silent_connection_is_given_up(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url, timeout_ms=300)
+    connection.call("PING")
+    network.silence()
+    assert "nothing was heard" in unavailable(connection, "PING")
+    network.speak()
+    assert eventually(connection, "ECHO", "after") == b"after"
+    assert network.connections >= 2
+
+
+def test_many_callers_share_one_attempt_to_connect(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url, timeout_ms=400)
+    network.silence()
+    asked = [gevent.spawn(unavailable, connection, "PING") for _ in range(50)]
+    gevent.joinall(asked)
+    assert network.connections == 1
+    # In the pause after the failure nobody connects, and nobody waits.
+    assert "did not answer within" in unavailable(connection, "PING")
+    assert network.connections == 1
+
+
+def test_a_caller_killed_while_connecting_does_not_stop_the_others(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url)
+    network.silence()
+    begun = gevent.spawn(connection.call, "ECHO", "first")
+    waiting = gevent.spawn(connection.call, "ECHO", "second")
+    until(lambda: network.connections == 1)
+    begun.kill()
+    network.speak()
+    assert waiting.get() == b"second"
+    assert network.connections == 1
+
+
+def test_a_redis_that_is_away_fails_fast_and_is_found_again(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url) as network:
+        connection = connect(network.url, timeout_ms=60_000)
+        connection.call("PING")
+    # Its time-out is a minute: what fails here fails because the connection is refused.
+    messages = [unavailable(connection, "PING") for _ in range(20)]
+    assert any("cannot be reached: Connection refused" in message for message in messages)
+
+
+def test_a_master_that_became_a_replica_is_left_for_whoever_has_its_name_now(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(network.url)
+    connection.call("SET", "k", "v")
+    raw_redis.replicaof("127.0.0.1", "1")
+    try:
+        # Not at the first refusal: a Redis that is a replica for good is not connected to all the time.
+        until(lambda: "READONLY" not in unavailable(connection, "SET", "k", "w") or network.connections > 1)
+        # What only reads goes on, over the new connection.
+        assert eventually(connection, "GET", "k") == b"v"
+    finally:
+        raw_redis.replicaof("NO", "ONE")
+    assert network.connections > 1
+    assert eventually(connection, "SET", "k", "x") == b"OK"
+
+
+def test_garbage_ends_the_connection_and_not_the_broker(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url)
+    connection.call("PING")
+    blocked = gevent.spawn(unavailable, connection, "BLPOP", "none", "0")
+    gevent.sleep(0.02)
+    network.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert "not RESP" in blocked.get()
+    assert eventually(connection, "ECHO", "after") == b"after"
+
+
+def test_a_reply_that_nobody_asked_for_ends_the_connection(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url)
+    connection.call("PING")
+    network.say(b"+SURPRISE\r\n")
+    until(lambda: connection._wire is not None and connection._wire.lost)
+    assert connection.call("ECHO", "after") == b"after"
+
+
+def test_garbage_instead_of_a_handshake_is_told(connect: Connect) -> None:
+    def serve(client: gevent.socket.socket, _address: object) -> None:
+        client.sendall(b"SSH-2.0-x\r\n")
+        client.close()
+
+    server = gevent.server.StreamServer(("127.0.0.1", 0), serve)
+    server.start()
+    connection = connect(f"redis://127.0.0.1:{server.server_port}")
+    assert "not RESP" in unavailable(connection, "PING")
+    server.stop()
+
+
+def test_killed_callers_do_not_shift_the_replies_of_others(redis_url: str, connect: Connect) -> None:
+    connection = connect(redis_url)
+    chance = random.Random(7)
+    for round_number in range(20):
+        asked = [gevent.spawn(connection.call, "ECHO", f"{round_number}-{number}") for number in range(64)]
+        gevent.sleep(0)
+        doomed = set(chance.sample(range(64), 20))
+        gevent.killall([asked[number] for number in doomed])
+        gevent.joinall(asked)
+        for number in set(range(64)) - doomed:
+            assert asked[number].value == f"{round_number}-{number}".encode()
+
+
+def test_a_callers_own_time_out_does_not_shift_the_replies_of_others(
+    redis_url: str, connect: Connect
+) -> None:
+    connection = connect(redis_url)
+    with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
+        connection.call("BLPOP", "none", "0.3")
+    assert connection.call("ECHO", "mine") == b"mine"
+
+
+def test_each_reply_belongs_to_its_request_while_connections_are_killed(
+    redis_url: str, connect: Connect
+) -> None:
+    connection = connect(redis_url)
+    answered = lost = 0
+    stopped = False
+
+    def hammer(worker: int) -> None:
+        nonlocal answered, lost
+        number = 0
+        while not stopped:
+            number += 1
+            payload = f"{worker}-{number}" * (1 + number % 50)
+            try:
+                if number % 3:
+                    assert connection.call("ECHO", payload) == payload.encode()
+                else:
+                    assert connection.pipeline([("ECHO", payload), ("PING",)]) == [payload.encode(), b"PONG"]
+                answered += 1
+            except StorageUnavailableError:
+                lost += 1
+                gevent.sleep(0)
+
+    hammers = [gevent.spawn(hammer, worker) for worker in range(64)]
+    # Killed by a connection of the same event loop, so that the hammers go on meanwhile and are hit in mid-flight.
+    killer = connect(redis_url)
+    own = killer.call("CLIENT", "ID")
+    kills = 0
+    while lost < 500 or kills < 30:
+        enough = answered + 64
+        while answered < enough:
+            gevent.sleep(0.001)
+        killer.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        kills += 1
+        assert kills < 2000
+    assert killer.call("CLIENT", "ID") == own
+    stopped = True
+    gevent.joinall(hammers, raise_error=True)
+
+
+def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
+    redis_url: str, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(redis_url, commands_max=10)
+    blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
+    gevent.sleep(0.02)
+    order: list[int] = []
+
+    def push(number: int) -> None:
+        connection.call("RPUSH", "order", str(number))
+        order.append(number)
+
+    waiting = [gevent.spawn(push, number) for number in range(100)]
+    gevent.sleep(0.05)
+    assert connection._room.commands == 10
+    gevent.killall(waiting[50:60])
+    raw_redis.rpush("go", "now")
+    gevent.joinall(waiting)
+    assert blocked.value == [b"go", b"now"]
+    expected = [number for number in range(100) if number not in range(50, 60)]
+    assert [int(number) for number in raw_redis.lrange("order", 0, -1)] == expected
+    assert order == expected
+
+
+def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
+    redis_url: str, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(redis_url, bytes_max=10_000)
+    assert connection.call("SET", "large", b"x" * 1_000_000) == b"OK"
+    blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
+    gevent.sleep(0.02)
+    waiting = [gevent.spawn(connection.call, "SET", f"k{number}", b"x" * 4000) for number in range(20)]
+    gevent.sleep(0.05)
+    assert connection._room.bytes < 10_000 + 5000
+    raw_redis.rpush("go", "now")
+    gevent.joinall([blocked, *waiting])
+    assert [one.value for one in waiting] == [b"OK"] * 20
+
+
+def test_waiting_for_room_ends_with_the_time_out_and_nothing_sent(
+    network: Proxy, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(network.url, timeout_ms=500, commands_max=1)
+    connection.call("PING")
+    network.silence()
+    first = gevent.spawn(unavailable, connection, "INCR", "held")
+    gevent.sleep(0.3)
+    others = [gevent.spawn(unavailable, connection, "INCR", "n") for _ in range(5)]
+    gevent.joinall([first, *others])
+    network.cut()
+    network.speak()
+    assert "nothing was heard" in first.get()
+    assert raw_redis.get("n") is None
+
+
+def test_closing_fails_what_is_in_flight(redis_url: str, connect: Connect) -> None:
+    connection = connect(redis_url)
+    blocked = gevent.spawn(unavailable, connection, "BLPOP", "none", "0")
+    gevent.sleep(0.02)
+    connection.close()
+    assert "closed by this broker" in blocked.get()
+
+
+def test_tls_with_the_given_authority_is_trusted(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url, CERTIFICATE, KEY) as network:
+        connection = connect(f"{network.url}?ssl_ca_certs={CERTIFICATE}")
+        large = b"x" * 3_000_000
+        assert connection.call("SET", "k", large) == b"OK"
+        assert connection.call("GET", "k") == large
+        asked = [gevent.spawn(connection.call, "ECHO", str(number)) for number in range(64)]
+        gevent.joinall(asked)
+        assert [one.value for one in asked] == [str(number).encode() for number in range(64)]
+        network.cut()
+        assert eventually(connection, "ECHO", "after") == b"after"
+
+
+def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url, CERTIFICATE, KEY) as network:
+        assert "certificate" in unavailable(connect(network.url), "PING").lower()
+
+
+def test_tls_for_another_name_is_refused_unless_told_otherwise(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url, CERTIFICATE, KEY) as network:
+        other = f"{network.url.replace('127.0.0.1', 'localhost')}?ssl_ca_certs={CERTIFICATE}"
+        assert "localhost" in unavailable(connect(other), "PING")
+        assert connect(f"{other}&ssl_check_hostname=false").call("PING") == b"PONG"
+        assert connect(f"{network.url}?ssl_cert_reqs=none").call("PING") == b"PONG"
+
+
+def test_a_missing_authority_file_is_told(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url, CERTIFICATE, KEY) as network:
+        message = unavailable(connect(f"{network.url}?ssl_ca_certs=/no/such/file"), "PING")
+        assert "No such file" in message
+
+
+def test_plain_text_to_a_tls_port_fails_in_time(redis_url: str, connect: Connect) -> None:
+    with proxy(redis_url, CERTIFICATE, KEY) as network:
+        unavailable(connect(network.url.replace("rediss", "redis"), timeout_ms=2000), "PING")

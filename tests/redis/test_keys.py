@@ -1,0 +1,106 @@
+"""Names in Redis: the documented ones, and the same ones as lua/README.md lists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from redis.crc import key_slot
+
+from korvet.errors import ConfigError
+from korvet.redis.keys import Keys, group_decoded, group_encoded
+
+README = Path(__file__).parents[2] / "lua" / "README.md"
+KEYS = Keys("korvet")
+METHODS = (Keys.stream, Keys.state, Keys.producers, Keys.index, Keys.moving)
+GROUP_METHODS = (Keys.group_offsets, Keys.group_state, Keys.group_members, Keys.group_deadlines)
+CHANNELS = {KEYS.append_channel("orders", 0), KEYS.group_channel("billing"), KEYS.topics_channel, KEYS.probe}
+
+
+def section(title: str) -> set[str]:
+    text = README.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+
+
+def partitioned(keys: Keys = KEYS, partition: int = 0) -> set[str]:
+    of = ("orders", partition)
+    return {method(keys, *of) for method in METHODS} | {keys.clean(*of, which) for which in (0, 1)}
+
+
+def grouped(keys: Keys = KEYS, group: str = "billing") -> set[str]:
+    return {method(keys, group) for method in GROUP_METHODS}
+
+
+def single_keys() -> set[str]:
+    names = {name for name in Keys.__slots__ if name not in {"namespace", "topics_channel"}}
+    return {getattr(KEYS, name) for name in names}
+
+
+def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
+    methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
+    named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
+    assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "place"}
+    assert section("Keys") == partitioned() | grouped() | single_keys()
+
+
+def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
+    assert section("Channels") == CHANNELS
+
+
+def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
+    for partition in range(50):
+        slots = {key_slot(key.encode()) for key in partitioned(partition=partition)}
+        assert len(slots) == 1
+
+
+GROUPS = ["billing", "", "a:b", "{x}", "}{", "%7B", "{%7B%25}", "größe", "a b\n\0", "%%25"]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_keys_of_a_group_of_any_name_share_one_cluster_slot(group: str) -> None:
+    assert len({key_slot(key.encode()) for key in grouped(group=group)}) == 1
+    assert group_decoded(group_encoded(group)) == group
+
+
+def test_no_two_groups_share_a_name() -> None:
+    keys = [key for group in GROUPS for key in grouped(group=group)]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_group_takes_no_name_of_a_topic() -> None:
+    of_topics = {KEYS.stream("group", 0), KEYS.append_channel("group", 0)}
+    assert not of_topics & (grouped(group="0") | {KEYS.group_channel("0")})
+
+
+def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
+    assert KEYS.place(KEYS.stream("a.b-c", 12).encode()) == ("a.b-c", 12)
+    for other in (
+        "korvet:topics",
+        "orders:0",
+        "korvet:orders:",
+        "korvet:orders:01",
+        "other:orders:0",
+        "\xff",
+    ):
+        assert KEYS.place(other.encode("latin-1")) is None
+
+
+def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
+    assert key_slot(KEYS.topics.encode()) == key_slot(KEYS.topic_changes.encode())
+    assert key_slot(KEYS.broker_configs.encode()) == key_slot(KEYS.topic_changes.encode())
+    assert key_slot(KEYS.keeper_lease.encode()) == key_slot(KEYS.keeper_fence.encode())
+    assert key_slot(KEYS.probe.encode()) == key_slot(KEYS.probe_side.encode())
+
+
+def test_two_namespaces_share_no_name() -> None:
+    other = Keys("other")
+    ours = partitioned() | grouped() | single_keys() | CHANNELS
+    theirs = partitioned(other) | grouped(other) | {getattr(other, name) for name in Keys.__slots__}
+    assert not ours & theirs
+
+
+@pytest.mark.parametrize("namespace", ["", "{korvet}", "a}b", "a{b"])
+def test_a_namespace_that_would_move_the_hash_tag_is_refused(namespace: str) -> None:
+    with pytest.raises(ConfigError, match="namespace"):
+        Keys(namespace)

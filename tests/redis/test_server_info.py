@@ -1,0 +1,105 @@
+"""What a server tells of its memory and its append-only file, and what the file system tells of its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.cluster.disk import Disk
+from korvet.errors import StorageUnavailableError
+from korvet.redis.client import Redis
+from korvet.redis.replies import MemoryFullError
+from korvet.redis.server_info import UsageStore
+from tests.support import processes
+
+
+def test_memory_limit_and_policy_are_the_server_s(redis: Redis, raw_redis: Any) -> None:
+    raw_redis.config_set("maxmemory", 10**9)
+    raw_redis.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        before = UsageStore(redis, with_file=False).read()
+        raw_redis.set("much", b"x" * 10_000_000)
+        usage = UsageStore(redis, with_file=False).read()
+    finally:
+        raw_redis.config_set("maxmemory", 0)
+        raw_redis.config_set("maxmemory-policy", "noeviction")
+    assert (usage.memory_limit, usage.policy) == (10**9, "allkeys-lru")
+    assert usage.memory_used >= before.memory_used + 9_000_000
+    assert (usage.file_bytes, usage.rewriting) == (0, False)
+    assert UsageStore(redis, with_file=False).read().memory_limit == 0
+
+
+def test_a_file_is_told_of_and_written_anew(redis: Redis, raw_redis: Any) -> None:
+    store = UsageStore(redis, with_file=True)
+
+    def at_rest() -> bool:
+        return not store.read().rewriting
+
+    raw_redis.config_set("appendonly", "yes")
+    try:
+        processes.wait_until(at_rest, "the file is begun")
+        raw_redis.set("much", b"x" * 1_000_000)
+        assert store.read().file_bytes >= 1_000_000
+        raw_redis.delete("much")
+        assert store.rewrite_file() == ""
+        processes.wait_until(at_rest, "the file is written anew")
+        assert store.read().file_bytes < 1_000_000
+    finally:
+        raw_redis.config_set("appendonly", "no")
+
+
+def test_a_file_that_is_being_written_anew_is_not_to_be_once_more(redis: Redis, raw_redis: Any) -> None:
+    store = UsageStore(redis, with_file=True)
+    raw_redis.set("slow", "to write")
+    raw_redis.config_set("rdb-key-save-delay", 60_000_000)
+    try:
+        assert store.rewrite_file() == ""
+        assert store.read().rewriting
+        assert "already in progress" in store.rewrite_file()
+    finally:
+        raw_redis.config_set("rdb-key-save-delay", 0)
+        raw_redis.config_set("appendonly", "yes")
+        raw_redis.config_set("appendonly", "no")  # ends who is writing
+
+
+def test_a_user_who_may_not_ask_is_told_as_for_an_outage(redis_server: str, raw_redis: Any) -> None:
+    raw_redis.acl_setuser("blind", enabled=True, passwords=["+word"], keys="*", categories=["-@all"])
+    url = redis_server.replace("unix://", "unix://blind:word@")
+    blind = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
+    try:
+        with pytest.raises(StorageUnavailableError, match="may not"):
+            UsageStore(blind, with_file=True).read()
+    finally:
+        blind.close()
+        raw_redis.acl_deluser("blind")
+
+
+def test_a_server_at_its_limit_says_so_in_an_error_of_its_own(redis: Redis, raw_redis: Any) -> None:
+    raw_redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(MemoryFullError, match="maxmemory"):
+            redis.call("SET", "key", "value")
+    finally:
+        raw_redis.config_set("maxmemory", 0)
+
+
+def test_a_directory_counts_with_the_append_only_file_and_without_what_others_keep_there(
+    tmp_path: Path,
+) -> None:
+    disk = Disk(tmp_path)
+    assert disk.used_bytes() == 0
+    (tmp_path / "appendonlydir").mkdir()
+    (tmp_path / "server.log").write_bytes(b"x" * 10)
+    (tmp_path / "appendonlydir" / "base").write_bytes(b"x" * 1000)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "large").write_bytes(b"x" * 10_000)
+    (tmp_path / "elsewhere").symlink_to("/")
+    assert disk.used_bytes() == 1010
+    assert disk.free_bytes() > 0
+
+
+def test_a_directory_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="gone"):
+        Disk(tmp_path / "gone").used_bytes()

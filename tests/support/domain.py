@@ -1,0 +1,74 @@
+"""The parts of a worker's domain on a real Redis, in the test's own process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from korvet.config.settings import Settings
+from korvet.log.append import Appender, Delivery
+from korvet.log.fetch import Fetcher, Limits
+from korvet.log.index import IndexStore
+from korvet.log.offsets import Offsets
+from korvet.log.reader import FetchPartitionSpec, FetchResult
+from korvet.log.remote.tier import RemoteTier
+from korvet.log.store import LogStore
+from korvet.log.types import Appended
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.pubsub import Subscriptions
+from korvet.topics.registry import Topics
+from korvet.topics.store import TopicStore
+from tests.support.batches import Record, batch
+
+TIMEOUT_MS = 5000
+
+NO_LAKE = RemoteTier(None, wait_ms=0, timeout_ms=0)
+"""What a worker has whose broker has no lake."""
+
+
+class Domain:
+    """One worker's view of a Redis."""
+
+    def __init__(self, url: str, settings: Settings, cold: RemoteTier) -> None:
+        keys = Keys("korvet")
+        self.redis = Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
+        self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
+        log = LogStore(self.redis, self.redis, keys)
+        self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
+        self.appender = Appender(log, settings, self.topics)
+        self.fetcher = Fetcher(log, self.subscriptions, cold)
+        self.offsets = Offsets(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
+
+    def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
+        """Append a batch and return its offset."""
+        delivery = Delivery(lambda: self.topics.find(topic), partition, batch(*records))
+        [result] = self.appender.append([delivery], zstd_known=True)
+        assert isinstance(result, Appended), result
+        return result.base_offset
+
+    def wanted(
+        self, topic: str, partition: int = 0, offset: int = 0, bytes_max: int = 1 << 20
+    ) -> FetchPartitionSpec:
+        """Say what to fetch."""
+        found = self.topics.find(topic)
+        return FetchPartitionSpec(
+            topic=found, partition=found.partition(partition), offset=offset, bytes_max=bytes_max
+        )
+
+    def fetch(
+        self, *wanted: FetchPartitionSpec, wait_ms: int = 0, bytes_min: int = 1, bytes_max: int = 50 << 20
+    ) -> list[FetchResult]:
+        """Fetch within limits."""
+        return self.fetcher.fetch(wanted, Limits(wait_ms, bytes_min, bytes_max))
+
+
+@contextlib.contextmanager
+def domain(url: str, settings: Settings | None = None, cold: RemoteTier = NO_LAKE) -> Iterator[Domain]:
+    """Give a worker's view, and close its connections."""
+    made = Domain(url, settings or Settings(), cold)
+    try:
+        yield made
+    finally:
+        made.subscriptions.close()
+        made.redis.close()

@@ -1,0 +1,188 @@
+"""A log store on a topic with three partitions, in either format, and a foreign client beside it.
+
+What the store gives in either format is read as a consumer reads it: records of `tests.support.batches`, each with its
+offset, those before the wished one left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.batch_format import StoredBatch
+from korvet.log.record_format import AtRest
+from korvet.log.store import LogStore
+from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Partition, Read
+from korvet.protocol.records.batch import produced_batch
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
+from tests.support import batches
+from tests.support.batches import Record
+
+Format = Literal["record", "batch"]
+
+BITS = 10
+TOPIC_ID = "id-1"
+TIMESTAMP = 5
+BATCH_BYTES_MAX = 1 << 30
+DECOMPRESSED_BYTES_MAX = 1 << 20
+
+
+class Bench:
+    """The store and its surroundings."""
+
+    def __init__(
+        self, redis: Redis, raw: Any, storage_format: Format, bits: int = BITS, topic: str = "orders"
+    ) -> None:
+        self.raw = raw
+        self.redis = redis
+        self.format = storage_format
+        self.topics = TopicStore(redis, Keys("korvet"))
+        configs: dict[str, str] = {"storage.format": storage_format}
+        self.topics.create(TopicRow(name=topic, id=TOPIC_ID, partitions=3, configs=configs))
+        self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        self.bits = bits
+        self.topic = topic
+        self.partitions = [self.at(index) for index in range(3)]
+        self.partition = self.partitions[0]
+
+    def at(self, index: int, topic: str = "", topic_id: str = TOPIC_ID) -> Partition:
+        """Return a partition, of whatever incarnation."""
+        return self.logs.partition(topic or self.topic, index, topic_id, self.bits, self.format)
+
+    def made(
+        self,
+        *values: Record | bytes | None,
+        partition: Partition | None = None,
+        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
+        codec: int = batches.NONE,
+        producer: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+    ) -> Append | AppendBatch:
+        """Return an append of these records, as the broker makes one of a producer's batch."""
+        records = [value if isinstance(value, Record) else Record(value, b"k", TIMESTAMP) for value in values]
+        data = batches.batch(*records, codec=codec, producer_id=producer, epoch=epoch, sequence=sequence)
+        header, view = produced_batch(data, BATCH_BYTES_MAX)
+        if self.format == "record":
+            return Append(
+                partition=partition or self.partition,
+                records=[_Decoded(record) for record in records],
+                max_timestamp=header.max_timestamp,
+                producer_id=producer,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                at_rest=at_rest,
+            )
+        return AppendBatch(
+            partition=partition or self.partition,
+            batch=view,
+            codec=codec,
+            record_count=header.record_count,
+            max_timestamp=header.max_timestamp,
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            at_rest=at_rest,
+        )
+
+    def append(self, *values: Record | bytes | None, **options: Any) -> int:
+        """Append, expect that to succeed, return the base offset."""
+        [outcome] = self.logs.append([self.made(*values, **options)])
+        assert isinstance(outcome, Appended), outcome
+        return outcome.base_offset
+
+    def read(self, offset: int, count: int = 1000, partition: Partition | None = None) -> Fetched:
+        """Read, expect that to succeed."""
+        [outcome] = self.logs.read([Read(partition or self.partition, offset, count)])
+        assert isinstance(outcome, Fetched), outcome
+        return outcome
+
+    def nothing(self, offset: int) -> tuple[int, int, int]:
+        """Read, expect nothing to be there, now or on; return log start, first offset and high watermark."""
+        fetched = self.read(offset)
+        assert not fetched.more
+        assert not [*fetched.records, *fetched.batches]
+        return fetched.log_start, fetched.first_offset, fetched.high_watermark
+
+    def records(self, offset: int = 0, count: int = 1000, partition: Partition | None = None) -> list[Record]:
+        """Read once, and return what a consumer makes of it."""
+        return records_of(self.read(offset, count, partition), offset)
+
+    def read_all(self, offset: int = 0, count: int = 1000) -> list[tuple[int, bytes | None]]:
+        """Read on as a consumer does, until nothing comes."""
+        found: list[tuple[int, bytes | None]] = []
+        while True:
+            fetched = self.read(offset, count)
+            records = records_of(fetched, offset)
+            if not records:
+                assert not fetched.more
+                return found
+            found += [(record.offset, record.value) for record in records]
+            offset = found[-1][0] + 1
+            assert fetched.high_watermark >= offset
+
+    def values(self) -> list[bytes | None]:
+        """Read all, and return the values."""
+        return [value for _, value in self.read_all()]
+
+    def bounds(self) -> Bounds:
+        """Ask for the bounds, expect an answer."""
+        [outcome] = self.logs.bounds([self.partition])
+        assert isinstance(outcome, Bounds), outcome
+        return outcome
+
+    def foreign(self, count: int, entry_id: str = "*") -> None:
+        """XADD in one pipeline, as any Redis client may."""
+        with self.raw.pipeline(transaction=False) as pipe:
+            for n in range(count):
+                pipe.xadd(self.partition.stream, {"value": str(n)}, id=entry_id)
+            pipe.execute()
+
+    def expect(self, code: ErrorCode, text: str) -> None:
+        """Expect appending, reading and asking for the bounds to fail so, with `text` in the message."""
+        for outcome in (
+            *self.logs.append([self.made(b"a")]),
+            *self.logs.read([Read(self.partition, 0, 5)]),
+            *self.logs.bounds([self.partition]),
+        ):
+            assert code_of(outcome) == code
+            assert isinstance(outcome, KafkaError)
+            assert text in outcome.message
+
+
+class _Decoded:
+    """A record as the broker has decoded it: its headers are a list."""
+
+    def __init__(self, record: Record) -> None:
+        self.offset = record.offset
+        self.timestamp = record.timestamp
+        self.key = record.key
+        self.value = record.value
+        self.headers = list(record.headers)
+
+
+def code_of(outcome: object) -> ErrorCode:
+    """Return the code of an outcome that must be an error."""
+    assert isinstance(outcome, KafkaError), outcome
+    return outcome.code
+
+
+def wire(found: Sequence[StoredBatch], leader_epoch: int = 0) -> bytes:
+    """Return batches as a consumer gets them."""
+    return b"".join(bytes(chunk) for batch in found for chunk in batch.chunks(leader_epoch))
+
+
+def records_of(fetched: Fetched, offset: int) -> list[Record]:
+    """Return what a consumer that asked for `offset` makes of an answer; fails on a wrong CRC."""
+    found = [
+        Record(value, key, timestamp, tuple(headers), at)
+        for at, timestamp, key, value, headers in fetched.records
+    ]
+    found += batches.read(wire(fetched.batches))
+    offsets = [record.offset for record in found]
+    assert offsets == sorted(set(offsets))
+    return [record for record in found if record.offset >= offset]

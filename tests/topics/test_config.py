@@ -1,0 +1,295 @@
+"""The table of topic configs against Kafka's names, and values against their types."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from korvet.config.dynamic import Layers
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.records.compression import Codec
+from korvet.topics import config as topic_config
+from korvet.topics.config_defs import DEFINITIONS, LONG_MAX, ConfigSource, ConfigType
+
+KAFKAS = {
+    "cleanup.policy",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+}
+OWN = {"offset.sequence.bits", "storage.compression", "storage.format"}
+
+
+def started(settings: Settings) -> Layers:
+    """Return the layers of a broker on which nothing was set since its start."""
+    return Layers(settings=settings, static=settings)
+
+
+def refusal(name: str, value: str | None) -> str:
+    with pytest.raises(KafkaError) as refused:
+        topic_config.check_override(name, value)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    return refused.value.message
+
+
+def test_every_topic_config_of_kafka_is_known_and_ours_are_named_apart() -> None:
+    assert set(DEFINITIONS) == KAFKAS | OWN
+
+
+@pytest.mark.parametrize("name", sorted(DEFINITIONS))
+def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
+    [entry] = [each for each in topic_config.entries({}, started(Settings())) if each.name == name]
+    assert entry.source == ConfigSource.DEFAULT_CONFIG
+    assert entry.value is not None
+    assert topic_config.check_override(name, entry.value) == entry.value
+
+
+@pytest.mark.parametrize(
+    "name", [each.name for each in DEFINITIONS.values() if each.type in (ConfigType.INT, ConfigType.LONG)]
+)
+def test_numbers_are_within_their_bounds_and_written_as_kafka_reads_them(name: str) -> None:
+    definition = DEFINITIONS[name]
+    largest = 2**31 - 1 if definition.type is ConfigType.INT else 2**63 - 1
+    for text in (str(largest + 1), "", "one", "1.5", "1_0", "\u0661", "0x10", "1e3", "--1"):
+        assert name in refusal(name, text)
+    if definition.least is not None:
+        assert name in refusal(name, str(int(definition.least) - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("compression.type", "lz4 ", "lz4"),
+        ("retention.ms", "+007", "7"),
+        ("max.message.bytes", "-0", "0"),
+        ("preallocate", "True", "true"),
+        ("unclean.leader.election.enable", " FALSE ", "false"),
+        ("min.cleanable.dirty.ratio", ".5", ".5"),
+        ("min.cleanable.dirty.ratio", "1.", "1."),
+    ],
+)
+def test_values_are_read_as_kafka_reads_them_and_kept_as_it_shows_them(
+    name: str, value: str, kept: str
+) -> None:
+    assert topic_config.check_override(name, value) == kept
+    topic_config.effective({name: kept}, Settings())  # which does not raise
+
+
+def test_what_is_not_built_is_so_in_any_case() -> None:
+    assert "not supported yet" in refusal("remote.log.copy.disable", "TRUE")
+    assert refusal("preallocate", "yes")
+    assert refusal("compression.type", "LZ4")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-0.1", "1.1", "half", ""])
+def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
+    assert refusal("min.cleanable.dirty.ratio", value)
+    assert topic_config.check_override("min.cleanable.dirty.ratio", "0.25") == "0.25"
+
+
+def test_what_is_not_built_says_so() -> None:
+    for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
+        assert "not supported yet" in refusal(name, "true")
+    assert "Unknown" in refusal("no.such.config", "1")
+    assert "Null" in refusal("retention.ms", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("delete", "delete"),
+        ("compact", "compact"),
+        ("compact,delete", "compact,delete"),
+        (" delete ,\tcompact ", "delete,compact"),
+        ("", ""),
+    ],
+)
+def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(value: str, kept: str) -> None:
+    assert topic_config.check_override("cleanup.policy", value) == kept
+    for config in (
+        topic_config.effective({"cleanup.policy": kept}, Settings()),
+        topic_config.effective({}, Settings(log_cleanup_policy=value)),
+    ):
+        assert (config.compact, config.delete) == ("compact" in kept, "delete" in kept)
+
+
+def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
+    entries = topic_config.entries({}, started(Settings(log_cleanup_policy="delete , compact")))
+    assert [each.value for each in entries if each.name == "cleanup.policy"] == ["delete,compact"]
+
+
+@pytest.mark.parametrize("value", ["keep", "compact,", ",", "compact delete", "Compact", "compact,,delete"])
+def test_another_cleanup_policy_is_refused_with_those_there_are(value: str) -> None:
+    assert "is not one of: compact, delete" in refusal("cleanup.policy", value)
+
+
+def test_a_policy_named_twice_is_refused() -> None:
+    assert "names delete twice" in refusal("cleanup.policy", "delete,delete")
+
+
+def test_the_brokers_defaults_are_kafkas() -> None:
+    config = topic_config.effective({}, Settings())
+    day_ms = 86_400_000
+    assert (config.compact, config.delete, config.remote_storage) == (False, True, False)
+    assert (config.retention_ms, config.local_retention_ms, config.segment_ms) == (7 * day_ms,) * 3
+    assert (config.retention_bytes, config.local_retention_bytes) == (-1, -1)
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (day_ms, 0.5)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (0, LONG_MAX)
+    assert config.log_append_time is False
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (LONG_MAX, 3_600_000)
+
+
+def test_what_an_override_or_the_broker_says_of_retention_and_compaction_is_acted_upon() -> None:
+    overrides = {
+        "delete.retention.ms": "1",
+        "local.retention.bytes": "2",
+        "local.retention.ms": "3",
+        "max.compaction.lag.ms": "4",
+        "message.timestamp.after.max.ms": "5",
+        "message.timestamp.before.max.ms": "6",
+        "min.cleanable.dirty.ratio": "0.75",
+        "min.compaction.lag.ms": "1",
+        "segment.ms": "8",
+    }
+    settings = Settings(
+        log_cleaner_delete_retention_ms=1,
+        log_local_retention_bytes=2,
+        log_local_retention_ms=3,
+        log_cleaner_max_compaction_lag_ms=4,
+        log_message_timestamp_after_max_ms=5,
+        log_message_timestamp_before_max_ms=6,
+        log_cleaner_min_cleanable_ratio=0.75,
+        log_cleaner_min_compaction_lag_ms=1,
+        log_roll_ms=8,
+    )
+    of_topic, of_broker = topic_config.effective(overrides, Settings()), topic_config.effective({}, settings)
+    assert of_topic == of_broker
+    assert (of_topic.delete_retention_ms, of_topic.local_retention_bytes, of_topic.local_retention_ms) == (
+        1,
+        2,
+        3,
+    )
+    assert (of_topic.max_compaction_lag_ms, of_topic.min_compaction_lag_ms, of_topic.segment_ms) == (4, 1, 8)
+    assert (of_topic.timestamp_after_max_ms, of_topic.timestamp_before_max_ms) == (5, 6)
+    assert of_topic.min_cleanable_dirty_ratio == 0.75
+
+
+def test_local_retention_follows_retention_where_nothing_else_is_said() -> None:
+    config = topic_config.effective({"retention.ms": "7", "retention.bytes": "9"}, Settings())
+    assert (config.local_retention_ms, config.local_retention_bytes) == (7, 9)
+
+
+def test_whose_time_records_carry_is_the_topics_or_the_brokers() -> None:
+    of_topic = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
+    of_broker = topic_config.effective({}, Settings(log_message_timestamp_type="LogAppendTime"))
+    assert of_topic.log_append_time
+    assert of_broker.log_append_time
+
+
+REMOTE = {"remote.storage.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "min.compaction.lag.ms=2 is more than",
+        ),
+        ({"max.compaction.lag.ms": "5"}, "min.compaction.lag.ms=9 is more than max.compaction.lag.ms=5"),
+        (REMOTE | {"cleanup.policy": "delete,compact"}, "excludes cleanup.policy=compact"),
+        (REMOTE | {"retention.ms": "5", "local.retention.ms": "6"}, "local.retention.ms=6 is more than"),
+        (REMOTE | {"retention.ms": "5", "local.retention.ms": "-1"}, "local.retention.ms=-1 is more than"),
+        (REMOTE | {"retention.bytes": "5", "local.retention.bytes": "6"}, "is more than retention.bytes=5"),
+        (REMOTE | {"retention.bytes": "5", "local.retention.bytes": "-1"}, "is more than retention.bytes=5"),
+    ],
+)
+def test_configs_that_contradict_each_other_are_refused(overrides: dict[str, str], says: str) -> None:
+    with pytest.raises(KafkaError, match=re.escape(says)) as refused:
+        topic_config.check_together(
+            overrides, Settings(log_cleaner_min_compaction_lag_ms=9, lake_path="lake")
+        )
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_no_topic_is_archived_where_there_is_no_lake() -> None:
+    with pytest.raises(KafkaError, match=re.escape("this broker has no archive (lake.path)")) as refused:
+        topic_config.check_together(REMOTE, Settings())
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"retention.ms": "5", "local.retention.ms": "6"},
+        {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+        REMOTE,
+        REMOTE | {"retention.ms": "5", "local.retention.ms": "5"},
+        REMOTE | {"retention.ms": "-1", "local.retention.ms": "6"},
+        REMOTE | {"retention.bytes": "-1", "local.retention.bytes": "-1"},
+    ],
+)
+def test_configs_that_go_together_are_taken(overrides: dict[str, str]) -> None:
+    topic_config.check_together(overrides, Settings(lake_path="lake"))
+
+
+def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default() -> None:
+    settings = Settings(message_max_bytes=5000, log_retention_ms=7, compression_type="zstd")
+    of_broker = topic_config.effective({}, settings)
+    assert (of_broker.max_message_bytes, of_broker.retention_ms, of_broker.codec) == (5000, 7, Codec.zstd)
+    overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
+    of_topic = topic_config.effective(overrides, settings)
+    assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
+    sources = {each.name: each.source for each in topic_config.entries(overrides, started(settings))}
+    dynamic = {name for name, source in sources.items() if source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    assert dynamic == set(overrides)
+    static = {name for name, source in sources.items() if source == ConfigSource.STATIC_BROKER_CONFIG}
+    assert static == {"retention.ms"}
+
+
+@pytest.mark.parametrize("value", ["none", "uncompressed", "producer"])
+def test_consumers_get_plain_batches_where_no_codec_is_named(value: str) -> None:
+    assert topic_config.effective({"compression.type": value}, Settings()).codec == Codec.none
+
+
+def test_overrides_that_nobody_can_act_on_are_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    overrides = {"retention.ms": "soon", "segment.ms": "5", "of.another.version": "1"}
+    with caplog.at_level(logging.ERROR):
+        assert topic_config.readable("orders", overrides) == {"segment.ms": "5", "of.another.version": "1"}
+    assert len(caplog.records) == 1
+    config = topic_config.effective(topic_config.readable("orders", overrides), Settings())
+    assert (config.retention_ms, config.segment_ms) == (Settings().log_retention_ms, 5)

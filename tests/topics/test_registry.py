@@ -1,0 +1,292 @@
+"""Topics: names, identity, and a registry that follows what others do to the same Redis."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import count, product
+from typing import Any
+
+import gevent
+import pytest
+import redis
+from msgspec.structs import replace
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.append import Delivery
+from korvet.topics import deletion as topic_removal
+from korvet.topics import store as topic_store
+from korvet.topics.registry import NewTopic, id_text, new_id
+from korvet.topics.types import TopicRow
+from tests.support.batches import batch
+from tests.support.domain import Domain, domain
+
+
+def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
+    return refused.value.code
+
+
+def test_ids_are_unique_and_print_as_kafkas_do() -> None:
+    ids = {new_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert {len(each) for each in ids} == {16}
+    assert {len(id_text(each)) for each in ids} == {22}
+    assert not any(id_text(each).startswith("-") for each in ids)
+
+
+def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: Domain, there: Domain) -> None:
+    assert here.topics.all() == []
+    made = there.topics.create(NewTopic(name="orders", partitions=3))
+    found = here.topics.find("orders")
+    assert (found.id, len(found.partitions)) == (made.id, 3)
+    assert here.topics.find_by_id(made.id) == found
+    there.topics.delete(made)
+    assert here.topics.find("orders") == found  # a cache, until it looks again
+    here.topics.refresh()
+    with pytest.raises(KafkaError) as refused:
+        here.topics.find("orders")
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError) as refused:
+        here.topics.find_by_id(made.id)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain) -> None:
+    here.topics.refresh()
+    made = [there.topics.create(NewTopic(name=f"topic-{n}")) for n in range(30)]
+    for topic in made[::3]:
+        there.topics.delete(topic)
+    again = [there.topics.create(NewTopic(name=topic.name, partitions=2)) for topic in made[::6]]
+    here.topics.refresh()
+    assert here.topics.all() == there.topics.all()
+    assert {each.name for each in here.topics.all() if len(each.partitions) == 2} == {
+        each.name for each in again
+    }
+    for topic in made[::3]:
+        with pytest.raises(KafkaError):
+            here.topics.find_by_id(topic.id)
+
+
+def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
+    first = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    second = there.topics.create(NewTopic(name="orders"))
+    assert first.id != second.id
+    with pytest.raises(KafkaError) as refused:
+        here.topics.delete(first)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    here.topics.refresh()
+    assert here.topics.find("orders") == second
+
+
+def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Domain) -> None:
+    made = here.topics.create(NewTopic(name="orders", partitions=2))
+    assert there.topics.find("orders") == made
+
+    def shorter(row: TopicRow) -> TopicRow:
+        return replace(row, configs=row.configs | {"retention.ms": "5"}, assignment=[[1], [2]])
+
+    changed = here.topics.alter(made, shorter)
+    assert changed.overrides == {**made.overrides, "retention.ms": "5"}
+    assert (changed.config.retention_ms, changed.assignment) == (5, [[1], [2]])
+    assert here.topics.find("orders") == changed
+    there.topics.refresh()
+    assert there.topics.find("orders") == there.topics.find_by_id(made.id) == changed
+
+
+def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    made = there.topics.create(NewTopic(name="orders"))
+    with pytest.raises(KafkaError) as refused:
+        here.topics.alter(former, lambda row: replace(row, configs={}))
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    here.topics.refresh()
+    assert here.topics.find("orders") == made
+
+
+def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:
+    def create(view: Domain) -> ErrorCode:
+        try:
+            view.topics.create(NewTopic(name="race"))
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    greenlets = [gevent.spawn(create, view) for view in (here, there) for _ in range(10)]
+    codes = sorted(each.get(timeout=30) for each in greenlets)
+    assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 19
+
+
+def test_of_topics_whose_names_collide_only_one_is_made(here: Domain, there: Domain) -> None:
+    def create(view: Domain, name: str) -> ErrorCode:
+        try:
+            view.topics.create(NewTopic(name=name))
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    for number in range(5):
+        names = [f"{number}a.b", f"{number}a_b"]
+        views = list(product((here, there), names))
+        codes = [each.get(timeout=30) for each in [gevent.spawn(create, *view) for view in views]]
+        assert codes.count(ErrorCode.NONE) == 1
+        assert set(codes) <= {
+            ErrorCode.NONE,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+        }
+        assert ErrorCode.INVALID_TOPIC_EXCEPTION in codes
+    assert len(here.topics.all()) == 5
+
+
+def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_looked(
+    here: Domain, there: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_store, "CHANGES_MAX", 3)
+    look, looks = here.topics.refresh, count()
+
+    def look_and_be_overtaken() -> None:
+        look()
+        if next(looks) == 0:
+            for number in range(9):
+                there.topics.create(NewTopic(name=f"t{number}"))
+
+    monkeypatch.setattr(here.topics, "refresh", look_and_be_overtaken)
+    made = here.topics.create(NewTopic(name="a.b"))
+    assert there.topics.find("a.b") == made
+    assert next(looks) > 2
+
+
+def test_a_name_that_collides_can_be_given_once_the_other_topic_is_deleted(here: Domain) -> None:
+    here.topics.delete(here.topics.create(NewTopic(name="a.b")))
+    assert here.topics.create(NewTopic(name="a_b")).name == "a_b"
+    with pytest.raises(KafkaError, match=r"Topic 'a\.b' collides with existing topic: a_b"):
+        here.topics.create(NewTopic(name="a.b"), validate_only=True)
+
+
+def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: redis.Redis) -> None:
+    with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
+        made.topics.create(NewTopic(name="orders"))
+    with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
+        assert later.topics.find("orders").config.sequence_bits == 8
+    assert raw_redis.hlen("korvet:topics") == 1
+
+
+@pytest.fixture
+def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
+    made = here.topics.create(NewTopic(name="orders", partitions=3))
+    here.append("orders", b"v", partition=2)
+    assert there.topics.find("orders") == made
+    wanted = there.wanted("orders", 2)
+    here.topics.delete(made, until=0)
+    assert [row.name for row in there.topics.deleted()] == ["orders"]
+    for view in (here, there):
+        assert view.topics.known("orders") is None
+        with pytest.raises(KafkaError) as refused:
+            view.topics.find_by_id(made.id)
+        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
+        with pytest.raises(KafkaError) as refused:
+            view.topics.delete(made)
+        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    [found] = there.fetch(wanted)  # as a worker that has not heard of it
+    assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_again(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders", partitions=3))
+    here.append("orders", b"old", partition=2)
+    there.topics.refresh()
+    here.topics.delete(former, until=0)
+    assert raw_redis.exists("korvet:orders:2")
+    would_be = there.topics.create(NewTopic(name="orders", partitions=5), validate_only=True)
+    assert len(would_be.partitions) == 5
+    made = there.topics.create(NewTopic(name="orders"))
+    assert made.id != former.id
+    assert here.topics.find("orders") == made
+    assert here.topics.deleted() == []
+    assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
+
+
+@pytest.mark.usefixtures("_in_steps")
+def test_a_name_is_not_given_again_where_there_is_no_time_to_clear_away(here: Domain, there: Domain) -> None:
+    here.topics.delete(here.topics.create(NewTopic(name="orders", partitions=3)), until=0)
+    codes = []
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            there.topics.create(NewTopic(name="orders"), until=0)
+        codes.append(code_of(refused))
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    there.topics.create(NewTopic(name="orders"))
+
+
+def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: redis.Redis) -> None:
+    would_be = here.topics.create(NewTopic(name="orders", partitions=4), validate_only=True)
+    assert len(would_be.partitions) == 4
+    assert raw_redis.keys() == []
+
+
+@pytest.mark.parametrize("index", [-1, 2, 2**31 - 1, -(2**31)])
+def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> None:
+    topic = here.topics.create(NewTopic(name="orders", partitions=2))
+    with pytest.raises(KafkaError) as refused:
+        topic.partition(index)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
+    here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    there.topics.create(NewTopic(name="orders", partitions=3))
+    topic, partition = here.topics.partition(lambda: here.topics.find("orders"), 2)
+    assert (topic, partition.index) == (there.topics.find("orders"), 2)
+
+
+def test_a_registry_of_an_emptied_redis_is_read_anew(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    raw_redis.flushall()
+    made = there.topics.create(NewTopic(name="orders"))  # at the same epoch as the former one
+    here.topics.refresh()
+    assert here.topics.find("orders") == former
+    here.topics.look_again(former.partitions)
+    assert here.topics.find("orders") == made
+
+
+def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
+    here: Domain, there: Domain, raw_redis: redis.Redis
+) -> None:
+    former = here.topics.create(NewTopic(name="orders"))
+    there.topics.delete(there.topics.find("orders"))
+    there.topics.create(NewTopic(name="orders"))
+    before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
+    here.topics.look_again(former.partitions)
+    for topic, partition in (("orders", 7), ("nobody's", 0)):
+        delivery = Delivery(partial(here.topics.find, topic), partition, batch())
+        [result] = here.appender.append([delivery], zstd_known=True)
+        assert isinstance(result, KafkaError)
+        assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
+
+
+def test_a_config_in_redis_that_nobody_can_act_on_keeps_no_topic_from_being_found(
+    here: Domain, raw_redis: Any
+) -> None:
+    here.topics.create(NewTopic(name="orders"))
+    row = json.loads(raw_redis.hget("korvet:topics", "orders"))
+    row["configs"]["retention.ms"] = "soon"
+    raw_redis.hset("korvet:topics", "orders", json.dumps(row))
+    here.topics.reload()
+    found = here.topics.find("orders")
+    assert "retention.ms" not in found.overrides
+    assert found.config.retention_ms == Settings().log_retention_ms
