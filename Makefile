@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake test test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -25,6 +25,9 @@ first_able = $(shell for python in $(PYTHON); do \
 no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get install python3 python3-venv)
 no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)
 
+# Runs a command and prints how long it took.
+timed = echo "==> $(1)"; began=$$(date +%s); $(2) && echo "    $$(($$(date +%s) - began)) s"
+
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 26
 
@@ -33,13 +36,24 @@ run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korve
 
 lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake; to run, they take Java 17
 
-test: lint ## run all checks and all tests (those of the lake need Java 17); ARGS are flags of pytest
+PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal
+# What a change breaks first, without a broker's processes, clients of others or Java.
+FAST := tests/test_*.py tests/cluster tests/config tests/groups tests/handlers tests/log tests/lua tests/protocol tests/redis tests/topics
+
+check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags of pytest
+	@echo "==> pytest, the fast tests"
+	@$(PYTEST) --quiet $(FAST) $(ARGS)
+
+test: lint ## run all checks and all tests (those of the lake need Java 17), in eight minutes; ARGS are flags of pytest
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
+
+test-outages: $(VENV)/.dev ## test real clients while brokers, workers and Redis are killed, stop or join
+	@$(BIN)/python -m pytest tests/outages $(ARGS)
 
 test-lake: $(VENV)/.lake ## test the lake while its processes are killed; needs Java 17
 	@$(BIN)/python -m pytest tests/lake_processes $(ARGS)
@@ -78,12 +92,9 @@ soak: $(VENV)/.loadtest ## the same for 30 minutes, memory watched; ARGS="--minu
 	@exec $(BIN)/python -m loadtest.locust --shape soak --minutes 30 $(ARGS)
 
 lint: $(VENV)/.lake ## run ruff and mypy
-	@echo "==> ruff check"
-	@$(BIN)/ruff check --quiet .
-	@echo "==> ruff format --check"
-	@$(BIN)/ruff format --check --quiet .
-	@echo "==> mypy --strict"
-	@$(BIN)/mypy --strict --no-error-summary
+	@$(call timed,ruff check,$(BIN)/ruff check --quiet .)
+	@$(call timed,ruff format --check,$(BIN)/ruff format --check --quiet .)
+	@$(call timed,mypy --strict,$(BIN)/mypy --strict --no-error-summary)
 
 format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,22 @@ from tests.support.log_bench import Bench
 
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
-collect_ignore = ["browser", "deploy_tools", "faults", "jvm", "lake_processes", "loadtest_runs", "stores"]
+collect_ignore = [
+    *("browser", "deploy_tools", "faults", "jvm", "lake_processes"),
+    *("loadtest_runs", "outages", "stores"),
+]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many seconds the tests of each directory took; with several processes they overlap."""
+    seconds = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.split("::")[0].rpartition("/")[0]] += report.duration
+    terminalreporter.section("seconds of tests by directory")
+    for directory, taken in seconds.most_common():
+        terminalreporter.line(f"{taken:8.1f}  {directory}")
 
 
 @pytest.fixture(scope="session")

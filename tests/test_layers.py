@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,10 +112,13 @@ READS_THE_ENVIRONMENT = {
 }
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Yield every source file of the package: its path below korvet/, and its syntax tree."""
-    for file in sorted(PACKAGE.rglob("*.py")):
-        yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"), str(file))
+@functools.cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
+    """Return every source file of the package: its path below korvet/, and its syntax tree."""
+    return tuple(
+        (file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"), str(file)))
+        for file in sorted(PACKAGE.rglob("*.py"))
+    )
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -207,3 +211,33 @@ def test_the_process_that_forks_never_loads_gevent_arrow_delta_or_spark(module: 
         name.split(".")[0] for name in loaded
     }
     assert threads == "1"
+
+
+def test_no_import_is_part_of_a_circle() -> None:
+    """Modules that import each other, even in a roundabout way, cannot be read one after the other."""
+    modules = {name_of(path): path for path, _ in sources()}
+    imports = {
+        name_of(path): {
+            name if name in modules else name.rpartition(".")[0]
+            for name in imported_at_the_top(tree)
+            if name.startswith("korvet.")
+        }
+        - {name_of(path)}
+        for path, tree in sources()
+    }
+    # Take away, again and again, what imports nothing that is left: a circle remains.
+    while free := {name for name, needed in imports.items() if not needed & imports.keys()}:
+        imports = {name: needed for name, needed in imports.items() if name not in free}
+    assert sorted(imports) == []
+
+
+def name_of(path: str) -> str:
+    """Return the dotted name of the module at `path` below korvet/."""
+    return "korvet." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported_at_the_top(tree: ast.Module) -> Iterator[str]:
+    """Yield what a file imports while it is imported itself."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported(ast.Module([node], []))

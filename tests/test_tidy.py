@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ LINES_OF_A_FILE_MAX = 600
 LINES_OF_A_FUNCTION_MAX = 60
 
 # Directories of the repository that hold text written here; what tools put beside them is not looked at.
-WRITTEN = (".ci", "deploy", "korvet", "loadtest", "lua", "tests")
+WRITTEN = (".ci", "deploy", "docs", "korvet", "loadtest", "lua", "tests")
 TEXTS = {".conf", ".lua", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
 
 # Files of handlers/ and messages/ that are no API of their own.
@@ -34,20 +35,24 @@ REGISTRY_HOST = re.compile(r"files\.pythonhosted|pypi\." r"org|arti" r"factory",
 NOT_RUN = re.compile(r"pytest\.(?:mark\.)?(?:sk" r"ip|xf" r"ail|importor" r"skip)|unittest\.sk" r"ip")
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield every text file of the repository with its content."""
+@functools.cache
+def texts() -> dict[str, str]:
+    """Return the content of every text file of the repository, by its path."""
     files = [file for directory in WRITTEN for file in (ROOT / directory).rglob("*")]
-    files += [ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "pyproject.toml")]
-    for file in sorted(files):
-        if file.is_file() and file.suffix in TEXTS and "__pycache__" not in file.parts:
-            yield file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
+    files += [
+        ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")
+    ]
+    return {
+        file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
+        for file in sorted(files)
+        if file.is_file() and file.suffix in TEXTS and not {"__pycache__", ".cache"} & set(file.parts)
+    }
 
 
-def modules() -> Iterator[tuple[str, str, ast.Module]]:
-    """Yield every Python file of the repository with its text and its syntax tree."""
-    for path, text in texts():
-        if path.endswith(".py"):
-            yield path, text, ast.parse(text, path)
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Return the syntax tree of every Python file of the repository, by its path."""
+    return {path: ast.parse(text, path) for path, text in texts().items() if path.endswith(".py")}
 
 
 def public_definitions(
@@ -66,21 +71,21 @@ def matches(pattern: re.Pattern[str]) -> list[str]:
     """Return path and line number of each line that a pattern is in."""
     return [
         f"{path}:{number}: {line.strip()}"
-        for path, text in texts()
+        for path, text in texts().items()
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
 
 
 def test_no_file_is_longer_than_can_be_read_at_once() -> None:
-    lengths = {path: text.count("\n") for path, text in texts() if path.endswith((".py", ".lua"))}
+    lengths = {path: text.count("\n") for path, text in texts().items() if path.endswith((".py", ".lua"))}
     assert {path: lines for path, lines in lengths.items() if lines > LINES_OF_A_FILE_MAX} == {}
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
     lengths = {
         f"{path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for path, _, tree in modules()
+        for path, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -88,15 +93,15 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
 
 def test_each_module_says_what_it_is() -> None:
-    silent = [path for path, text, tree in modules() if text.strip() and ast.get_docstring(tree) is None]
-    empty = [path for path, text, _ in modules() if path.startswith("korvet/") and not text.strip()]
+    silent = [path for path, tree in modules().items() if tree.body and ast.get_docstring(tree) is None]
+    empty = [path for path, tree in modules().items() if path.startswith("korvet/") and not tree.body]
     assert silent + empty == []
 
 
 def test_what_is_public_in_korvet_is_documented() -> None:
     silent = [
         f"{path}:{node.lineno} {node.name}"
-        for path, _, tree in modules()
+        for path, tree in modules().items()
         if path.startswith("korvet/")
         for node in public_definitions(tree.body)
         if ast.get_docstring(node) is None
@@ -120,7 +125,7 @@ def test_only_the_boundaries_swallow_errors_of_any_kind() -> None:
 
     swallowing = [
         f"{path}:{node.lineno}"
-        for path, _, tree in modules()
+        for path, tree in modules().items()
         if path.startswith("korvet/") and path not in BOUNDARIES
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler) and any_kind(node) and goes_on(node)
