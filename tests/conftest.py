@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,13 +24,13 @@ collect_ignore = [
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how many seconds the tests of each directory took; with several processes they overlap."""
-    seconds = Counter[str]()
+    seconds = defaultdict[str, float](float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.split("::")[0].rpartition("/")[0]] += report.duration
     terminalreporter.section("seconds of tests by directory")
-    for directory, taken in seconds.most_common():
+    for directory, taken in sorted(seconds.items(), key=lambda item: -item[1]):
         terminalreporter.line(f"{taken:8.1f}  {directory}")
 
 
