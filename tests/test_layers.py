@@ -46,7 +46,6 @@ BELOW = {
 # Imports that still point up.
 NOT_YET = {
     "korvet/cluster/dynamic_settings.py imports korvet.topics.deletion.CHANGES_MAX",
-    "korvet/cluster/leases.py imports korvet.log.types.Partition",
     "korvet/console/app.py imports korvet.server.ops_http.Answer",
     "korvet/console/app.py imports korvet.server.ops_http.Request",
     "korvet/console/app.py imports korvet.server.ops_http.plain",
@@ -63,7 +62,6 @@ NOT_YET = {
     "korvet/doctor/machine.py imports korvet.console.api_client.TOKEN_CHARS_MIN",
     "korvet/doctor/machine.py imports korvet.console.api_client.read_token",
     "korvet/spark/options.py imports korvet.server.data_dir.running_url",
-    "korvet/telemetry/lake_metrics.py imports korvet.log.remote.lag.LakeLag",
     "korvet/telemetry/page.py imports korvet.server.supervisor.redis_check",
     "korvet/telemetry/page.py imports korvet.server.supervisor.slot.Scoreboard",
     "korvet/telemetry/page.py imports korvet.server.supervisor.slot.State",
@@ -76,11 +74,8 @@ NOT_YET = {
     "korvet/telemetry/process_metrics.py imports korvet.server.supervisor.slot.Row",
     "korvet/telemetry/process_metrics.py imports korvet.server.supervisor.slot.Scoreboard",
     "korvet/telemetry/process_metrics.py imports korvet.server.supervisor.slot.State",
-    "korvet/telemetry/topic_counters.py imports korvet.log.types.Partition",
-    "korvet/topics/config.py imports korvet.log.record_format.AtRest",
     "korvet/topics/deletion.py imports korvet.groups.store.GroupList",
     "korvet/topics/deletion.py imports korvet.log.replies",
-    "korvet/topics/registry.py imports korvet.log.types.Partition",
 }
 
 # Third-party packages and modules with side effects that have one place; all others are free.

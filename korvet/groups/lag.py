@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed, OffsetStore, TopicPartition
 from korvet.log.index import IndexStore, Lag, Position
-from korvet.log.types import Partition
 from korvet.telemetry.snapshot import GroupLag
 from korvet.topics.registry import Topics, id_text
+from korvet.topics.types import Partition
 
 _POSITIONS_PER_STEP = 10
 """Positions counted at once: in format `record` each may have Redis count some thousand entries."""

@@ -20,13 +20,13 @@ import msgspec
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replies as log_replies
-from korvet.log.types import Partition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, group_encoded
 from korvet.redis.replies import Reply, RespError
 from korvet.topics.registry import Topic, Topics, check_name
+from korvet.topics.types import Partition
 
 _COMMIT = scripts.get("group/commit")
 _BEGINNING = "0-0"

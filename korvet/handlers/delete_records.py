@@ -11,7 +11,6 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.trim import Deletion
-from korvet.log.types import Partition
 from korvet.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -19,6 +18,7 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from korvet.topics.types import Partition
 
 REQUEST = DeleteRecordsRequest
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.handlers.context import Broker, Caller
-from korvet.log.types import Partition
 from korvet.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -21,6 +20,7 @@ from korvet.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
 
 REQUEST = DescribeLogDirsRequest
 

@@ -16,7 +16,6 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import Limits, check_leader_epoch
 from korvet.log.reader import FetchPartitionSpec, FetchResult
-from korvet.log.types import Partition
 from korvet.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -27,6 +26,7 @@ from korvet.protocol.messages.fetch import (
 )
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
 
 REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
@@ -54,7 +54,9 @@ def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchRespon
         answers, read = _read(request, caller, broker, 0)
     for partition, found in read:
         if found.chunks:
-            broker.traffic.sent(partition, found.record_count, sum(map(len, found.chunks)))
+            broker.traffic.sent(
+                partition.topic, partition.topic_id, found.record_count, sum(map(len, found.chunks))
+            )
     return FetchResponse(responses=_topics(request, iter(answers)))
 
 

@@ -13,7 +13,6 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp, is_fenced
-from korvet.log.types import Partition
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,6 +20,7 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from korvet.topics.types import Partition
 
 REQUEST = ListOffsetsRequest
 LEADER_EPOCH_VERSION_FIRST = 4

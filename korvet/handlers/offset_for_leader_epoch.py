@@ -12,7 +12,6 @@ from korvet.errors import KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, is_fenced
-from korvet.log.types import Partition
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -20,6 +19,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from korvet.topics.types import Partition
 
 REQUEST = OffsetForLeaderEpochRequest
 

@@ -25,7 +25,8 @@ from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_
 from korvet.lake.tables import Lake
 from korvet.lake.task import Outcome, Task
 from korvet.log.remote.archived import Archived
-from korvet.log.types import Bounds, Partition
+from korvet.log.types import Bounds
+from korvet.topics.types import Partition
 
 Run: TypeAlias = Callable[[Sequence[Task]], Iterable[Outcome]]
 """Does tasks, somewhere, and returns their outcomes in any order."""

@@ -11,7 +11,8 @@ from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.scan import Part, PartReading
 from korvet.lake.schema import HEADERS, KEY, TIMESTAMP, TIMESTAMP_MS, VALUE
 from korvet.lake.source import SourceTopic
-from korvet.log.types import Bounds, Partition
+from korvet.log.types import Bounds
+from korvet.topics.types import Partition
 
 _COLUMNS = (TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS)
 

@@ -23,7 +23,7 @@ from korvet.lake.source import Retention, Source, SourceTopic, Stores
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, tables
 from korvet.log.remote.archived import NOT_ARCHIVED
-from korvet.log.types import Partition
+from korvet.topics.types import Partition
 
 VACUUM_HOURS_MIN = 24
 """Files that no commit names stay so long: an archiver may be about to name them, or a query read them."""

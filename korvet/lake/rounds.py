@@ -12,7 +12,7 @@ import msgspec
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.task import Outcome
-from korvet.log.types import Partition
+from korvet.topics.types import Partition
 
 _log = logs.Log(__name__)
 

@@ -26,7 +26,8 @@ from korvet.lake.tables import Lake
 from korvet.lake.task import RangeReading, Task
 from korvet.lake.windows import Windows, apart
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW
-from korvet.log.types import Bounds, Partition, Read
+from korvet.log.types import Bounds, Read
+from korvet.topics.types import Partition
 
 PART_BYTES = 64 * 1024 * 1024
 """What one part is to be at least, where there is so much: less is not worth a task of Spark's."""

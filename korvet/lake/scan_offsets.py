@@ -18,7 +18,8 @@ from korvet.lake.table import table_uri
 from korvet.lake.tables import Lake
 from korvet.lake.windows import Windows, apart
 from korvet.log.index import Position, Search
-from korvet.log.types import Partition, Read
+from korvet.log.types import Read
+from korvet.topics.types import Partition
 
 
 def first_from(stores: Stores, lake: Lake | None, source: Source, log: Log, timestamp: int) -> int | None:

@@ -18,11 +18,10 @@ from korvet.config.settings import Settings
 from korvet.log.index import IndexStore
 from korvet.log.remote.archived import LakeStore
 from korvet.log.store import LogStore
-from korvet.log.types import Partition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import Partition, TopicRow
 
 _log = logs.Log(__name__)
 

@@ -17,8 +17,9 @@ from korvet.lake.plan import another_lake
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.log.index import Position
-from korvet.log.types import Bounds, Fetched, Partition, Read
+from korvet.log.types import Bounds, Fetched, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.topics.types import Partition
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,8 @@ from korvet.lake.schema import OFFSET
 from korvet.lake.source import Source
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Partition, Read
+from korvet.log.types import Fetched, Read
+from korvet.topics.types import Partition
 
 _READ_BYTES = 2 * 1024 * 1024
 """What is read at once: Redis serves nobody else meanwhile, some milliseconds."""

@@ -25,7 +25,8 @@ from korvet.lake.table import ArchiveTable, TableFile
 from korvet.lake.tables import Lake
 from korvet.lake.task import RangeReading, Task
 from korvet.log.remote.archived import NOT_ARCHIVED
-from korvet.log.types import Bounds, Partition
+from korvet.log.types import Bounds
+from korvet.topics.types import Partition
 
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
 

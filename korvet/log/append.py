@@ -28,7 +28,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
 from korvet.log.append_store import Appending
 from korvet.log.store import LogStore
-from korvet.log.types import Append, AppendBatch, Appended, Fetched, Partition, Read
+from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Record
@@ -36,6 +36,7 @@ from korvet.telemetry.topic_counters import Traffic
 from korvet.topics.config import TopicConfig
 from korvet.topics.config_defs import LONG_MAX
 from korvet.topics.registry import Topic, Topics
+from korvet.topics.types import Partition
 
 NO_TIMESTAMP = -1
 """What a record carries whose producer gave it no time; it is never out of range."""
@@ -326,7 +327,9 @@ class Delivering:
                 continue
             if not result.duplicate:
                 records = self._deliveries[place].records or b""
-                self._traffic.received(append.partition, append.record_count, len(records))
+                self._traffic.received(
+                    append.partition.topic, append.partition.topic_id, append.record_count, len(records)
+                )
             if result.row_bytes:
                 self._grown(append.partition)
         self.in_order = self.in_order and sending.appending.in_order

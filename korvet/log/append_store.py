@@ -15,12 +15,13 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log import batch_format as batch_entry
 from korvet.log import replies as log_replies
 from korvet.log.record_format import batch_args
-from korvet.log.types import Append, AppendBatch, Appended, Partition
+from korvet.log.types import Append, AppendBatch, Appended
 from korvet.redis import scripts
 from korvet.redis.client import Redis, Running
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply
 from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
 

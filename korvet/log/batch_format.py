@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from korvet.log.record_format import MARKER, Arg, AtRest, Entry, compress, decompress
+from korvet.log.record_format import MARKER, Arg, Entry, compress, decompress
 from korvet.protocol.records.batch import (
     CODEC_MASK,
     FRONT,
@@ -24,6 +24,7 @@ from korvet.protocol.records.batch import (
     BatchHeader,
 )
 from korvet.protocol.records.compression import Codec
+from korvet.topics.types import AtRest
 
 FIELD = b"batch"
 

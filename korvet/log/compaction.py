@@ -47,10 +47,11 @@ from korvet.log.compaction_store import (
 )
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Partition, Read
+from korvet.log.types import Fetched, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.topics.config import TopicConfig
 from korvet.topics.config_defs import LONG_MAX
+from korvet.topics.types import Partition
 
 HISTORY_MAX = 100
 """Periods of a log's history; beyond it the oldest become one, and their tombstones stay as long as its newest ones."""

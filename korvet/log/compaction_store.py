@@ -34,23 +34,15 @@ from typing import NamedTuple, cast
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replies as log_replies
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
-from korvet.log.record_format import (
-    ENTRY_ARGS_MAX,
-    OFFSETS_END,
-    SAFE_DIGITS,
-    Arg,
-    AtRest,
-    Entry,
-    timestamp_of,
-)
+from korvet.log.record_format import ENTRY_ARGS_MAX, OFFSETS_END, SAFE_DIGITS, Arg, Entry, timestamp_of
 from korvet.log.replies import State
-from korvet.log.types import Partition
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import Reply, RespError
 from korvet.redis.scripts import Script
+from korvet.topics.types import AtRest, Partition
 
 _LOOK = scripts.get("compaction/look")
 _BEGIN = scripts.get("compaction/begin")
@@ -197,7 +189,7 @@ class CompactionStore:
 
         Nobody who began one before goes on. Returns None, having done nothing, where the log has changed since `look`.
         """
-        keys = (partition.state, partition.index_key, *partition.clean)
+        keys = (partition.state, partition.index_key, *partition.compacted)
         dense = "dense" if partition.format == "batch" else ""
         reply = self._run(_BEGIN, keys, (partition.topic_id, token, look.clean_end, clean_end, dense))
         match reply:
@@ -216,7 +208,7 @@ class CompactionStore:
         partition = under_way.partition
         entries: list[Entry] = []
         if offset < under_way.dirty_start and under_way.source is not None:
-            stream, last = partition.clean[under_way.source], _last_id(partition, under_way.dirty_start)
+            stream, last = partition.compacted[under_way.source], _last_id(partition, under_way.dirty_start)
             entries = self._range(stream, log_replies.range_start(partition, offset), last, count)
         if not entries:
             begin = log_replies.range_start(partition, max(offset, under_way.dirty_start))
@@ -249,7 +241,7 @@ class CompactionStore:
                 )
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
             args += (entry_id, len(fields), *fields)
-        keys = (partition.state, partition.clean[under_way.target])
+        keys = (partition.state, partition.compacted[under_way.target])
         _check(partition, self._run(_WRITE, keys, args), "compaction/write")
         return under_way._replace(token=token)
 
@@ -261,12 +253,12 @@ class CompactionStore:
         args += (kept.records, kept.bytes, kept.interval, history, "tombstones" if kept.tombstones else "")
         for row in kept.rows:
             args += row
-        keys = (partition.state, partition.index_key, *partition.clean)
+        keys = (partition.state, partition.index_key, *partition.compacted)
         _check(partition, self._run(_SWITCH, keys, args), "compaction/switch")
 
     def give_up(self, partition: Partition, token: str) -> bool:
         """End the pass of that present token and remove what it has written; returns whether it was under way."""
-        reply = self._run(_GIVE_UP, (partition.state, *partition.clean), (partition.topic_id, token))
+        reply = self._run(_GIVE_UP, (partition.state, *partition.compacted), (partition.topic_id, token))
         if reply in (0, 1):
             return reply == 1
         raise _error(partition.state, reply, "the answer of compaction/give_up")
@@ -379,7 +371,7 @@ class CompactedSegments:
             return partition.stream
         if len(self._parts) >= _REMEMBERED_MAX:
             self._parts.clear()
-        part = _Part(partition.clean[state.clean], state.clean_end)
+        part = _Part(partition.compacted[state.clean], state.clean_end)
         self._parts[partition.stream, partition.topic_id] = part
         return part.stream if offset < part.end else partition.stream
 

@@ -11,12 +11,12 @@ from typing import NamedTuple, cast
 
 from korvet.errors import KafkaError
 from korvet.log import replies as log_replies
-from korvet.log.types import Partition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, RespError
 from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _FIND = scripts.get("index/find")
 _COUNT = scripts.get("index/count")
@@ -285,14 +285,14 @@ def _intervals(partition: Partition, reply: Reply) -> Intervals | KafkaError:
 def _count_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
     partition, offset = position
     bits = -1 if partition.format == "batch" else partition.bits
-    keys = (partition.state, partition.index_key, partition.stream, *partition.clean)
+    keys = (partition.state, partition.index_key, partition.stream, *partition.compacted)
     return _COUNT, keys, [partition.topic_id, bits, offset, _COUNT_MAX]
 
 
 def _age_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
     partition, offset = position
     bits = -1 if partition.format == "batch" else partition.bits
-    return _AGE, (partition.state, partition.stream, *partition.clean), [partition.topic_id, bits, offset]
+    return _AGE, (partition.state, partition.stream, *partition.compacted), [partition.topic_id, bits, offset]
 
 
 def _age(partition: Partition, reply: Reply) -> int | KafkaError:

@@ -21,13 +21,13 @@ from korvet.log import index as index_store
 from korvet.log import replies as log_replies
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Row, Totals
 from korvet.log.record_format import Entry, timestamp_of
-from korvet.log.types import Partition
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, RespError
 from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _FILL = scripts.get("index/fill")
 _REBASE = scripts.get("index/rebase")
@@ -401,7 +401,7 @@ def _parts(partition: Partition, look: IndexLook, behind: int | None = None) -> 
     clean_end = _clean_end(look)
     parts = [Part(partition.stream, max(first, clean_end), max(end, clean_end))]
     if first < clean_end:
-        parts.insert(0, Part(partition.clean[int(look.clean or 0)], first, min(clean_end, end)))
+        parts.insert(0, Part(partition.compacted[int(look.clean or 0)], first, min(clean_end, end)))
     return [part for part in parts if part.first < part.behind] or [Part(partition.stream, end, end)]
 
 

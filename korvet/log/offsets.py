@@ -22,10 +22,11 @@ from korvet.log.batch_format import StoredBatch
 from korvet.log.index import IndexStore, Intervals, Search
 from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Partition, Read, RemoteBelow
+from korvet.log.types import Bounds, Read, RemoteBelow
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
+from korvet.topics.types import Partition
 
 EXACT_END = 2**53
 """From here on timestamps are compared as doubles where the index is kept, and two may be taken for one."""

@@ -22,17 +22,21 @@ from gevent.lock import RLock
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replies as log_replies
-from korvet.log.types import Partition
+from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError
 from korvet.topics.registry import Topics
+from korvet.topics.types import Partition
+
+_EXPIRE = scripts.get("producer/expire")
 
 _PARTITIONS_PER_STEP = 100
 _ROWS_PER_STEP = 1000
 """Rows of one partition in one step: some tenths of a millisecond of Redis. A small hash comes as a whole."""
 
+_EXPIRED_ROWS_PER_STEP = 500
 _COMMANDS_PER_PARTITION = 2
 # "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", newest last (lua/shared/append_begin).
 _ROW = re.compile(rb"(\d{1,5}) (\d{1,18}) (?:\d+-\d+@\d+ )*\d+-(\d{1,10})@\d+")
@@ -62,6 +66,21 @@ class ProducerRows:
         for at in range(0, len(partitions), _PARTITIONS_PER_STEP):
             answers += self._read(partitions[at : at + _PARTITIONS_PER_STEP])
         return answers
+
+    def expire(
+        self, cursors: Sequence[tuple[Partition, str]], silence_ms: int
+    ) -> list[tuple[str, int] | KafkaError]:
+        """Remove producers silent for `silence_ms`: one step for each partition from its cursor ("0" begins).
+
+        Returns the next cursor ("0": done) and how many were removed, or KafkaError KAFKA_STORAGE_ERROR. Raises
+        StorageUnavailableError.
+        """
+        calls = [
+            (_EXPIRE, (partition.producers,), (cursor, _EXPIRED_ROWS_PER_STEP, silence_ms))
+            for partition, cursor in cursors
+        ]
+        replies = self._redis.scripts(calls)
+        return [_expired(partition, reply) for (partition, _), reply in zip(cursors, replies, strict=True)]
 
     def _read(self, partitions: Sequence[Partition]) -> list[list[ActiveProducer] | KafkaError]:
         rows: list[dict[int, ActiveProducer]] = [{} for _ in partitions]
@@ -108,6 +127,13 @@ def _take(partition: Partition, fence: Reply, scanned: Reply, rows: dict[int, Ac
     except (ValueError, TypeError) as error:
         raise log_replies.malformed(partition.producers, "the answer to HSCAN") from error
     return cursor
+
+
+def _expired(partition: Partition, reply: Reply) -> tuple[str, int] | KafkaError:
+    match reply:
+        case [bytes() as cursor, int() as removed] if cursor.isdigit():
+            return cursor.decode(), removed
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.producers}: Redis answered {reply!r}")
 
 
 class ProducerStore:

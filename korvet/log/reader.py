@@ -21,11 +21,12 @@ from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteResponse
 from korvet.log.remote.tier import RemoteReadRequest, RemoteTier
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Partition, Read, RemoteBelow
+from korvet.log.types import Bounds, Fetched, Read, RemoteBelow
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
 from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
 
 Buffer = bytes | bytearray | memoryview
 _ZSTD = int(Codec.zstd)

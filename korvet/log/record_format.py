@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter
-from typing import Literal, NamedTuple, cast
+from typing import cast
 
 import lz4.frame
 import zstandard
@@ -30,6 +30,7 @@ import zstandard
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
 from korvet.protocol.records.record import Header, Record, StoredRecord
+from korvet.topics.types import AtRest
 
 Arg = bytes | str | int | memoryview
 Entry = tuple[bytes, list[bytes]]
@@ -60,13 +61,6 @@ _TIMESTAMP_END = 2**63
 SAFE_DIGITS = 18
 _SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
 _LZ4_HEADER_BYTES = 14  # of a frame that tells its content size: magic, flags, block size, content size
-
-
-class AtRest(NamedTuple):
-    """How values are compressed in Redis (settings storage.compression and storage.compression.min.bytes)."""
-
-    codec: Literal["none", "lz4", "zstd"] = "lz4"
-    min_bytes: int = 1024
 
 
 def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:

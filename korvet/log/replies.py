@@ -10,8 +10,9 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.record_format import OFFSETS_END, Entry
-from korvet.log.types import Appended, Bounds, Partition, RemoteBelow, Renumbered
+from korvet.log.types import Appended, Bounds, RemoteBelow, Renumbered
 from korvet.redis.replies import Reply, RespError
+from korvet.topics.types import Partition
 
 
 class State(NamedTuple):

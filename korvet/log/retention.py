@@ -22,9 +22,10 @@ import msgspec
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Extent, Reason, Start, Trimmed, Trimmer, TrimStore
-from korvet.log.types import Partition, Read
+from korvet.log.types import Read
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topics
+from korvet.topics.types import Partition
 
 FIRST_ROWS = 1
 """Index rows looked at of every log: enough to tell whether anything is due."""

@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log import replies as log_replies
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Partition, Read
+from korvet.log.types import Fetched, Read
 from korvet.logs import Log
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.redis.client import Redis
@@ -29,6 +29,7 @@ from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply
 from korvet.redis.server_info import UsageStore
 from korvet.telemetry.snapshot import LogStats
+from korvet.topics.types import Partition
 
 # Those behind `topic` may be absent, which means 0 but for `first`: none before the first entry.
 _FIELDS = (

@@ -19,7 +19,7 @@ from korvet.log.append_store import ROUNDS_MAX, Appending, outrun, removal
 from korvet.log.batch_format import StoredBatch, read_batches
 from korvet.log.compaction_store import CompactedSegments
 from korvet.log.record_format import Entry, read_columns, read_entries
-from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Partition, Read, Renumbered
+from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Read, Renumbered
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -27,6 +27,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply
 from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
 _RENUMBER = scripts.get("log/renumber")
@@ -92,7 +93,7 @@ class LogStore:
             producers=keys.producers(topic, index),
             index_key=keys.index(topic, index),
             moving=keys.moving(topic, index),
-            clean=(keys.clean(topic, index, 0), keys.clean(topic, index, 1)),
+            compacted=(keys.clean(topic, index, 0), keys.clean(topic, index, 1)),
             channel=keys.append_channel(topic, index),
         )
 

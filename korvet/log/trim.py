@@ -28,11 +28,12 @@ from korvet.log import replies as log_replies
 from korvet.log.index import STATE_FIELDS, Row, read_rows, read_totals
 from korvet.log.remote.archived import LakeStore
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Partition, Read
+from korvet.log.types import Bounds, Read
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, RespError
+from korvet.topics.types import Partition
 
 _TRIM = scripts.get("log/trim")
 
@@ -123,7 +124,7 @@ class TrimStore:
 
 
 def _keys_of(partition: Partition) -> tuple[str, ...]:
-    return (partition.stream, partition.state, partition.index_key, *partition.clean)
+    return (partition.stream, partition.state, partition.index_key, *partition.compacted)
 
 
 def _arguments(trim: Trim) -> list[Arg]:

@@ -6,30 +6,13 @@ Knows values only: nothing of Redis, of scripts or of the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from korvet.log.batch_format import StoredBatch
-from korvet.log.record_format import AtRest
 from korvet.protocol.records.record import Record, StoredRecord
-
-
-class Partition(msgspec.Struct, frozen=True, gc=False):
-    """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`."""
-
-    topic: str
-    index: int
-    topic_id: str
-    bits: int
-    format: Literal["record", "batch"]
-    stream: str
-    state: str
-    producers: str
-    index_key: str
-    moving: str
-    clean: tuple[str, str]
-    channel: str
+from korvet.topics.types import AtRest, Partition
 
 
 class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):

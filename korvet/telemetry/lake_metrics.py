@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,8 +21,6 @@ from typing import TypeVar
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-
-from korvet.log.remote.lag import LakeLag
 
 _TOTALS = "lake_totals.json"
 _TABLES = "lake_tables_archiver.json"
@@ -114,11 +113,52 @@ Family = CounterMetricFamily | GaugeMetricFamily
 _LAGS = "lake_lag_keeper.json"
 
 
+class LakeLag(msgspec.Struct, frozen=True, kw_only=True):
+    """One log, or those of one topic together: then `partition` and `archived_offset` are None, the age is the largest.
+
+    `records` are not archived, the oldest of them `age_ms` old by its timestamp: 0 where there are none, None where it
+    has no timestamp. `archived_offset` is the offset to be archived next.
+    """
+
+    topic: str
+    partition: int | None
+    archived_offset: int | None
+    records: int
+    age_ms: int | None
+
+
 class Lags(msgspec.Struct, frozen=True):
     """How far logs are archived; past `valid_until` (seconds since the epoch) nobody is told."""
 
     valid_until: float
     logs: list[LakeLag]
+
+
+def summed_lake_lags(lags: Sequence[LakeLag], series_max: int) -> list[LakeLag]:
+    """Return at most `series_max` figures and one for the rest: by partition if they are few enough, else by topic.
+
+    Where there are still more topics, those most behind keep their own and the others are summed as OTHER_TOPICS.
+    """
+    if len(lags) <= series_max:
+        return list(lags)
+    by_topic: dict[str, list[LakeLag]] = defaultdict(list)
+    for lag in lags:
+        by_topic[lag.topic].append(lag)
+    sums = sorted(
+        (_lag_of_topic(topic, some) for topic, some in by_topic.items()),
+        key=lambda lag: (-lag.records, lag.topic),
+    )
+    return sums[:series_max] + ([_lag_of_topic(OTHER_TOPICS, sums[series_max:])] if sums[series_max:] else [])
+
+
+def _lag_of_topic(topic: str, lags: Sequence[LakeLag]) -> LakeLag:
+    return LakeLag(
+        topic=topic,
+        partition=None,
+        archived_offset=None,
+        records=sum(lag.records for lag in lags),
+        age_ms=max((lag.age_ms for lag in lags if lag.age_ms is not None), default=None),
+    )
 
 
 def publish_lake_lags(directory: Path, lags: Lags) -> None:

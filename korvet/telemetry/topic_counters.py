@@ -30,7 +30,6 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from korvet.log.types import Partition
 from korvet.logs import Log
 from korvet.telemetry import process_files as metrics_files
 from korvet.telemetry.request_metrics import RequestMetrics
@@ -55,16 +54,16 @@ class Traffic:
         self._by_id: dict[str, TopicTraffic] = {}
         self.changed = False
 
-    def received(self, partition: Partition, records: int, size_bytes: int) -> None:
+    def received(self, topic: str, topic_id: str, records: int, size_bytes: int) -> None:
         """Count what a producer sent and was appended; what was there already does not count again."""
-        row = self._by_id.get(partition.topic_id) or self._new(partition)
+        row = self._by_id.get(topic_id) or self._new(topic, topic_id)
         row.received_records += records
         row.received_bytes += size_bytes
         self.changed = True
 
-    def sent(self, partition: Partition, records: int, size_bytes: int) -> None:
+    def sent(self, topic: str, topic_id: str, records: int, size_bytes: int) -> None:
         """Count what a consumer is sent."""
-        row = self._by_id.get(partition.topic_id) or self._new(partition)
+        row = self._by_id.get(topic_id) or self._new(topic, topic_id)
         row.sent_records += records
         row.sent_bytes += size_bytes
         self.changed = True
@@ -85,8 +84,8 @@ class Traffic:
         self.changed = False
         return list(self._by_id.values())
 
-    def _new(self, partition: Partition) -> TopicTraffic:
-        row = self._by_id[partition.topic_id] = TopicTraffic(partition.topic, partition.topic_id)
+    def _new(self, topic: str, topic_id: str) -> TopicTraffic:
+        row = self._by_id[topic_id] = TopicTraffic(topic, topic_id)
         return row
 
 

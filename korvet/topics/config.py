@@ -17,7 +17,6 @@ from korvet import logs
 from korvet.config.dynamic import Layers
 from korvet.config.settings import ConfigKey, Settings, rows
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.record_format import AtRest
 from korvet.protocol.records.compression import Codec
 from korvet.topics.config_defs import (
     DEFINITIONS,
@@ -30,6 +29,7 @@ from korvet.topics.config_defs import (
     chain,
     listed,
 )
+from korvet.topics.types import AtRest
 
 _log = logs.Log(__name__)
 

@@ -27,11 +27,10 @@ from gevent.lock import RLock
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.types import Partition
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import Partition, TopicRow
 
 NAME_LENGTH_MAX = 249
 """Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""

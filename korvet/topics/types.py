@@ -6,11 +6,38 @@ Knows the form of a row and who is told of one that cannot be read; nothing of s
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 _LOG = logging.getLogger(__name__)
+
+
+class AtRest(NamedTuple):
+    """How values are compressed in Redis (settings storage.compression and storage.compression.min.bytes)."""
+
+    codec: Literal["none", "lz4", "zstd"] = "lz4"
+    min_bytes: int = 1024
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
+    """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`.
+
+    `compacted` are the two streams that compaction writes to in turn.
+    """
+
+    topic: str
+    index: int
+    topic_id: str
+    bits: int
+    format: Literal["record", "batch"]
+    stream: str
+    state: str
+    producers: str
+    index_key: str
+    moving: str
+    compacted: tuple[str, str]
+    channel: str
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):

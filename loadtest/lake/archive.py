@@ -25,11 +25,11 @@ from typing import Literal, NamedTuple
 from korvet.lake.archiver import Archiver, Run
 from korvet.lake.source import Source, Stores
 from korvet.lake.task import archive_ranges
-from korvet.log.types import Append, AppendBatch, Partition
+from korvet.log.types import Append, AppendBatch
 from korvet.protocol.records.batch import produced_batch
 from korvet.spark import archive
 from korvet.spark.session import session
-from korvet.topics.types import TopicRow
+from korvet.topics.types import Partition, TopicRow
 from tests.support import batches, redis_servers
 
 BATCH_RECORDS = 1000

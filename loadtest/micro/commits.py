@@ -14,11 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.log.store import LogStore
-from korvet.log.types import Partition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import Partition, TopicRow
 from loadtest.micro import logs
 from loadtest.micro.members import Group, held_us
 

@@ -10,7 +10,6 @@ from typing import Literal, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from korvet.log.record_format import AtRest
 from korvet.log.store import LogStore
 from korvet.log.types import Append, AppendBatch
 from korvet.protocol.records.batch import produced_batch
@@ -19,7 +18,7 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.worker import GC_THRESHOLD
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import AtRest, TopicRow
 from tests.support import redis_servers
 
 VALUE_BYTES = 100

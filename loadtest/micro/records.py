@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from korvet.log.record_format import AtRest, Entry, compress, read_columns, read_entries
+from korvet.log.record_format import Entry, compress, read_columns, read_entries
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.connection import new_reader
+from korvet.topics.types import AtRest
 from loadtest.micro import logs
 
 COUNT = 1000

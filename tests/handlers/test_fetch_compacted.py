@@ -13,12 +13,12 @@ from korvet.errors import ErrorCode
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
 from korvet.log.store import LogStore
-from korvet.log.types import Partition
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics import config as topic_config
+from korvet.topics.types import Partition
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH
 from tests.support import processes
 from tests.support.batches import TIMESTAMP, Record, batch, headers_of, read

@@ -10,8 +10,9 @@ from korvet.config.settings import Settings
 from korvet.lake.source import Source, SourceTopic
 from korvet.lake.table import ArchiveTable, TableFile
 from korvet.lake.tables import Lake
-from korvet.log.types import Bounds, Partition
+from korvet.log.types import Bounds
 from korvet.topics.registry import NewTopic
+from korvet.topics.types import Partition
 from tests.support.archives import Format, Topics
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain

@@ -16,8 +16,8 @@ from korvet.lake.files import WrittenFile
 from korvet.lake.rounds import Round
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
 from korvet.lake.task import Outcome, Task
-from korvet.log.record_format import AtRest
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support import batches
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id
 from tests.support.batches import Record

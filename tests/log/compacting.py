@@ -10,10 +10,10 @@ from korvet.log.compaction import Compacted, Compactor, Plan
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.fetch import Limits
 from korvet.log.store import LogStore
-from korvet.log.types import Partition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.types import Partition
 from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
 from tests.support.domain import Domain

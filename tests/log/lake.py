@@ -21,9 +21,10 @@ from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.store import LogStore
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import Partition, Read
+from korvet.log.types import Read
 from korvet.redis.keys import Keys
 from korvet.topics.registry import NewTopic, id_text
+from korvet.topics.types import Partition
 from tests.support.domain import Domain, domain
 from tests.support.lake_service import LakeService, lake_service
 

@@ -288,7 +288,7 @@ class LogLife:
         which = self._raw.hget(partition.state, "clean")
         streams = [(partition.stream, max(self.start, self.clean_end))]
         if which is not None:
-            streams.append((partition.clean[int(which)], self.start))
+            streams.append((partition.compacted[int(which)], self.start))
         stored = 0
         for stream, begin in streams:
             entries = cast("list[tuple[bytes, list[bytes]]]", self.redis.call("XRANGE", stream, "-", "+"))

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote import lag as lake_lag
-from korvet.log.remote.lag import LakeLag, condensed
+from korvet.telemetry.lake_metrics import LakeLag, summed_lake_lags
 from korvet.telemetry.snapshot import OTHER_TOPICS
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import Format
@@ -54,7 +54,7 @@ def of(topic: str, partition: int, records: int, age_ms: int | None) -> LakeLag:
 
 def test_many_become_few() -> None:
     lags = [of("a", 0, 1, 50), of("a", 1, 2, 70), of("b", 0, 9, None), of("c", 0, 0, 0)]
-    assert condensed(lags, 4) == lags
-    b, rest = condensed(lags, 1)
+    assert summed_lake_lags(lags, 4) == lags
+    b, rest = summed_lake_lags(lags, 1)
     assert (b.topic, b.partition, b.archived_offset, b.records, b.age_ms) == ("b", None, None, 9, None)
     assert (rest.topic, rest.records, rest.age_ms) == (OTHER_TOPICS, 3, 70)

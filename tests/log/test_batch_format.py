@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
-from korvet.log.record_format import Arg, AtRest, Entry
+from korvet.log.record_format import Arg, Entry
 from korvet.protocol.records.batch import HEADER as HEADER_STRUCT
 from korvet.protocol.records.batch import HEADER_BYTES
+from korvet.topics.types import AtRest
 from tests.support import batches
 from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of
 from tests.support.log_bench import wire

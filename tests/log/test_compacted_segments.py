@@ -166,8 +166,8 @@ def test_too_many_compacted_logs_are_forgotten_and_learned_again(
     parts = CompactedSegments()
     state = State(next_offset=9, start=0, first=0, max_timestamp=5, moving=False, clean=1, clean_end=7)
     for partition in bench.partitions:
-        assert parts.learn(partition, 3, state) == partition.clean[1]
-    assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].clean[1]
+        assert parts.learn(partition, 3, state) == partition.compacted[1]
+    assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].compacted[1]
     assert parts.stream(bench.partitions[0], 6) == bench.partitions[0].stream
     assert parts.learn(bench.partitions[2], 3, state._replace(clean=None)) == bench.partitions[2].stream
     assert parts.stream(bench.partitions[2], 3) == bench.partitions[2].stream

@@ -158,9 +158,9 @@ def test_memory_comes_back(log: CompactedLog) -> None:
         log.append((b"one", b"%d" % n * 300))
     before = log.raw.memory_usage(log.partition.stream)
     log.compacted()
-    clean = log.partition.clean[log.field("clean")]
+    clean = log.partition.compacted[log.field("clean")]
     assert log.raw.memory_usage(log.partition.stream) + log.raw.memory_usage(clean) < before / 10
-    assert log.raw.exists(*log.partition.clean) == 1
+    assert log.raw.exists(*log.partition.compacted) == 1
 
 
 def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
@@ -199,7 +199,7 @@ def test_sizes_count_what_is_left(log: CompactedLog) -> None:
     assert compaction_plan.dirty_ratio(look) == 0
     written = look.end if log.partition.format == "batch" else log.field("records")
     assert written - log.field("start_records") == done.kept == len(log.read())
-    entries = log.raw.xrange(log.partition.clean[log.field("clean")])
+    entries = log.raw.xrange(log.partition.compacted[log.field("clean")])
     stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
     assert log.field("bytes") - log.field("start_bytes") == stored
 
@@ -282,7 +282,7 @@ def test_foreign_entries_stay_if_they_have_a_key_field_by_field(here: Domain, ra
     before = raw_redis.xrange(log.partition.stream)
     segment_ms_over(log)
     done = log.compacted()
-    clean = raw_redis.xrange(log.partition.clean[log.field("clean")])
+    clean = raw_redis.xrange(log.partition.compacted[log.field("clean")])
     assert clean == [before[0], before[2], before[3]]
     assert done.unkeyed == 1
     assert log.read() == log.expected(done.clean_end)
@@ -306,5 +306,5 @@ def test_a_batch_that_nobody_can_read_stays_as_it_is(here: Domain, raw_redis: An
     log.append((b"a", b"3"), (b"b", b"4"))
     done = log.compacted()
     assert (done.unreadable, done.kept, done.removed) == (1, 4, 0)
-    kept = raw_redis.xrange(log.partition.clean[log.field("clean")])
+    kept = raw_redis.xrange(log.partition.compacted[log.field("clean")])
     assert kept[0] == (entry_id, {b"batch": damaged})

@@ -90,7 +90,7 @@ def check_all(log: CompactedLog, old_end: int) -> None:
     end = log.field("clean_end")
     assert end == log.field("next")
     assert contents(log) == log.expected(end, purged(old_end))
-    assert log.raw.exists(*log.partition.clean) == 1
+    assert log.raw.exists(*log.partition.compacted) == 1
     assert not log.raw.hexists(log.partition.state, "clean_token")
     latest = {held.key: held.value for held in log.model}
     assert {held.key: held.value for held in contents(log)} == {
@@ -213,7 +213,7 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
         return
     [other] = others
     assert other.read() == other.model
-    assert not raw_redis.exists(*other.partition.clean)
+    assert not raw_redis.exists(*other.partition.compacted)
     assert other.read() == other.expected(0)
     assert other.compacted().clean_end == other.field("next")
     assert other.read() == other.expected(other.field("next"))
@@ -282,7 +282,7 @@ def test_a_pass_that_finds_memory_full_leaves_nothing_behind(
     try:
         with pytest.raises(MemoryFullError):
             log.compact()
-        assert raw_redis.exists(*log.partition.clean) == 1
+        assert raw_redis.exists(*log.partition.compacted) == 1
         assert not raw_redis.hexists(log.partition.state, "clean_token")
         assert contents(log) == log.expected(old_end)
     finally:

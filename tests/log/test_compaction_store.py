@@ -91,7 +91,7 @@ def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
     under_way = begun(store, bench)
     first, second, third = store.read(under_way, 0, 5)
     under_way = store.write(under_way, [first])
-    lost = (bench.partition.state, bench.partition.clean[under_way.target])
+    lost = (bench.partition.state, bench.partition.compacted[under_way.target])
     before = [bench.raw.dump(key) for key in lost]
     under_way = store.write(under_way, [second])
     for key, content in zip(lost, before, strict=True):

@@ -168,7 +168,7 @@ def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
     offsets = fill(record_bench, [1] * 2000)
     raw, partition = record_bench.raw, record_bench.partition
     for entry_id, fields in raw.xrange(partition.stream)[:1000:4]:
-        raw.xadd(partition.clean[1], fields, id=entry_id)
+        raw.xadd(partition.compacted[1], fields, id=entry_id)
     raw.hset(partition.state, mapping={"clean": "1", "clean_end": offsets[1000]})
     assert behind(index, record_bench, offsets[0], offsets[997], offsets[1000]) == [1250, 1000, 1000]
 

@@ -11,9 +11,9 @@ from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Position, Search
 from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
 from korvet.log.offsets import OffsetFound, Offsets, Question, SpecialTimestamp
-from korvet.log.record_format import AtRest
 from korvet.log.trim import Trim, TrimStore
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import DECOMPRESSED_BYTES_MAX, Bench, code_of
@@ -248,7 +248,7 @@ def test_a_compacted_part_is_read_where_it_lies(redis: Redis, raw_redis: Any) ->
     offsets = upkeep.fill(20)
     partition = upkeep.partition
     for entry_id, fields in raw_redis.xrange(partition.stream)[:6000:2]:
-        raw_redis.xadd(partition.clean[0], fields, id=entry_id)
+        raw_redis.xadd(partition.compacted[0], fields, id=entry_id)
     raw_redis.hset(partition.state, mapping={"clean": 0, "clean_end": offsets[6000], "reindex": 1})
     assert upkeep.mend() is not None
     state = upkeep.state()

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Lag, Position
-from korvet.log.record_format import AtRest
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support import batches
 from tests.support.batches import Record
 from tests.support.log_bench import Bench, code_of
@@ -92,7 +92,7 @@ def test_the_compacted_part_comes_first(bench: Bench) -> None:
     offsets = [bench.append(record(number)) for number in range(6)]
     raw, partition = bench.raw, bench.partition
     entries = raw.xrange(partition.stream)
-    raw.xadd(partition.clean[1], entries[2][1], id=entries[2][0])
+    raw.xadd(partition.compacted[1], entries[2][1], id=entries[2][0])
     raw.hset(partition.state, mapping={"clean": "1", "clean_end": offsets[4]})
     raw.xdel(partition.stream, *(entry_id for entry_id, _ in entries[:4]))
     found = [timestamp for _, timestamp in first_timestamps(bench, offsets[0], offsets[3], offsets[5])]

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from korvet.log.record_format import AtRest
 from korvet.log.types import Appended
+from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.log_bench import Bench
 

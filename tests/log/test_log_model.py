@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.record_format import AtRest
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support.batches import CODECS
 from tests.support.log_bench import Bench, Format
 

@@ -11,11 +11,10 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.record_format import AtRest
 from korvet.log.types import AppendBatch, Bounds, Fetched, Read, Renumbered
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.redis.client import Redis
-from korvet.topics.types import TopicRow
+from korvet.topics.types import AtRest, TopicRow
 from tests.support import processes
 from tests.support.batches import LZ4
 from tests.support.log_bench import TIMESTAMP, Bench, code_of, records_of, wire

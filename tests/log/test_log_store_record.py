@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.record_format import AtRest
 from korvet.log.types import Append, Appended, Bounds, Fetched, Renumbered
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.log_bench import BITS, Bench, code_of
 

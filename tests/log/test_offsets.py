@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetFound, Offsets, Question, SpecialTimestamp
-from korvet.log.record_format import AtRest
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.redis.client import Redis
+from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import BITS, DECOMPRESSED_BYTES_MAX, Bench, Format

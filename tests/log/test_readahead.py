@@ -12,9 +12,10 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
 from korvet.log.reader import FetchResult
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Partition, Read
+from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys
 from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.types import Partition
 from tests.support.batches import headers_of, values
 from tests.support.domain import Domain
 

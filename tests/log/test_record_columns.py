@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from korvet.log.record_format import (
     ENTRIES_MIN,
     MARKER,
-    AtRest,
     Entry,
     compress,
     entry_args,
@@ -19,6 +18,7 @@ from korvet.log.record_format import (
     read_entries,
 )
 from korvet.protocol.records.columns import Columns
+from korvet.topics.types import AtRest
 from tests.support.batches import Record
 
 BITS = 10

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.record_format import ENTRY_ARGS_MAX, Arg, AtRest, Entry, batch_args, entry_args, read_entries
+from korvet.log.record_format import ENTRY_ARGS_MAX, Arg, Entry, batch_args, entry_args, read_entries
 from korvet.protocol.records.record import Header, Record, StoredRecord
+from korvet.topics.types import AtRest
 
 STREAM = "korvet:orders:0"
 LIMIT = 1 << 20

@@ -172,7 +172,7 @@ def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogStatsReader, b
     compact(bench, 9)
     bench.append(b"x" * 100)
     figures = only(reader, bench)
-    [(_, fields)] = bench.raw.xrange(bench.partition.clean[0])
+    [(_, fields)] = bench.raw.xrange(bench.partition.compacted[0])
     assert figures.compacted_bytes == sum(len(name) + len(value) for name, value in fields.items())
     assert figures.dirty_ratio == 1 - figures.compacted_bytes / figures.size_bytes
 

@@ -24,13 +24,12 @@ from korvet.lake.rounds import Round
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, table_uri
 from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.log.record_format import AtRest
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import Append, AppendBatch, Bounds, Partition
+from korvet.log.types import Append, AppendBatch, Bounds
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
-from korvet.topics.types import TopicRow
+from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record

@@ -11,14 +11,13 @@ from typing import Any, Literal
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch
-from korvet.log.record_format import AtRest
 from korvet.log.store import LogStore
-from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Partition, Read
+from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Read
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
-from korvet.topics.types import TopicRow
+from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.support import batches
 from tests.support.batches import Record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.log.types import Partition
+from korvet.topics.types import Partition
 from tests.support.archives import Topics
 
 

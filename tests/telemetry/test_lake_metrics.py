@@ -6,11 +6,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from korvet.log.remote.lag import LakeLag
 from korvet.telemetry import lake_metrics
 from korvet.telemetry import lake_metrics as lake_figures
 from korvet.telemetry import process_files as metrics_files
-from korvet.telemetry.lake_metrics import Lags, LakeCollector, Tables, TableSize, Totals
+from korvet.telemetry.lake_metrics import Lags, LakeCollector, LakeLag, Tables, TableSize, Totals
 
 
 def told(directory: Path, now: float = 0.0) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from korvet.telemetry.topic_counters import TopicTraffic, Traffic, TrafficFile, name_of, read, slot_of
-from tests.telemetry.test_traffic import partition
+from tests.telemetry.test_traffic import topic
 
 
 class Clock:
@@ -37,7 +37,7 @@ def test_what_was_published_is_read_and_the_next_holder_of_the_slot_goes_on_with
     for round_ in (1, 2):
         traffic = Traffic()
         file = TrafficFile(path, traffic)
-        traffic.received(partition("orders"), 2, 100)
+        traffic.received(*topic("orders"), 2, 100)
         assert file.publish()
         assert read(path) == [TopicTraffic("orders", "one", 2 * round_, 100 * round_)]
         file.close()
@@ -48,7 +48,7 @@ def test_fewer_topics_leave_nothing_of_more(tmp_path: Path) -> None:
     traffic = Traffic()
     file = TrafficFile(path, traffic, Clock(0))
     for number in range(100):
-        traffic.received(partition(f"topic-{number}", topic_id=str(number)), 1, 1)
+        traffic.received(*topic(f"topic-{number}", topic_id=str(number)), 1, 1)
     assert file.publish()
     assert len(read(path)) == 100
     traffic.keep(lambda _name, topic_id: topic_id == "7")
@@ -61,14 +61,14 @@ def test_writing_takes_no_more_than_a_hundredth_of_the_time(tmp_path: Path) -> N
     path = tmp_path / name_of("worker0")
     traffic, clock = Traffic(), Clock(0.5)
     file = TrafficFile(path, traffic, clock)
-    traffic.received(partition("orders"), 1, 1)
+    traffic.received(*topic("orders"), 1, 1)
     assert file.publish()
-    traffic.received(partition("orders"), 1, 1)
+    traffic.received(*topic("orders"), 1, 1)
     assert not file.publish()
     assert read(path) == [TopicTraffic("orders", "one", 1, 1)]
     clock.now += 50
     assert file.publish()
-    traffic.received(partition("orders"), 1, 1)
+    traffic.received(*topic("orders"), 1, 1)
     # Its end is the last chance.
     file.close()
     assert read(path) == [TopicTraffic("orders", "one", 3, 3)]
@@ -87,7 +87,7 @@ def test_a_file_whose_writer_died_half_way_is_as_good_as_none(tmp_path: Path, cu
     path = tmp_path / name_of("worker0")
     traffic = Traffic()
     file = TrafficFile(path, traffic)
-    traffic.received(partition("orders"), 2, 100)
+    traffic.received(*topic("orders"), 2, 100)
     file.publish()
     file.close()
     path.write_bytes(path.read_bytes()[:cut])
@@ -104,7 +104,7 @@ def test_a_file_of_another_version_is_as_good_as_none(tmp_path: Path, rows: obje
     assert read(path) == []
     traffic = Traffic()
     file = TrafficFile(path, traffic)
-    traffic.received(partition("orders"), 2, 100)
+    traffic.received(*topic("orders"), 2, 100)
     file.close()
     assert read(path) == [TopicTraffic("orders", "one", 2, 100)]
 
@@ -121,14 +121,14 @@ def test_a_reader_beside_a_writer_sees_whole_counts(tmp_path: Path) -> None:
     traffic = Traffic()
     file = TrafficFile(path, traffic, Clock(0))
     for number in range(2000):
-        traffic.received(partition(f"topic-{number}", topic_id=str(number)), 1, 0)
+        traffic.received(*topic(f"topic-{number}", topic_id=str(number)), 1, 0)
     file.publish()
     done = threading.Event()
 
     def write() -> None:
         while not done.is_set():
             for number in range(2000):
-                traffic.received(partition(f"topic-{number}", topic_id=str(number)), 1, 0)
+                traffic.received(*topic(f"topic-{number}", topic_id=str(number)), 1, 0)
             file.publish()
 
     writer = threading.Thread(target=write)
@@ -154,11 +154,11 @@ def test_a_full_disk_is_told_once_and_loses_no_count(
     kept = os.dup(file.fileno())
     os.dup2(full, file.fileno())
     for _ in range(2):
-        traffic.received(partition("orders"), 1, 1)
+        traffic.received(*topic("orders"), 1, 1)
         file.publish()
     assert sum("not published" in record.getMessage() for record in caplog.records) == 1
     os.dup2(kept, file.fileno())
-    traffic.received(partition("orders"), 1, 1)
+    traffic.received(*topic("orders"), 1, 1)
     file.close()
     assert read(path) == [TopicTraffic("orders", "one", 3, 3)]
     os.close(full)

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from korvet.log.types import Partition
-from korvet.redis.keys import Keys
 from korvet.telemetry.topic_counters import TopicTraffic, Traffic
 
 
-def partition(topic: str, index: int = 0, topic_id: str = "one") -> Partition:
-    keys = Keys("korvet")
-    return Partition(
-        topic=topic,
-        index=index,
-        topic_id=topic_id,
-        bits=20,
-        format="batch",
-        stream=keys.stream(topic, index),
-        state="",
-        producers="",
-        index_key="",
-        moving="",
-        clean=("", ""),
-        channel="",
-    )
+def topic(name: str, topic_id: str = "one") -> tuple[str, str]:
+    return name, topic_id
 
 
 def test_partitions_of_a_topic_are_counted_together_and_what_goes_in_apart_from_what_goes_out() -> None:
     traffic = Traffic()
-    traffic.received(partition("orders"), 2, 100)
-    traffic.received(partition("orders", 1), 3, 50)
-    traffic.sent(partition("orders", 1), 7, 1000)
-    traffic.sent(partition("bills", topic_id="two"), 1, 10)
+    traffic.received(*topic("orders"), 2, 100)
+    traffic.received(*topic("orders"), 3, 50)
+    traffic.sent(*topic("orders"), 7, 1000)
+    traffic.sent(*topic("bills", topic_id="two"), 1, 10)
     assert traffic.take() == [
         TopicTraffic("orders", "one", 5, 150, 7, 1000),
         TopicTraffic("bills", "two", 0, 0, 1, 10),
@@ -39,8 +23,8 @@ def test_partitions_of_a_topic_are_counted_together_and_what_goes_in_apart_from_
 
 def test_a_topic_made_anew_is_another_one() -> None:
     traffic = Traffic()
-    traffic.received(partition("orders", topic_id="first"), 2, 100)
-    traffic.received(partition("orders", topic_id="second"), 1, 30)
+    traffic.received(*topic("orders", topic_id="first"), 2, 100)
+    traffic.received(*topic("orders", topic_id="second"), 1, 30)
     traffic.keep(lambda name, topic_id: (name, topic_id) == ("orders", "second"))
     assert traffic.take() == [TopicTraffic("orders", "second", 1, 30)]
 
@@ -48,7 +32,7 @@ def test_a_topic_made_anew_is_another_one() -> None:
 def test_what_was_taken_is_changed_only_by_what_comes_then() -> None:
     traffic = Traffic()
     changed = [traffic.changed]
-    traffic.received(partition("orders"), 2, 100)
+    traffic.received(*topic("orders"), 2, 100)
     changed.append(traffic.changed)
     traffic.take()
     traffic.keep(lambda _name, _topic_id: True)
@@ -62,5 +46,5 @@ def test_what_was_taken_is_changed_only_by_what_comes_then() -> None:
 def test_counts_go_on_from_those_before() -> None:
     traffic = Traffic()
     traffic.go_on([TopicTraffic("orders", "one", 5, 150, 7, 1000)])
-    traffic.received(partition("orders"), 1, 1)
+    traffic.received(*topic("orders"), 1, 1)
     assert traffic.take() == [TopicTraffic("orders", "one", 6, 151, 7, 1000)]

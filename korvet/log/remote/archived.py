@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from korvet.errors import KafkaError
 from korvet.log import replies as log_replies
-from korvet.log.types import Partition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, RespError
 from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _MIRROR = scripts.get("lake/mirror")
 _EXPIRE = scripts.get("lake/expire")

@@ -1,38 +1,19 @@
-"""How far the archive is behind the logs, for whoever watches it: by what Redis was told, whoever archives.
-
-Knows what the figures mean, how they are taken, and how those of many partitions become few; nothing of tables.
-"""
+"""How far the archive lags behind the logs, by what Redis knows of it: so it holds for any archiver."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-
-import msgspec
 
 from korvet.errors import KafkaError
 from korvet.log.index import IndexStore, Position
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Partition, Read
+from korvet.log.types import Bounds, Fetched, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
-from korvet.telemetry.snapshot import OTHER_TOPICS
+from korvet.telemetry.lake_metrics import LakeLag
+from korvet.topics.types import Partition
 
 _FIRST_ENTRIES_PER_READ = 10
 """First entries asked for at once: one may be a batch of many megabytes."""
-
-
-class LakeLag(msgspec.Struct, frozen=True, kw_only=True):
-    """One log, or those of one topic together: then `partition` and `archived_offset` are None, the age is the largest.
-
-    `records` are not archived, the oldest of them `age_ms` old by its timestamp: 0 where there are none, None where it
-    has no timestamp. `archived_offset` is the offset to be archived next.
-    """
-
-    topic: str
-    partition: int | None
-    archived_offset: int | None
-    records: int
-    age_ms: int | None
 
 
 def read(
@@ -70,22 +51,6 @@ def read(
     return lags, errors
 
 
-def condensed(lags: Sequence[LakeLag], series_max: int) -> list[LakeLag]:
-    """Return at most `series_max` figures and one for the rest: by partition where they are so few, else by topic.
-
-    Where there are still more topics, those most behind keep their own and the others are summed as OTHER_TOPICS.
-    """
-    if len(lags) <= series_max:
-        return list(lags)
-    by_topic: dict[str, list[LakeLag]] = defaultdict(list)
-    for lag in lags:
-        by_topic[lag.topic].append(lag)
-    sums = sorted(
-        (_sum(topic, some) for topic, some in by_topic.items()), key=lambda lag: (-lag.records, lag.topic)
-    )
-    return sums[:series_max] + ([_sum(OTHER_TOPICS, sums[series_max:])] if sums[series_max:] else [])
-
-
 def _lag(partition: Partition, bounds: Bounds, records: int, age_ms: int | None) -> LakeLag:
     return LakeLag(
         topic=partition.topic,
@@ -93,16 +58,6 @@ def _lag(partition: Partition, bounds: Bounds, records: int, age_ms: int | None)
         archived_offset=bounds.archived,
         records=records,
         age_ms=age_ms,
-    )
-
-
-def _sum(topic: str, lags: Sequence[LakeLag]) -> LakeLag:
-    return LakeLag(
-        topic=topic,
-        partition=None,
-        archived_offset=None,
-        records=sum(lag.records for lag in lags),
-        age_ms=max((lag.age_ms for lag in lags if lag.age_ms is not None), default=None),
     )
 
 

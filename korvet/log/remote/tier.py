@@ -17,7 +17,8 @@ import msgspec
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote.client import Kind, RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
-from korvet.log.types import Partition, RemoteBelow
+from korvet.log.types import RemoteBelow
+from korvet.topics.types import Partition
 
 HELD_SECONDS_MAX = 30.0
 """How long a question, or its answer, is held for a consumer that does not come for it again."""

@@ -12,12 +12,12 @@ from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.leases import KeeperStore
 from korvet.config.settings import Settings
 from korvet.log.store import LogStore
-from korvet.log.types import Partition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.request_metrics import REDIS_METRICS
 from korvet.topics.registry import Topics
 from korvet.topics.store import TopicStore
+from korvet.topics.types import Partition
 
 PARTITIONS_PER_STEP = 100
 """Partitions per round trip of a task: far below what would keep Redis from its other clients."""

@@ -21,12 +21,13 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.compaction import Compactor, Plan
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
 from korvet.log.index_repair import IndexMender, IndexUpkeep
+from korvet.log.producers import ProducerRows
 from korvet.log.retention import Kept, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
-from korvet.log.types import Partition
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
 from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
+from korvet.topics.types import Partition
 
 _log = logs.Log(__name__)
 
@@ -183,7 +184,7 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
         unfinished = [(partition, "0") for partition in some]
         while unfinished:
             check_lease()
-            steps = context.keeper_store.expire_producers(unfinished, silence_ms)
+            steps = ProducerRows(context.redis).expire(unfinished, silence_ms)
             following = []
             for (partition, _), step in zip(unfinished, steps, strict=True):
                 if isinstance(step, KafkaError):

@@ -19,14 +19,13 @@ from korvet.groups.offsets import OffsetStore
 from korvet.groups.store import GroupList, GroupLook
 from korvet.log.index import IndexStore
 from korvet.log.remote import lag as lake_lag
-from korvet.log.remote.lag import LakeLag
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
 from korvet.telemetry import lake_metrics
 from korvet.telemetry import snapshot as figures_file
 from korvet.telemetry import snapshot as group_figures
 from korvet.telemetry import snapshot as lag_figures
-from korvet.telemetry.lake_metrics import Lags
+from korvet.telemetry.lake_metrics import Lags, LakeLag
 from korvet.telemetry.snapshot import GroupLag, GroupStats, LogStats, Snapshot, summed_logs
 
 _log = logs.Log(__name__)
@@ -146,7 +145,7 @@ class CollectLakeLag:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _log.warning("no lag of an archive", reason=error)
         valid_s = context.settings.log_figures_interval_ms / 1000 * _INTERVALS_VALID
-        told = lake_lag.condensed(taken, context.settings.metrics_partitions_max)
+        told = lake_metrics.summed_lake_lags(taken, context.settings.metrics_partitions_max)
         check_lease()
         try:
             lake_metrics.publish_lake_lags(self._directory, Lags(time.time() + valid_s, told))
