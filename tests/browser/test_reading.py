@@ -67,8 +67,8 @@ def test_the_name_of_a_group_stays_text_wherever_it_is_shown(
 ) -> None:
     client.create(name)
     group = f"{name}{HOSTILE}/../?&#%\u202e"
-    wish = {"name": group, "to": "latest", "topic": name, "execute": True}
-    console.changed("POST", "groups/offsets", wish)
+    spec = {"name": group, "to": "latest", "topic": name, "execute": True}
+    console.changed("POST", "groups/offsets", spec)
     page.goto("/#/groups")
     page.get_by_role("link", name=re.compile(f"^{name}<img")).click()
     expect(page.locator("h1")).to_have_text(group)
@@ -77,15 +77,15 @@ def test_the_name_of_a_group_stays_text_wherever_it_is_shown(
 
 
 def test_markup_that_a_fault_let_in_would_be_refused(broker: Broker, browser: Browser) -> None:
-    # Not the page of the others: that it is told as an error is wanted here.
+    # A page of its own: here the browser shall report an error.
     page = browser.new_context(base_url=f"http://{broker.ops_address}").new_page()
     page.goto("/")
     heading(page, "Overview")
     refused = page.evaluate(
-        """() => new Promise((told) => {
-            document.addEventListener("securitypolicyviolation", (each) => told(each.effectiveDirective), {once: true});
-            try { document.body.innerHTML += "<b>x</b>"; } catch { told("trusted-types"); }
-            setTimeout(() => told("nothing"), 5000);
+        """() => new Promise((done) => {
+            document.addEventListener("securitypolicyviolation", (each) => done(each.effectiveDirective), {once: true});
+            try { document.body.innerHTML += "<b>x</b>"; } catch { done("trusted-types"); }
+            setTimeout(() => done("nothing"), 5000);
         })"""
     )
     assert refused in {"trusted-types", "require-trusted-types-for"}

@@ -54,7 +54,7 @@ def python(broker: Broker) -> Iterator[Any]:
 
 
 def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Any]:
-    """Return all configs of a resource as confluent-kafka tells of them; their sources are plain numbers."""
+    """Return all configs of a resource as confluent-kafka returns them; their sources are plain numbers."""
     [future] = admin.describe_configs([ConfigResource(kind, name)]).values()
     found: dict[str, Any] = future.result(WAIT_SECONDS_MAX)
     return found
@@ -84,7 +84,7 @@ def altered(
 def replaced(
     admin: AdminClient, kind: ResourceType, name: str, configs: Mapping[str, str]
 ) -> ConfluentError | None:
-    """Set one resource anew with confluent-kafka's old call; returns the error, if there is one."""
+    """Replace all configs of one resource with confluent-kafka's old call; returns the error, if there is one."""
     with pytest.deprecated_call():
         [future] = admin.alter_configs([ConfigResource(kind, name, set_config=dict(configs))]).values()
     try:
@@ -186,7 +186,7 @@ def test_confluent_is_told_of_a_topic_that_is_not_there(confluent: AdminClient) 
 
 
 def python_configs(admin: Any, kind: PythonType, name: str, **options: Any) -> dict[str, Any]:
-    """Return the configs of a resource as kafka-python tells of them."""
+    """Return the configs of a resource as kafka-python returns them."""
     [of_kind] = admin.describe_configs([PythonResource(kind, name)], **options).values()
     found: dict[str, Any] = of_kind[name]
     return found
@@ -202,7 +202,7 @@ def test_kafka_python_alters_and_resets_a_topic(python: Any, topic: str, increme
             lambda: python_configs(python, PythonType.TOPIC, topic)[key]["value"] == configs[key],  # noqa: B023 - called before the next round
             "every worker knows it",
         )
-    # The client gives back what it was told of, where it has to name all there is.
+    # The client returns what it has read, since it must name all configs.
     assert python_configs(python, PythonType.TOPIC, topic)["segment.ms"]["value"] == "5"
     python.reset_configs([PythonResource(PythonType.TOPIC, topic, ["segment.ms"])], incremental=incremental)
     wait_until(

@@ -61,7 +61,7 @@ def topic(request: pytest.FixtureRequest, brokers: list[Broker]) -> str:
 
 
 def described(broker: Broker, topic: str) -> list[tuple[int, list[int], list[int]]]:
-    """Return leader, replicas and in-sync replicas of each partition, as confluent-kafka tells of them."""
+    """Return leader, replicas and in-sync replicas of each partition, as confluent-kafka returns them."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     found = client.describe_topics(TopicCollection([topic]))[topic].result(WAIT_SECONDS_MAX)
     return [
@@ -206,8 +206,8 @@ def test_log_directories_hold_each_partition_once(brokers: list[Broker], admin: 
     for answer in admin.describe_log_dirs({topic: [0, 1, 2, 3]}):
         [directory] = answer["log_dirs"]
         assert directory["error_code"] == 0
-        for told in directory["topics"]:
-            for each in told["partitions"]:
+        for reported in directory["topics"]:
+            for each in reported["partitions"]:
                 assert each["partition_index"] not in sizes
                 sizes[each["partition_index"]] = each["partition_size"]
     assert sorted(sizes) == [0, 1, 2, 3]
@@ -215,15 +215,15 @@ def test_log_directories_hold_each_partition_once(brokers: list[Broker], admin: 
     assert [sizes[index] for index in (0, 1, 3)] == [0, 0, 0]
 
 
-def test_producers_are_told(brokers: list[Broker], admin: Any, topic: str) -> None:
+def test_producers_are_described(brokers: list[Broker], admin: Any, topic: str) -> None:
     producer = Producer({"bootstrap.servers": brokers[0].bootstrap, "enable.idempotence": True})
     for number in range(5):
         producer.produce(topic, b"%d" % number, partition=3)
         assert producer.flush(WAIT_SECONDS_MAX) == 0
     answer = admin.describe_producers([Partition(topic, 3), Partition(topic, 0)])
     [found] = answer[Partition(topic, 3)].active_producers
-    told = (found.producer_epoch, found.last_sequence, found.current_transaction_start_offset)
-    assert told == (0, 4, -1)
+    reported = (found.producer_epoch, found.last_sequence, found.current_transaction_start_offset)
+    assert reported == (0, 4, -1)
     assert answer[Partition(topic, 0)].active_producers == []
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([Partition(topic, 9)], broker_id=0)

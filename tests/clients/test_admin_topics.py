@@ -66,17 +66,17 @@ def partitions_of(confluent: AdminClient, name: str) -> list[tuple[int, list[int
     return [(each.leader.id, [replica.id for replica in each.replicas]) for each in found.partitions]
 
 
-def test_a_topic_is_made_as_it_is_wished(confluent: AdminClient, python: Any) -> None:
-    by_number, by_assignment = topic_name("wished"), topic_name("wished")
-    wishes = [
+def test_a_topic_is_created_as_requested(confluent: AdminClient, python: Any) -> None:
+    by_number, by_assignment = topic_name("created"), topic_name("created")
+    specs = [
         NewTopic(by_number, num_partitions=2, replication_factor=3, config={"retention.ms": "1000"}),
         NewTopic(by_assignment, num_partitions=2, replica_assignment=[[0], [0]]),
     ]
-    for future in confluent.create_topics(wishes).values():
+    for future in confluent.create_topics(specs).values():
         future.result(WAIT_SECONDS_MAX)
     for name in (by_number, by_assignment):
         assert partitions_of(confluent, name) == [(0, [0])] * 2
-    [made] = python.create_topics({topic_name("wished"): {"configs": {"cleanup.policy": "compact"}}})[
+    [made] = python.create_topics({topic_name("created"): {"configs": {"cleanup.policy": "compact"}}})[
         "topics"
     ]
     assert (made["num_partitions"], made["replication_factor"]) == (3, 1)  # the broker's defaults
@@ -84,9 +84,9 @@ def test_a_topic_is_made_as_it_is_wished(confluent: AdminClient, python: Any) ->
     assert made["configs"]["segment.bytes"]["value"] == "1073741824"
 
 
-Wish = Callable[[str], dict[str, Any]]
+TopicSpec = Callable[[str], dict[str, Any]]
 
-WISHES: list[tuple[Wish, type[Exception]]] = [
+SPECS: list[tuple[TopicSpec, type[Exception]]] = [
     (lambda name: {name: {}}, kafka_errors.TopicAlreadyExistsError),
     (lambda name: {f"{name} ": {}}, kafka_errors.InvalidTopicError),
     (lambda name: {f"__{name}": {}}, kafka_errors.InvalidTopicError),
@@ -108,16 +108,16 @@ WISHES: list[tuple[Wish, type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("wish", "error"), WISHES)
+@pytest.mark.parametrize(("spec", "error"), SPECS)
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_kafka_python_hears_why_a_topic_is_not_made(
-    python: Any, confluent: AdminClient, wish: Wish, error: type[Exception], *, validate_only: bool
+    python: Any, confluent: AdminClient, spec: TopicSpec, error: type[Exception], *, validate_only: bool
 ) -> None:
     name = topic_name("a_name")
     python.create_topics({name: {"num_partitions": 1}})
     before = set(confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics)
     with pytest.raises(error):
-        python.create_topics(wish(name), validate_only=validate_only)
+        python.create_topics(spec(name), validate_only=validate_only)
     assert set(confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics) == before
 
 
@@ -130,9 +130,9 @@ def test_confluent_hears_why_a_topic_is_not_made(confluent: AdminClient, topic: 
         (NewTopic(fresh, 1, config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG, "retention.ms"),
         (NewTopic(fresh, 1, replica_assignment=[[77]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[77]"),
     ]
-    for wish, code, said in cases:
+    for spec, code, said in cases:
         for validate_only in (True, False):
-            found, message = outcome(confluent.create_topics([wish], validate_only=validate_only))
+            found, message = outcome(confluent.create_topics([spec], validate_only=validate_only))
             assert (found, said in message) == (code, True), message
     collides = f"{fresh}.a"
     confluent.create_topics([NewTopic(collides, 1)])[collides].result(WAIT_SECONDS_MAX)
@@ -172,7 +172,7 @@ def test_producers_and_consumers_find_the_partitions_that_a_topic_is_given(
 
 
 def produced(producer: Producer, topic: str, partition: int) -> int:
-    """Send a record whose value is the partition's number; returns its error code, whoever says so."""
+    """Send a record whose value is the partition's number; returns the error code of the client or the broker."""
     errors: list[ConfluentError | None] = []
     try:
         producer.produce(
@@ -195,7 +195,7 @@ def produce(producer: Producer, topic: str, partition: int) -> None:
 
 
 def read(consumer: Consumer, count: int) -> set[tuple[int, bytes]]:
-    """Return so many records, each as its partition and value."""
+    """Return `count` records, each as its partition and value."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     found: set[tuple[int, bytes]] = set()
     while len(found) < count:
@@ -207,7 +207,7 @@ def read(consumer: Consumer, count: int) -> set[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("wish", "error"),
+    ("spec", "error"),
     [
         (1, kafka_errors.InvalidPartitionsError),
         (0, kafka_errors.InvalidPartitionsError),
@@ -218,13 +218,13 @@ def read(consumer: Consumer, count: int) -> set[tuple[int, bytes]]:
 )
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_kafka_python_hears_why_a_topic_does_not_grow(
-    python: Any, confluent: AdminClient, topic: str, wish: Any, error: type[Exception], *, validate_only: bool
+    python: Any, confluent: AdminClient, topic: str, spec: Any, error: type[Exception], *, validate_only: bool
 ) -> None:
     with pytest.raises(error):
-        python.create_partitions({topic: wish}, validate_only=validate_only)
+        python.create_partitions({topic: spec}, validate_only=validate_only)
     assert len(partitions_of(confluent, topic)) == 1
     with pytest.raises(kafka_errors.UnknownTopicOrPartitionError):
-        python.create_partitions({topic_name("nobodys"): wish}, validate_only=validate_only)
+        python.create_partitions({topic_name("nobodys"): spec}, validate_only=validate_only)
     python.create_partitions({topic: 2}, validate_only=True)
     assert len(partitions_of(confluent, topic)) == 1
 
@@ -236,14 +236,14 @@ def test_confluent_hears_why_a_topic_does_not_grow(confluent: AdminClient, topic
         (NewPartitions(topic, 2, [[77]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[77]"),
         (NewPartitions(topic_name("nobodys"), 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
     ]
-    for wish, code, said in cases:
-        found, message = outcome(confluent.create_partitions([wish]))
+    for spec, code, said in cases:
+        found, message = outcome(confluent.create_partitions([spec]))
         assert (found, said in message) == (code, True), message
     assert len(partitions_of(confluent, topic)) == 1
 
 
 @pytest.mark.parametrize("partitions", [1, 130])
-def test_who_produces_to_or_consumes_from_a_deleted_topic_is_told(
+def test_clients_of_a_deleted_topic_get_an_error(
     broker: Broker, confluent: AdminClient, partitions: int
 ) -> None:
     name = topic_name("deleted")
@@ -262,13 +262,13 @@ def test_who_produces_to_or_consumes_from_a_deleted_topic_is_told(
         assert read(consumer, 1) == {(0, b"0")}
         confluent.delete_topics([name])[name].result(WAIT_SECONDS_MAX)
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        told: ConfluentError | None = None
-        while told is None:
-            assert time.monotonic() < deadline, "the consumer is told nothing"
+        reported: ConfluentError | None = None
+        while reported is None:
+            assert time.monotonic() < deadline, "the consumer gets no error"
             message = consumer.poll(0.5)
-            told = None if message is None else message.error()
-        assert told.code() in GONE
-        # What is under way when librdkafka drops the topic's leader is told of that; who sends again, of the topic.
+            reported = None if message is None else message.error()
+        assert reported.code() in GONE
+        # Requests in flight when librdkafka drops the topic's leader fail with that error; later ones with the topic's.
         while (code := produced(producer, name, 0)) == ConfluentError._DESTROY:
             assert time.monotonic() < deadline
         assert code in GONE

@@ -209,7 +209,7 @@ def test_an_unknown_topic_is_created_by_a_producer(broker: Broker) -> None:
     asyncio.run(run())
 
 
-def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -> None:
+def test_a_deleted_topic_is_gone_and_its_name_can_be_used_again(broker: Broker) -> None:
     async def run() -> None:
         topic = topic_name("aiokafka-deleted")
         assert await create(broker, topic, 2) == 0

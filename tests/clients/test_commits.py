@@ -147,8 +147,8 @@ def test_a_consumer_goes_on_behind_what_another_one_committed(
     other.close()
 
 
-def test_offsets_of_a_topic_made_anew_begin_anew(broker: Broker, client: Client, consumer: Any) -> None:
-    topic = name(consumer, "anew")
+def test_offsets_of_a_recreated_topic_start_over(broker: Broker, client: Client, consumer: Any) -> None:
+    topic = name(consumer, "recreated")
     client.create(topic)
     client.append(topic, b"old-0", b"old-1")
     reader = consumer(broker, "group", topic)

@@ -142,7 +142,7 @@ def table(broker: Broker, storage_format: str, **config: str) -> str:
 
 
 def rewritten(count: int = COUNT, keys: int = KEYS) -> list[tuple[bytes, bytes | None]]:
-    """Return records over so many keys, the last one of each different from the others."""
+    """Return records over `count` keys, the last one of each different from the others."""
     return [(b"key-%d" % (n * 7 % keys), b"value-%d" % n) for n in range(count)]
 
 

@@ -167,7 +167,7 @@ def test_an_unknown_topic_is_created_by_a_producer_but_not_by_who_only_looks(bro
         check_exactly(sent, reading.read(running, 1), offsets)
 
 
-def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -> None:
+def test_a_deleted_topic_is_gone_and_its_name_can_be_used_again(broker: Broker) -> None:
     topic = topic_name("confluent-deleted")
     reading.create_topic(broker.bootstrap, topic, 2)
     with pytest.raises(KafkaException) as raised:

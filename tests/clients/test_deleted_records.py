@@ -115,7 +115,7 @@ def test_a_consumer_below_the_log_start_goes_where_it_was_told_to(
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not received:
             assert time.monotonic() < deadline, "nothing received"
-            # Whoever goes to the end gets what comes after it has arrived there.
+            # A consumer at the end gets what is appended after it arrived there.
             if reset == "latest":
                 produce(broker, topic, b"later")
             received = running.consume(1, timeout=0.5)

@@ -71,7 +71,7 @@ class Seen:
         self._key = f"{{korvet:group:{group}:offsets}}"
 
     def wait_for_parked(self, count: int) -> None:
-        """Wait until so many members wait for others."""
+        """Wait until that number of members wait for others."""
         wait_until(
             lambda: self._redis.zcount(f"{self._key}:deadlines", "+inf", "+inf") == count, f"{count} wait"
         )
@@ -172,16 +172,18 @@ def test_a_join_parked_on_a_worker_that_is_killed_lands_when_it_is_retried(
         before = seen.ids()
         other.begin_join()
         if fields:
-            wait_until(lambda: seen.ids() != before, "it has begun anew")
-        told = leader.join()
+            wait_until(lambda: seen.ids() != before, "it has started again")
+        reported = leader.join()
     else:
-        told = leader.join()
+        reported = leader.join()
         other.begin_join()
     if fields and first == "the leader":
-        # A static member that begins anew while the others sync has them all join again.
-        wait_until(lambda: leader.heartbeat() == REBALANCE_IN_PROGRESS, "the leader is told")
-        told = leader.join()
-    assert len(told.members) == 2
+        # A static member that starts again while the others sync makes them all rejoin.
+        wait_until(
+            lambda: leader.heartbeat() == REBALANCE_IN_PROGRESS, "the leader gets REBALANCE_IN_PROGRESS"
+        )
+        reported = leader.join()
+    assert len(reported.members) == 2
     other.end_join()
     settles(leader, other, seen, other.generation)
 
@@ -192,7 +194,7 @@ def test_a_join_of_an_old_client_lands_too_and_what_it_left_goes_with_its_sessio
     leader = Member(there, seen.group)
     leader.join()
     leader.sync({leader.id: b""})
-    # Before version 4 a member is not told its id first, so its retry is another member, as with Kafka.
+    # Before version 4 a member does not get its id first, so its retry is another member, as with Kafka.
     other = Member(doomed.client, seen.group, session_timeout_ms=1000)
     other.begin_join(version=3)
     seen.wait_for_parked(1)
@@ -254,8 +256,8 @@ def test_a_leader_whose_worker_is_killed_is_told_again_and_brings_the_assignment
     leader.client = elsewhere
     other.begin_sync()
     seen.wait_for_parked(1)
-    told = leader.join()
-    assert (told.leader, len(told.members)) == (leader.id, 2)
+    reported = leader.join()
+    assert (reported.leader, len(reported.members)) == (leader.id, 2)
     wait_until(lambda: all_accept(brokers[0]), "another worker")
     again = Doomed(brokers[0])
     leader.client = again.client

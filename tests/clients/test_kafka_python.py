@@ -178,7 +178,7 @@ def test_an_unknown_topic_is_created_by_a_producer_but_not_by_who_only_looks(bro
         check_exactly(sent, consume(running, 1), offsets)
 
 
-def test_a_deleted_topic_is_gone_and_its_name_can_be_used_anew(broker: Broker) -> None:
+def test_a_deleted_topic_is_gone_and_its_name_can_be_used_again(broker: Broker) -> None:
     topic = topic_name("kafka-python-deleted")
     create(broker, topic, 2)
     with pytest.raises(TopicAlreadyExistsError):

@@ -81,19 +81,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def with_confluent(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
-    """Produce, and read as a member of a group; returns the brokers that the client was told of, and what it read."""
+    """Produce, and read as a member of a group; returns the brokers in the client's metadata, and what it read."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number, value in enumerate(RECORDS):
         producer.produce(topic, value, partition=number % PARTITIONS)
     assert producer.flush(WAIT_SECONDS_MAX) == 0
-    told = {f"{each.host}:{each.port}" for each in producer.list_topics(topic).brokers.values()}
+    reported = {f"{each.host}:{each.port}" for each in producer.list_topics(topic).brokers.values()}
     config = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(config)
     consumer.subscribe([topic])
     received = reading.read(consumer, len(RECORDS))
     consumer.commit(asynchronous=False)
     consumer.close()
-    return told, [each.value or b"" for each in received]
+    return reported, [each.value or b"" for each in received]
 
 
 def with_kafka_python(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
@@ -102,7 +102,7 @@ def with_kafka_python(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]
     for number, value in enumerate(RECORDS):
         producer.send(topic, value, partition=number % PARTITIONS)
     producer.flush(WAIT_SECONDS_MAX)
-    told = {f"{each.host}:{each.port}" for each in producer._metadata.brokers()}
+    reported = {f"{each.host}:{each.port}" for each in producer._metadata.brokers()}
     producer.close()
     consumer = kafka.KafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
@@ -116,7 +116,7 @@ def with_kafka_python(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]
     wait_until(more, "all records come")
     consumer.commit()
     consumer.close()
-    return told, received
+    return reported, received
 
 
 def with_aiokafka(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
@@ -127,14 +127,14 @@ def with_aiokafka(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
             for number, value in enumerate(RECORDS):
                 await producer.send(topic, value, partition=number % PARTITIONS)
             await producer.flush()
-            told = {f"{each.host}:{each.port}" for each in producer.client.cluster.brokers()}
+            reported = {f"{each.host}:{each.port}" for each in producer.client.cluster.brokers()}
         consumer = aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
         )
         async with consumer:
             received = [(await consumer.getone()).value for _ in RECORDS]
             await consumer.commit()
-        return told, received
+        return reported, received
 
     return asyncio.run(asyncio.wait_for(run(), WAIT_SECONDS_MAX))
 
@@ -152,9 +152,9 @@ def test_a_client_produces_and_reads_in_a_group_by_the_addresses_of_its_listener
     own, others = listener, next(each for each in LISTENERS if each != listener)
     before = {each: site.opened(each) for each in LISTENERS}
     use: Callable[[str, str], tuple[set[str], list[bytes]]] = CLIENTS[client]
-    told, received = use(site.bootstrap[listener], topic)
+    reported, received = use(site.bootstrap[listener], topic)
     assert sorted(received) == sorted(RECORDS)
-    assert len(told) == len(site.brokers)
-    assert {each.rpartition(":")[0] for each in told} == {site.bootstrap[listener].rpartition(":")[0]}
+    assert len(reported) == len(site.brokers)
+    assert {each.rpartition(":")[0] for each in reported} == {site.bootstrap[listener].rpartition(":")[0]}
     assert site.opened(others) == before[others]
     assert all(now > was for now, was in zip(site.opened(own), before[own], strict=True))

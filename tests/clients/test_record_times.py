@@ -1,4 +1,4 @@
-"""Times of records as real clients tell them, and what they are told of records that a topic does not take."""
+"""Timestamps of records as real clients report them, and errors for records that a topic refuses."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ HOUR_MS = 3_600_000
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
 
-class Told(NamedTuple):
-    """What a producer is told of one record: the type of its time, and the time."""
+class ProducedTimestamp(NamedTuple):
+    """What a producer gets for one record: the type of its timestamp, and the timestamp."""
 
     type: int
     timestamp: int
@@ -64,19 +64,21 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def send(broker: Broker, topic: str, *records: dict[str, Any], **config: Any) -> list[Told | int]:
-    """Send records in one batch with librdkafka; returns what it tells of each: its time, or an error's code."""
-    told: dict[int, Told | int] = {}
+def send(
+    broker: Broker, topic: str, *records: dict[str, Any], **config: Any
+) -> list[ProducedTimestamp | int]:
+    """Send records in one batch with librdkafka; returns for each its timestamp, or an error's code."""
+    reported: dict[int, ProducedTimestamp | int] = {}
     # The batch is sent by the flush alone, so all records are in it.
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000, **config})
     for at, record in enumerate(records):
 
         def delivered(error: KafkaError | None, message: Message, at: int = at) -> None:
-            told[at] = Told(*message.timestamp()) if error is None else error.code()
+            reported[at] = ProducedTimestamp(*message.timestamp()) if error is None else error.code()
 
         producer.produce(topic, partition=0, on_delivery=delivered, **record)
     assert producer.flush(WAIT_SECONDS_MAX) == 0
-    return [told[at] for at in range(len(records))]
+    return [reported[at] for at in range(len(records))]
 
 
 def send_by_kafka_python(broker: Broker, topic: str, *record: bytes, **fields: Any) -> int:
@@ -89,12 +91,12 @@ def test_librdkafka_tells_the_time_of_the_append(broker: Broker, storage_format:
     topic = create(broker, storage_format, message_timestamp_type="LogAppendTime")
     before = now_ms()
     records = [{"value": b"v", "timestamp": LONG_AGO + n} for n in range(50)]
-    told = send(broker, topic, *records, **{"compression.type": codec})
-    told += send(broker, topic, *records, **{"compression.type": codec, "enable.idempotence": True})
-    assert {type(each) for each in told} == {Told}
+    reported = send(broker, topic, *records, **{"compression.type": codec})
+    reported += send(broker, topic, *records, **{"compression.type": codec, "enable.idempotence": True})
+    assert {type(each) for each in reported} == {ProducedTimestamp}
     with reading.consumer(broker.bootstrap, topic) as running:
-        received = [each for _ in told if (each := running.poll(WAIT_SECONDS_MAX)) is not None]
-        assert [Told(*each.timestamp()) for each in received] == told
+        received = [each for _ in reported if (each := running.poll(WAIT_SECONDS_MAX)) is not None]
+        assert [ProducedTimestamp(*each.timestamp()) for each in received] == reported
         stamps = sorted({timestamp for _, timestamp in (each.timestamp() for each in received)})
         assert before <= stamps[0] <= stamps[-1] <= now_ms()
         assert {each.timestamp()[0] for each in received} == {TIMESTAMP_LOG_APPEND_TIME}
@@ -104,11 +106,11 @@ def test_librdkafka_tells_the_time_of_the_append(broker: Broker, storage_format:
 
 def test_librdkafka_tells_the_producers_time(broker: Broker, storage_format: str) -> None:
     topic = create(broker, storage_format)
-    told = send(broker, topic, *[{"value": b"v", "timestamp": LONG_AGO + n} for n in range(5)])
-    assert told == [Told(TIMESTAMP_CREATE_TIME, LONG_AGO + n) for n in range(5)]
+    reported = send(broker, topic, *[{"value": b"v", "timestamp": LONG_AGO + n} for n in range(5)])
+    assert reported == [ProducedTimestamp(TIMESTAMP_CREATE_TIME, LONG_AGO + n) for n in range(5)]
     with reading.consumer(broker.bootstrap, topic) as running:
-        received = [each for _ in told if (each := running.poll(WAIT_SECONDS_MAX)) is not None]
-        assert [Told(*each.timestamp()) for each in received] == told
+        received = [each for _ in reported if (each := running.poll(WAIT_SECONDS_MAX)) is not None]
+        assert [ProducedTimestamp(*each.timestamp()) for each in received] == reported
 
 
 def test_kafka_python_tells_the_time_of_the_append(broker: Broker, storage_format: str, codec: str) -> None:
@@ -144,9 +146,9 @@ def test_aiokafka_tells_the_time_of_the_append(broker: Broker, storage_format: s
             await consumer.stop()
 
     sent, received = asyncio.run(asyncio.wait_for(both(), WAIT_SECONDS_MAX))
-    told = [(each.offset, each.timestamp, each.timestamp_type) for each in received]
-    assert told == [(each.offset, each.timestamp, each.timestamp_type) for each in sent]
-    assert {kind for _, _, kind in told} == {LOG_APPEND_TIME}
+    reported = [(each.offset, each.timestamp, each.timestamp_type) for each in received]
+    assert reported == [(each.offset, each.timestamp, each.timestamp_type) for each in sent]
+    assert {kind for _, _, kind in reported} == {LOG_APPEND_TIME}
 
 
 def test_librdkafka_is_told_which_records_have_no_key(
@@ -162,17 +164,17 @@ def test_librdkafka_is_told_which_records_have_no_key(
         KafkaError.INVALID_RECORD,
     ]
     taken = send(broker, topic, records[0], {"key": b"l"}, **{"compression.type": codec})
-    assert {type(each) for each in taken} == {Told}
+    assert {type(each) for each in taken} == {ProducedTimestamp}
     assert [each.key for each in reading.read_all(broker.bootstrap, topic, [0], 2)] == [b"k", b"l"]
 
 
 def test_librdkafka_is_told_of_a_time_out_of_range(broker: Broker, storage_format: str, codec: str) -> None:
     topic = create(broker, storage_format, message_timestamp_before_max_ms=str(HOUR_MS))
     for timestamp in (now_ms() - 2 * HOUR_MS, now_ms() + 2 * HOUR_MS):
-        told = send(broker, topic, {"value": b"v", "timestamp": timestamp}, **{"compression.type": codec})
-        assert told == [KafkaError.INVALID_TIMESTAMP]
+        reported = send(broker, topic, {"value": b"v", "timestamp": timestamp}, **{"compression.type": codec})
+        assert reported == [KafkaError.INVALID_TIMESTAMP]
     [taken] = send(broker, topic, {"value": b"v"}, **{"compression.type": codec})
-    assert isinstance(taken, Told)
+    assert isinstance(taken, ProducedTimestamp)
 
 
 def test_kafka_python_is_told_of_records_that_are_not_taken(broker: Broker, storage_format: str) -> None:
@@ -199,14 +201,14 @@ def test_a_batch_larger_than_the_topic_allows_is_told_as_that(
     assert send_by_kafka_python(broker, topic, b"small") >= 0
     # The limit is on the batch as it travels.
     [taken] = send(broker, topic, {"value": bytes(100_000)}, **{"compression.type": "zstd"})
-    assert isinstance(taken, Told)
+    assert isinstance(taken, ProducedTimestamp)
 
 
 @pytest.mark.parametrize("of_topic", ["gzip", "uncompressed"])
 def test_the_limit_holds_in_the_topics_codec_too(broker: Broker, of_topic: str) -> None:
     topic = create(broker, "batch", max_message_bytes="2000", compression_type=of_topic)
-    told = send(broker, topic, {"value": bytes(100_000)}, **{"compression.type": "zstd"})
+    reported = send(broker, topic, {"value": bytes(100_000)}, **{"compression.type": "zstd"})
     if of_topic == "gzip":
-        assert isinstance(told[0], Told)
+        assert isinstance(reported[0], ProducedTimestamp)
     else:
-        assert told == [KafkaError.MSG_SIZE_TOO_LARGE]
+        assert reported == [KafkaError.MSG_SIZE_TOO_LARGE]

@@ -1,4 +1,4 @@
-"""How long producers waited after each fault, told at the end of the run."""
+"""How long producers waited after each fault, printed at the end of the run."""
 
 from __future__ import annotations
 

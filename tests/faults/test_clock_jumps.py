@@ -67,7 +67,7 @@ def _wait_for(client: redis.Redis, seconds: int) -> None:
     """Wait until Redis' clock is about so far ahead of this process's."""
 
     def ahead() -> float:
-        told, _ = client.time()
-        return float(told - time.time())
+        reported, _ = client.time()
+        return float(reported - time.time())
 
     processes.wait_until(lambda: abs(ahead() - seconds) < HOUR / 2, "Redis' clock has jumped")

@@ -24,7 +24,7 @@ FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
 
 
 class Filling:
-    """An idempotent producer that goes on in a thread of its own until it is told to end."""
+    """An idempotent producer that goes on in a thread of its own until it is asked to end."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sent = 0
@@ -66,7 +66,7 @@ class Filling:
 
 
 def value(number: int) -> bytes:
-    """Return a value that no codec makes much smaller and that tells its number."""
+    """Return a value that no codec makes much smaller and that contains its number."""
     state = number + 1
     digits: list[bytes] = []
     while len(digits) < VALUE_BYTES // 16:

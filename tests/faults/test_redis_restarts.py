@@ -1,4 +1,4 @@
-"""Redis ends and starts again, or stands still, or loses its connections."""
+"""Redis ends and starts again, hangs, or loses its connections."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_connection_is_cut_at_every_byte_of_an_append_and_of_its_answer(
             value = b"record %06d" % at
             proxy.cut_next(value, at)
             producer.produce(
-                "cut", value, on_delivery=lambda error, told: places.append((error, told.offset()))
+                "cut", value, on_delivery=lambda error, reported: places.append((error, reported.offset()))
             )
             assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
             at += 1

@@ -57,7 +57,7 @@ class Work:
         with self._entered:
             if error is None:
                 self._end()
-            # Otherwise what the test found wrong is to be told, not what follows from it.
+            # Otherwise what the test found wrong is to be reported, not what follows from it.
             for load in self._loads:
                 load.abandon()
             self._reader.end()
@@ -108,10 +108,10 @@ class Work:
     def leader(self) -> int:
         """Return the id of the broker that leads the first partition that is written."""
         topic = self._loads[0].topic
-        told = AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(
+        reported = AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(
             topic, processes.WAIT_SECONDS_MAX
         )
-        return int(told.topics[topic].partitions[0].leader)
+        return int(reported.topics[topic].partitions[0].leader)
 
     def stands_still(self) -> bool:
         """Whether no producer has a record acknowledged for a while, and all have sent some."""

@@ -27,7 +27,7 @@ TOOLS = {
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
-# These want to be told what to do before at which broker.
+# These take the command before the bootstrap server.
 SERVER_LAST = {"kafka-cluster"}
 
 

@@ -37,7 +37,7 @@ def progress(stored: redis.Redis, load: Load) -> tuple[int, int]:
 def written_without_an_answer(stored: redis.Redis, load: Load) -> int:
     """Return how many records of a load are in the log though no answer came for them; 0 where it goes on.
 
-    Its records go through one connection. While a worker stands still, a load whose records neither reach the log
+    Its records go through one connection. While a worker is stopped, a load whose records neither reach the log
     nor are acknowledged is that worker's, and what is written but not acknowledged is in requests that it holds.
     """
     before = progress(stored, load)
@@ -57,7 +57,7 @@ def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load
             continue
         pid = pids[turn % len(pids)]
         processes.kill(pid, signal.SIGSTOP)
-        processes.wait_until(lambda: stopped(pid), "the worker stands still")  # noqa: B023 - used at once
+        processes.wait_until(lambda: stopped(pid), "the worker is stopped")  # noqa: B023 - used at once
         unanswered = written_without_an_answer(stored, load)
         if unanswered > 0:
             processes.kill(pid)

@@ -77,8 +77,8 @@ def owners(worker: Worker) -> dict[str, str]:
     """Return which worker runs the task of each connector whose task runs, as this one knows."""
     found: dict[str, str] = {}
     for name in (SOURCE, SINK):
-        status, told = worker.ask("GET", f"/connectors/{name}/status")
-        tasks = told["tasks"] if status == 200 else []
+        status, reported = worker.ask("GET", f"/connectors/{name}/status")
+        tasks = reported["tasks"] if status == 200 else []
         found.update((name, task["worker_id"]) for task in tasks if task["state"] == "RUNNING")
     return found
 
@@ -165,25 +165,25 @@ def test_connectors_and_what_they_have_done_outlive_their_workers(broker: Broker
 
         # With the last one gone there are only the topics to start from.
         last.kill()
-        anew = start(workers, tmp_path, broker)
-        wait_until_shared(anew, anew)
+        restarted = start(workers, tmp_path, broker)
+        wait_until_shared(restarted, restarted)
         go_on(lines, sink)
-        assert anew.call("GET", f"/connectors/{SOURCE}/config") == {**source_configs, "name": SOURCE}
-        assert anew.call("GET", f"/connectors/{SINK}/config") == {**sink_configs, "name": SINK}
+        assert restarted.call("GET", f"/connectors/{SOURCE}/config") == {**source_configs, "name": SOURCE}
+        assert restarted.call("GET", f"/connectors/{SINK}/config") == {**sink_configs, "name": SINK}
 
         lines.end()
         wait_until(lambda: line(lines.written - 1) in arrived(sink), "all lines arrive")
-        wait_until(lambda: position(anew) == lines.path.stat().st_size, "the source has committed all")
+        wait_until(lambda: position(restarted) == lines.path.stat().st_size, "the source has committed all")
         # The source was killed twice, in the end with the sink; the sink writes again also what came again.
         check(read_to_the_end(broker), lines.written, restarts=2)
         check(arrived(sink), lines.written, restarts=4)
         for name in (SOURCE, SINK):
-            anew.call("DELETE", f"/connectors/{name}")
-        wait_until(lambda: anew.call("GET", "/connectors") == [], "the connectors are deleted")
-        assert "ERROR" not in anew.log()
+            restarted.call("DELETE", f"/connectors/{name}")
+        wait_until(lambda: restarted.call("GET", "/connectors") == [], "the connectors are deleted")
+        assert "ERROR" not in restarted.log()
 
 
 def position(worker: Worker) -> int:
     """Return how far the source has come in its file, in bytes, by what it has committed."""
-    [told] = worker.call("GET", f"/connectors/{SOURCE}/offsets")["offsets"]
-    return int(told["offset"]["position"])
+    [reported] = worker.call("GET", f"/connectors/{SOURCE}/offsets")["offsets"]
+    return int(reported["offset"]["position"])

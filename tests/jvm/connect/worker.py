@@ -67,8 +67,8 @@ class Worker:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             content = response.read()
-            told_in_json = response.headers.get_content_type() == "application/json"
-        return response.status, json.loads(content) if content and told_in_json else None
+            is_json = response.headers.get_content_type() == "application/json"
+        return response.status, json.loads(content) if content and is_json else None
 
     def _answers(self) -> bool:
         try:

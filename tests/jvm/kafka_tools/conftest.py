@@ -34,7 +34,7 @@ def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def tools(brokers: list[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[AtBroker]:
-    """Give Kafka's tools, told of the first broker; they find the other."""
+    """Give Kafka's tools with the first broker as bootstrap server; they find the other."""
     jars.prepare()
     with kafka_tools(tmp_path_factory.mktemp("java")) as running:
         yield AtBroker(running, brokers[0].bootstrap)

@@ -15,8 +15,8 @@ OF_ALL = ("--entity-type", "brokers", "--entity-default")
 
 def described(tools: AtBroker, *of: str) -> dict[str, str]:
     """Return the settings of something, each with its synonyms, as they are printed."""
-    told = tools.done("kafka-configs", "--describe", *of)
-    lines = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    output = tools.done("kafka-configs", "--describe", *of)
+    lines = [line.strip() for line in output.splitlines() if line.startswith("  ")]
     return dict(line.split("=", 1) for line in lines)
 
 
@@ -88,9 +88,9 @@ def test_a_config_of_a_topic_is_not_set_for_a_reason(
 ) -> None:
     of = ("--entity-type", "topics", "--entity-name", topic)
     before = described(tools, *of)
-    told = tools.refused("kafka-configs", "--alter", *of, "--add-config", f"{config},retention.bytes=5")
-    assert error in told
-    assert said in told
+    output = tools.refused("kafka-configs", "--alter", *of, "--add-config", f"{config},retention.bytes=5")
+    assert error in output
+    assert said in output
     assert described(tools, *of) == before
 
 
@@ -109,9 +109,9 @@ def test_a_config_of_a_topic_is_not_set_for_a_reason(
 def test_a_config_of_something_else_is_not_set_for_a_reason(
     tools: AtBroker, of: tuple[str, ...], config: str, error: str, said: str
 ) -> None:
-    told = tools.refused("kafka-configs", "--alter", *of, "--add-config", config)
-    assert error in told
-    assert said in told
+    output = tools.refused("kafka-configs", "--alter", *of, "--add-config", config)
+    assert error in output
+    assert said in output
     for brokers in (OF_ALL, OF_BROKER_1):
         assert described(tools, *brokers) == {}
 
@@ -122,5 +122,5 @@ def test_nobody_is_told_of_configs_of_what_is_not_there(tools: AtBroker) -> None
 
 
 def test_quotas_are_not_supported(tools: AtBroker) -> None:
-    told = tools.refused("kafka-configs", "--describe", "--entity-type", "users")
-    assert "UnsupportedVersionException: The node does not support DESCRIBE_CLIENT_QUOTAS" in told
+    output = tools.refused("kafka-configs", "--describe", "--entity-type", "users")
+    assert "UnsupportedVersionException: The node does not support DESCRIBE_CLIENT_QUOTAS" in output

@@ -36,8 +36,8 @@ def reassign(tools: AtBroker, action: str, plan: str) -> str:
 def test_a_plan_is_made_executed_verified_and_has_nothing_to_cancel(
     tools: AtBroker, topic: str, file: File
 ) -> None:
-    wish = ("--topics-to-move-json-file", file({"version": 1, "topics": [{"topic": topic}]}))
-    made = tools.done("kafka-reassign-partitions", "--generate", *wish, "--broker-list", "1")
+    spec = ("--topics-to-move-json-file", file({"version": 1, "topics": [{"topic": topic}]}))
+    made = tools.done("kafka-reassign-partitions", "--generate", *spec, "--broker-list", "1")
     plan = json.loads(made.splitlines()[-1])
     assert [each["replicas"] for each in plan["partitions"]] == [[1], [1]]
 
@@ -81,9 +81,11 @@ def test_a_plan_is_refused_for_a_reason(tools: AtBroker, topic: str, file: File)
         (moves(topic, [1], first=9), "UnknownTopicOrPartitionException", f"{topic}-9"),
         (moves("no-such-topic", [1]), "UnknownTopicOrPartitionException", "Topic no-such-topic not found"),
     ):
-        told = tools.refused("kafka-reassign-partitions", "--execute", "--reassignment-json-file", file(plan))
-        assert error in told
-        assert said in told
+        output = tools.refused(
+            "kafka-reassign-partitions", "--execute", "--reassignment-json-file", file(plan)
+        )
+        assert error in output
+        assert said in output
     assert partitions(tools, topic) == before
 
 
@@ -109,21 +111,21 @@ def test_elections_are_answered_with_the_reason_that_they_change_nothing(
         # Nothing to be said: no partition has another leader than its preferred one.
         assert elect(tools, "preferred", "--all-topic-partitions") == ""
     assert partitions(tools, topic)[0] == (1, "2,1", "1")
-    told = tools.refused("kafka-leader-election", "--election-type", "preferred", *first)
-    assert "PreferredLeaderNotAvailableException" in told
-    assert f"{topic}-0" in told
+    output = tools.refused("kafka-leader-election", "--election-type", "preferred", *first)
+    assert "PreferredLeaderNotAvailableException" in output
+    assert f"{topic}-0" in output
     assert elect(tools, "unclean", *first) == f"Valid replica already elected for partitions {topic}-0\n"
 
     asked = {"partitions": [{"topic": topic, "partition": index} for index in (0, 1, 9)]}
     many = ("--path-to-json-file", file(asked))
-    told = tools.refused("kafka-leader-election", "--election-type", "preferred", *many)
-    assert f"Valid replica already elected for partitions {topic}-1\n" in told
-    assert "2 replica(s) could not be elected" in told
+    output = tools.refused("kafka-leader-election", "--election-type", "preferred", *many)
+    assert f"Valid replica already elected for partitions {topic}-1\n" in output
+    assert "2 replica(s) could not be elected" in output
     for index, error in (
         (0, "PreferredLeaderNotAvailableException"),
         (9, "UnknownTopicOrPartitionException"),
     ):
-        assert f"(PREFERRED) for partition: {topic}-{index}: org.apache.kafka.common.errors.{error}" in told
+        assert f"(PREFERRED) for partition: {topic}-{index}: org.apache.kafka.common.errors.{error}" in output
     reassign(tools, "--execute", file(moves(topic, [0], [1])))
 
 
@@ -134,8 +136,8 @@ def test_log_directories_hold_each_partition_once(
     producer = Producer({"bootstrap.servers": brokers[0].bootstrap})
     producer.produce(topic, b"x" * 1000, partition=1)
     assert producer.flush(WAIT_SECONDS_MAX) == 0
-    told = tools.done("kafka-log-dirs", "--describe", "--topic-list", topic)
-    found = json.loads(told.splitlines()[-1])
+    output = tools.done("kafka-log-dirs", "--describe", "--topic-list", topic)
+    found = json.loads(output.splitlines()[-1])
     sizes = {
         (each["partition"], broker["broker"]): each["size"]
         for broker in found["brokers"]

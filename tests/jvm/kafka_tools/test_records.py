@@ -32,9 +32,9 @@ def dense_topic(tools: AtBroker, brokers: list[Broker]) -> str:
 
 def offsets(tools: AtBroker, topic: str, time: str) -> int:
     """Return an offset of the topic's only partition: earliest, latest, max-timestamp or by time in ms."""
-    told = tools.done("kafka-get-offsets", "--topic", topic, "--time", time)
-    assert told.startswith(f"{topic}:0:")
-    return int(told.rpartition(":")[2])
+    output = tools.done("kafka-get-offsets", "--topic", topic, "--time", time)
+    assert output.startswith(f"{topic}:0:")
+    return int(output.rpartition(":")[2])
 
 
 def test_records_are_deleted_up_to_an_offset(tools: AtBroker, brokers: list[Broker], file: File) -> None:
@@ -64,8 +64,8 @@ def test_groups_are_told_of_moved_and_deleted(tools: AtBroker, brokers: list[Bro
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) is not None, "it has its part")
         consumer.commit(asynchronous=False)
-        told = tools.done("kafka-consumer-groups", "--describe", "--group", group)
-        assert re.search(rf"{group} +{topic} +0 +\d +{RECORDS} +\d ", told), told
+        output = tools.done("kafka-consumer-groups", "--describe", "--group", group)
+        assert re.search(rf"{group} +{topic} +0 +\d +{RECORDS} +\d ", output), output
         members = tools.done(
             "kafka-consumer-groups", "--describe", "--group", group, "--members", "--verbose"
         )
@@ -91,13 +91,13 @@ def test_groups_are_told_of_moved_and_deleted(tools: AtBroker, brokers: list[Bro
 
 def test_producers_and_brokers_are_told_of(tools: AtBroker, brokers: list[Broker], file: File) -> None:
     topic = dense_topic(tools, brokers)
-    told = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
-    _, row = told.splitlines()
+    output = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
+    _, row = output.splitlines()
     assert row.split()[1:4] == ["0", "-1", str(RECORDS - 1)]
     plan = file(moves(topic, [1]))
     tools.done("kafka-reassign-partitions", "--execute", "--reassignment-json-file", plan)
     moved = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
-    assert moved == told
+    assert moved == output
 
     endpoints = tools.done("kafka-cluster", "list-endpoints")
     for number, broker in enumerate(brokers):

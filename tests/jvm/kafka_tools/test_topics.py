@@ -1,4 +1,4 @@
-"""kafka-topics: what it makes, alters, tells of and deletes, and each refusal by its name."""
+"""kafka-topics: what it creates, alters, describes and deletes, and each refusal by its name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Partition = tuple[int, str, str]
 
 def partitions(tools: AtBroker, name: str) -> list[Partition]:
     """Return leader, replicas and in-sync replicas of each partition."""
-    told = tools.done("kafka-topics", "--describe", "--topic", name)
-    found = re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: (\S+)\tIsr: (\S+)", told)
+    output = tools.done("kafka-topics", "--describe", "--topic", name)
+    found = re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: (\S+)\tIsr: (\S+)", output)
     assert [int(number) for number, *_ in found] == list(range(len(found)))
     return [(int(leader), replicas, in_sync) for _, leader, replicas, in_sync in found]
 
@@ -36,16 +36,16 @@ def test_topics_are_made_told_of_grown_and_deleted(tools: AtBroker) -> None:
     tools.done("kafka-topics", "--create", "--topic", by_assignment, "--replica-assignment", "0:1,1:0")
     assert tools.done("kafka-topics", "--create", "--topic", by_number, "--if-not-exists") == ""
 
-    told = tools.done("kafka-topics", "--describe", "--topic", by_number)
+    output = tools.done("kafka-topics", "--describe", "--topic", by_number)
     head = re.match(
-        rf"Topic: {by_number}\tTopicId: (\S{{22}})\tPartitionCount: 3\tReplicationFactor: 1\t", told
+        rf"Topic: {by_number}\tTopicId: (\S{{22}})\tPartitionCount: 3\tReplicationFactor: 1\t", output
     )
-    assert head is not None, told
+    assert head is not None, output
     for config in ("retention.ms=1000", "cleanup.policy=compact,delete", "storage.format=record"):
-        assert config in told
+        assert config in output
     # Asked by id the tool does not ask who else might lead, and says so.
     by_id = tools.done("kafka-topics", "--describe", "--topic-id", head[1])
-    assert by_id.replace("N/A", "") == told
+    assert by_id.replace("N/A", "") == output
     assert partitions(tools, by_assignment) == [(0, "0,1", "0,1"), (1, "1,0", "1,0")]
 
     tools.done("kafka-topics", "--alter", "--topic", by_number, "--partitions", "4")
@@ -103,9 +103,9 @@ def test_a_topic_is_not_made_for_a_reason(
     tools: AtBroker, flags: tuple[str, ...], error: str, said: str
 ) -> None:
     name = topic_name("refused")
-    told = tools.refused("kafka-topics", "--create", "--topic", name, *flags)
-    assert error in told
-    assert said in told
+    output = tools.refused("kafka-topics", "--create", "--topic", name, *flags)
+    assert error in output
+    assert said in output
     assert name not in listed(tools)
 
 
@@ -121,9 +121,9 @@ def test_a_topic_is_not_made_for_its_name(tools: AtBroker) -> None:
         ("n" * 250, "InvalidTopicException", "249"),
         (".", "InvalidTopicException", "'.'"),
     ):
-        told = tools.refused("kafka-topics", "--create", "--topic", bad)
-        assert error in told
-        assert said in told
+        output = tools.refused("kafka-topics", "--create", "--topic", bad)
+        assert error in output
+        assert said in output
     assert [each for each in listed(tools) if each.replace(".", "_") == name] == [name]
 
 
@@ -148,9 +148,9 @@ def test_a_topic_is_not_made_for_its_name(tools: AtBroker) -> None:
 def test_a_topic_does_not_grow_for_a_reason(
     tools: AtBroker, topic: str, flags: tuple[str, ...], error: str, said: str
 ) -> None:
-    told = tools.refused("kafka-topics", "--alter", "--topic", topic, *flags)
-    assert error in told
-    assert said in told
+    output = tools.refused("kafka-topics", "--alter", "--topic", topic, *flags)
+    assert error in output
+    assert said in output
     assert len(partitions(tools, topic)) == 2
 
 
@@ -158,6 +158,6 @@ def test_topics_stay_where_the_broker_lets_nobody_delete_them(tools: AtBroker, t
     with korvet_broker(tmp_path, "--set", "delete.topic.enable=false", workers=1) as broker:
         there = tools.at(broker.bootstrap)
         there.done("kafka-topics", "--create", "--topic", "kept")
-        told = there.refused("kafka-topics", "--delete", "--topic", "kept")
-        assert "TopicDeletionDisabledException" in told
+        output = there.refused("kafka-topics", "--delete", "--topic", "kept")
+        assert "TopicDeletionDisabledException" in output
         assert listed(there) == ["kept"]

@@ -22,7 +22,7 @@ _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _SECONDS_MAX = 120.0
 
 ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-"""Of whoever starts an application: the executors are to use the Python in which Korvet is installed."""
+"""Settings of an application: its executors use the Python in which Korvet is installed."""
 
 CONFIGS = {
     "spark.executor.cores": "1",

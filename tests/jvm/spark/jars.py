@@ -1,4 +1,4 @@
-"""Jars for Spark, its Kafka source and Delta Lake: `python -m tests.jvm.spark.jars` fetches them, or tells why not."""
+"""Jars for Spark, its Kafka source and Delta Lake: `python -m tests.jvm.spark.jars` fetches them, or says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic deleted and made anew through one worker, seen through another that knew the former one."""
+"""A topic deleted and re-created through one worker, seen by another that knew the former one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def epoch_end(client: Client, topic: str) -> int:
     return int(found.error_code)
 
 
-def make_anew(here: Client, there: Client, topic: str) -> bytes:
+def recreate(here: Client, there: Client, topic: str) -> bytes:
     """Make `there` know the former topic, then replace it through `here` by one of three partitions."""
     former = here.create(topic)
     assert described(there, topic) == (0, former, 1)
@@ -64,8 +64,8 @@ def make_anew(here: Client, there: Client, topic: str) -> bytes:
 
 def test_metadata_tells_of_the_new_topic(here_and_there: tuple[Client, Client]) -> None:
     here, there = here_and_there
-    topic = topic_name("anew")
-    topic_id = make_anew(here, there, topic)
+    topic = topic_name("recreated")
+    topic_id = recreate(here, there, topic)
     assert described(there, topic) == (0, topic_id, 3)
     here.delete(topic)
     assert described(there, topic)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -75,14 +75,14 @@ def test_metadata_tells_of_the_new_topic(here_and_there: tuple[Client, Client]) 
 def test_a_reader_finds_the_new_topic_at_once(here_and_there: tuple[Client, Client], ask: object) -> None:
     assert callable(ask)
     here, there = here_and_there
-    topic = topic_name("anew")
-    make_anew(here, there, topic)
+    topic = topic_name("recreated")
+    recreate(here, there, topic)
     assert ask(there, topic) == ErrorCode.NONE
 
 
 def test_the_new_topic_is_deleted_by_its_name(here_and_there: tuple[Client, Client]) -> None:
     here, there = here_and_there
-    topic = topic_name("anew")
-    make_anew(here, there, topic)
+    topic = topic_name("recreated")
+    recreate(here, there, topic)
     there.delete(topic)
     assert described(here, topic)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -18,7 +18,7 @@ from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
 BITS = 10
-FOREIGN = 20_000
+EXTERNAL = 20_000
 PIPELINED = 5000
 
 
@@ -52,7 +52,7 @@ def command(stored: redis.Redis, *words: str) -> Any:
 
 
 def test_a_plain_xadd_reaches_a_waiting_kafka_consumer(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     with reading.consumer(broker.bootstrap, topic) as running:
         assert running.consume(1, timeout=1.0) == []
@@ -64,7 +64,7 @@ def test_a_plain_xadd_reaches_a_waiting_kafka_consumer(broker: Broker, stored: r
 
 
 def test_a_redis_client_can_write_every_part_of_a_record(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     stream = f"korvet:{topic}:0"
     stored.xadd(
@@ -81,7 +81,7 @@ def test_a_redis_client_can_write_every_part_of_a_record(broker: Broker, stored:
 def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
     broker: Broker, stored: redis.Redis
 ) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     headers = [("h", b"one"), ("h", b"two"), ("empty", b""), ("null", None)]
     offsets = produce(
@@ -106,7 +106,7 @@ def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
 def test_twenty_thousand_pipelined_xadds_beside_a_producer_are_all_consumed_once_in_order(
     broker: Broker, stored: redis.Redis
 ) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     stop = threading.Event()
     produced: list[bytes] = []
@@ -125,28 +125,28 @@ def test_twenty_thousand_pipelined_xadds_beside_a_producer_are_all_consumed_once
 
     thread = threading.Thread(target=keep_producing)
     thread.start()
-    foreign = [b"redis-%d" % number for number in range(FOREIGN)]
+    external = [b"redis-%d" % number for number in range(EXTERNAL)]
     try:
-        for start in range(0, FOREIGN, PIPELINED):
+        for start in range(0, EXTERNAL, PIPELINED):
             pipeline = stored.pipeline(transaction=False)
-            for value in foreign[start : start + PIPELINED]:
+            for value in external[start : start + PIPELINED]:
                 pipeline.xadd(f"korvet:{topic}:0", {"value": value})
             pipeline.execute()
     finally:
         stop.set()
         thread.join()
     with reading.consumer(broker.bootstrap, topic) as running:
-        received = reading.read(running, FOREIGN + len(produced))
+        received = reading.read(running, EXTERNAL + len(produced))
     values = [record.value for record in received]
-    assert [value for value in values if value and value.startswith(b"redis-")] == foreign
+    assert [value for value in values if value and value.startswith(b"redis-")] == external
     assert [value for value in values if value and value.startswith(b"kafka-")] == produced
-    assert len(values) == FOREIGN + len(produced)
+    assert len(values) == EXTERNAL + len(produced)
     offsets = [record.offset for record in received]
     assert offsets == sorted(set(offsets))
 
 
 def test_entries_whose_ids_are_no_offsets_are_consumed_too(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic)
     now_ms = int(time.time() * 1000)
     values = [b"redis-%d" % number for number in range(3000)]
@@ -163,7 +163,7 @@ def test_entries_whose_ids_are_no_offsets_are_consumed_too(broker: Broker, store
 
 
 def test_a_stream_that_was_there_before_its_topic_is_adopted(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     ids = [
         cast("bytes", stored.xadd(f"korvet:{topic}:0", {"value": f"before {number}"})) for number in range(3)
     ]
@@ -178,7 +178,7 @@ def test_a_stream_that_was_there_before_its_topic_is_adopted(broker: Broker, sto
 def test_large_values_are_compressed_at_rest_as_the_topic_says(
     broker: Broker, stored: redis.Redis, codec: str
 ) -> None:
-    topic = topic_name("foreign")
+    topic = topic_name("external")
     reading.create_topic(broker.bootstrap, topic, config={"storage.compression": codec})
     large, small = b"0123456789abcdef" * 64, b"x" * 1023
     produce(broker, topic, {"value": large}, {"value": small})
