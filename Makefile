@@ -104,7 +104,7 @@ COMPILING = --quiet --universal --python-version 3.11 --generate-hashes --no-ann
 	--no-emit-find-links --custom-compile-command "make lock" $(ARGS)
 COMPILE = $(BIN)/uv pip compile $(COMPILING) pyproject.toml --group build
 
-lock: $(VENV)/.made ## write the lock files anew from pyproject.toml; ARGS="--upgrade" takes newer versions
+lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgrade" takes newer versions
 	@echo "==> installing uv, which only this target needs"
 	@$(PIP) install uv
 	@echo "==> requirements.lock"
