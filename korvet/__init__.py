@@ -1,18 +1,28 @@
 """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams.
 
-The packages, from the top down; imports point down only (tests/test_layers.py holds them):
+The packages, from the top down. Imports point down only; tests/test_layers.py holds them, and this map, to the tree.
 
-    cli        the `korvet` command: parse, one call, print
-    server     supervisor, workers, ops and keeper processes; connections and dispatch
-    handlers   one file per Kafka API key: wire message -> domain calls -> wire message
-    domain     what a topic, a log, a producer and a broker are, and which rules they follow
-    storage    the keys and scripts in Redis, and the connection to it
-    protocol   the Kafka wire format, pure: no input or output, no clock
-    errors     Kafka's error codes and Korvet's exceptions
-    config     the settings and where each value came from
-    streams    standard streams that are closed, or take nothing more
+    cli         the `korvet` command: one file per noun
+    spark       jobs on Spark: archiving, compaction, SQL, the data source `korvet`; the only importer of pyspark
+    lake        archived topics as Delta tables, without Spark
+    doctor      what `korvet doctor` examines: Redis, the machine, addresses, settings
+    server      the processes of a broker: supervisor, workers, keeper, ops; connections and dispatch (net/)
+    console     the console's pages and their JSON, a client of the broker
+    admin       an admin client of any Kafka broker
+    handlers    one file per API key: from request to response
+    groups      consumer groups: membership, committed offsets, lag, expiry
+    log         a partition's log: append, fetch, index, retention, compaction, the remote tier
+    topics      the registry of topics, their configs, creation, deletion, placement
+    cluster     live brokers, leases, dynamic settings, back-pressure
+    telemetry   metrics: what processes count, and the page that shows it
+    redis       keys, scripts, and connections to Redis
+    protocol    the Kafka wire format, pure: no input or output, no clock
+    config      settings: one definition each, where values come from, listeners
+    logs        log lines, as text or JSON
+    java        where Java is, for Spark
+    errors      Kafka's error codes and Korvet's exceptions
 
-`lua/`, beside this package (inside it in a wheel), holds the scripts that storage runs.
+`lua/`, beside this package (inside it in a wheel), holds the scripts; `lua/README.md` lists every key in Redis.
 """
 
 __version__ = "0.1.0"

@@ -236,3 +236,10 @@ def imported_at_the_top(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from imported(ast.Module([node], []))
+
+
+def test_the_map_of_the_packages_is_true() -> None:
+    """`korvet/__init__.py` names every package and module of the first level, and nothing else."""
+    text = ast.get_docstring(dict(sources())["__init__.py"]) or ""
+    named = {line.split()[0] for line in text.splitlines() if line.startswith("    ")}
+    assert named == {part(path) for path, _ in sources()} - {"__init__", "__main__"}
