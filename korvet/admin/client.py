@@ -39,11 +39,11 @@ from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.schema import Message
+from korvet.protocol.types import CoordinatorType
 
 PORT_DEFAULT = 9092
 _PORT_MAX = 65535
 _COORDINATORS_BATCHED_FIRST = 4
-_COORDINATOR_OF_GROUP = 0
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -335,7 +335,7 @@ def _find_coordinators(
 ) -> dict[str, Address | AdminError]:
     """Ask for all at once, or before version 4 for one after the other."""
     if connection.version(FindCoordinatorRequest) >= _COORDINATORS_BATCHED_FIRST:
-        request = FindCoordinatorRequest(key_type=_COORDINATOR_OF_GROUP, coordinator_keys=list(groups))
+        request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=list(groups))
         response = connection.call(request, FindCoordinatorResponse, deadline)
         found: dict[str, Address | AdminError] = {
             each.key: BrokerError.of(each.error_code, each.error_message) or Address(each.host, each.port)
@@ -344,7 +344,7 @@ def _find_coordinators(
     else:
         found = {}
         for group in groups:
-            request = FindCoordinatorRequest(key=group, key_type=_COORDINATOR_OF_GROUP)
+            request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
             each = connection.call(request, FindCoordinatorResponse, deadline)
             found[group] = BrokerError.of(each.error_code, each.error_message) or Address(
                 each.host, each.port

@@ -44,6 +44,7 @@ from korvet.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from korvet.protocol.types import ConfigOperation
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -52,10 +53,10 @@ if TYPE_CHECKING:
     Route = Callable[[list[Resource], Deadline], Mapping[Resource, Address | AdminError]]
 
 _OPERATIONS: dict[type[Change], int] = {
-    Set: incremental_alter_configs.SET,
-    Delete: incremental_alter_configs.DELETE,
-    Append: incremental_alter_configs.APPEND,
-    Subtract: incremental_alter_configs.SUBTRACT,
+    Set: ConfigOperation.SET,
+    Delete: ConfigOperation.DELETE,
+    Append: ConfigOperation.APPEND,
+    Subtract: ConfigOperation.SUBTRACT,
 }
 
 _OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)

@@ -36,6 +36,7 @@ from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from korvet.protocol.types import SpecialTimestamp
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
 
     Route = Callable[[list[TopicPartition], Deadline], dict[TopicPartition, Address | AdminError]]
 
-EARLIEST = -2
+EARLIEST = SpecialTimestamp.EARLIEST
 """In place of a timestamp: the first offset of a log."""
 
-LATEST = -1
+LATEST = SpecialTimestamp.LATEST
 """In place of a timestamp: the end of a log, where the next record will be."""
 
 NO_OFFSET = -1

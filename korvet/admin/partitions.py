@@ -33,8 +33,6 @@ from korvet.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from korvet.protocol.messages.elect_leaders import (
-    PREFERRED,
-    UNCLEAN,
     ElectLeadersRequest,
     ElectLeadersResponse,
     TopicPartitions,
@@ -44,6 +42,7 @@ from korvet.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from korvet.protocol.types import ElectionType
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -293,7 +292,7 @@ def _election(
             for name, some in by_topic(partitions)
         ]
     return ElectLeadersRequest(
-        election_type=UNCLEAN if unclean else PREFERRED,
+        election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
         topic_partitions=topics,
         timeout_ms=deadline.broker_ms(),
     )

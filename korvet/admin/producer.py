@@ -28,10 +28,10 @@ from korvet.protocol.messages.produce import (
     TopicProduceData,
 )
 from korvet.protocol.records.batch import HEADER, SEQUENCES, BatchHeader, with_producer
+from korvet.protocol.types import ACKS_ALL
 
 # Later versions name topics by id.
 _PRODUCE_VERSIONS = (3, 12)
-_ACKS_ALL = -1
 _LIMIT = "max.message.bytes"
 
 # What Kafka's own producers send where there are no transactions.
@@ -132,7 +132,7 @@ def _request(batches: Mapping[TopicPartition, bytes], deadline: Deadline) -> Pro
         )
         for name, some in by_topic(batches)
     ]
-    return ProduceRequest(acks=_ACKS_ALL, timeout_ms=deadline.broker_ms(), topic_data=topics)
+    return ProduceRequest(acks=ACKS_ALL, timeout_ms=deadline.broker_ms(), topic_data=topics)
 
 
 def _outcomes(response: ProduceResponse) -> dict[TopicPartition, int | AdminError]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping
-from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
@@ -32,17 +31,13 @@ from korvet.admin.errors import (
 )
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.metadata import MetadataResponse
+
+# Part of this module's names: applications get them from here.
+from korvet.protocol.types import ConfigSource as ConfigSource  # noqa: PLC0414
+from korvet.protocol.types import ConfigType as ConfigType  # noqa: PLC0414
+from korvet.protocol.types import ResourceType as ResourceType  # noqa: PLC0414
+from korvet.protocol.types import TopicPartition as TopicPartition  # noqa: PLC0414
 from korvet.protocol.wire import STRING_BYTES_MAX, ZERO_UUID
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}"
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -160,16 +155,6 @@ def for_each(
     return {key: found.get(key, unanswered) for key in asked}
 
 
-class ResourceType(IntEnum):
-    """What can have settings, by its number on the wire."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 class Resource(NamedTuple):
     """Something that has settings: a topic by its name, a broker by its id."""
 
@@ -198,35 +183,6 @@ class Resource(NamedTuple):
     def group(cls, group_id: str) -> Resource:
         """Return a group."""
         return cls(ResourceType.GROUP, group_id)
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, by its number on the wire (KIP-226)."""
-
-    UNKNOWN = -1
-    TOPIC = 1
-    BROKER = 2
-    CLUSTER = 3
-    STATIC = 4
-    DEFAULT = 5
-    LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigType(IntEnum):
-    """What a value is, by its number on the wire (KIP-569)."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committed, OffsetStore, TopicPartition
+from korvet.groups.offsets import Committed, OffsetStore
 from korvet.log.index import IndexStore, Lag, Position
+from korvet.protocol.types import TopicPartition
 from korvet.telemetry.snapshot import GroupLag
 from korvet.topics.registry import Topics, id_text
 from korvet.topics.types import Partition

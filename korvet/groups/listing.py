@@ -18,9 +18,10 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.membership import CONSUMER, subscribed_topics
-from korvet.groups.offsets import Committed, TopicPartition
+from korvet.groups.offsets import Committed
 from korvet.groups.store import Described, GroupList, GroupStore, Listed
 from korvet.log import replies as log_replies
+from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg

@@ -20,6 +20,7 @@ import msgspec
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replies as log_replies
+from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -63,13 +64,6 @@ class Committed(msgspec.Struct, frozen=True):
     topic_id: str
     ms: int
     retention_ms: int | None = None
-
-
-class TopicPartition(NamedTuple):
-    """A partition of whatever topic has that name now."""
-
-    topic: str
-    partition: int
 
 
 class _Row(msgspec.Struct, frozen=True, omit_defaults=True):

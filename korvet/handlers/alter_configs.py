@@ -16,7 +16,8 @@ from korvet.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from korvet.topics.config_admin import Change, Operation, Resource
+from korvet.protocol.types import ConfigOperation
+from korvet.topics.config_admin import Change, Resource
 
 REQUEST = AlterConfigsRequest
 
@@ -45,7 +46,7 @@ def _altered(
     try:
         broker.configs.alter(
             Resource(resource.resource_type, resource.resource_name),
-            [Change(config.name, Operation.SET, config.value) for config in resource.configs],
+            [Change(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
             anew=True,
             validate_only=validate_only,
         )

@@ -14,6 +14,7 @@ int32 with a bit for each number.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 
 
 def work_until(timeout_ms: int, now: float) -> float:
@@ -39,9 +40,6 @@ def _bits(*operations: int) -> int:
     return sum(1 << each for each in operations)
 
 
-NOT_TOLD = -(2**31)
-"""Where a request does not ask."""
-
 TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 CLUSTER = _bits(
@@ -51,4 +49,4 @@ CLUSTER = _bits(
 
 def told(operations: int, *, asked: bool) -> int:
     """Return the operations where they are asked for."""
-    return operations if asked else NOT_TOLD
+    return operations if asked else UNKNOWN_OPERATIONS

@@ -14,13 +14,12 @@ from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.elect_leaders import (
-    PREFERRED,
-    UNCLEAN,
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
+from korvet.protocol.types import ElectionType
 from korvet.topics.placement import election
 from korvet.topics.registry import Topic
 
@@ -30,9 +29,9 @@ ERROR_VERSION_FIRST = 1
 
 def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> ElectLeadersResponse:
     """Say what an election comes to for each partition."""
-    if request.election_type not in (PREFERRED, UNCLEAN):
+    if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
-    unclean = request.election_type == UNCLEAN
+    unclean = request.election_type == ElectionType.UNCLEAN
     live = broker.cluster.look()
     broker.topics.refresh()
     if request.topic_partitions is None:

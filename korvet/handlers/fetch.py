@@ -24,6 +24,7 @@ from korvet.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
@@ -31,7 +32,6 @@ from korvet.topics.types import Partition
 REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 10
-READ_COMMITTED = 1
 EPOCHS_WITHOUT_SESSION = (0, -1)
 """0 asks for a new session, -1 for none (KIP-227)."""
 
@@ -128,7 +128,7 @@ def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
 
 
 def _topics(request: FetchRequest, answers: Iterator[FetchResult]) -> list[FetchableTopicResponse]:
-    committed = request.isolation_level == READ_COMMITTED
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     return [
         FetchableTopicResponse(
             topic=topic.topic,

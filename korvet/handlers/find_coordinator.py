@@ -15,16 +15,19 @@ from korvet.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from korvet.protocol.types import CoordinatorType
 
 REQUEST = FindCoordinatorRequest
 BATCH_VERSION_FIRST = 4
-GROUP = 0
-UNSUPPORTED = {1: "transactions are not supported", 2: "share groups are not supported"}
+UNSUPPORTED: dict[int, str] = {
+    CoordinatorType.TRANSACTION: "transactions are not supported",
+    CoordinatorType.SHARE: "share groups are not supported",
+}
 
 
 def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> FindCoordinatorResponse:
     """Answer each key with a live broker, always the same one as long as that lives, at its caller's listener."""
-    if request.key_type != GROUP:
+    if request.key_type != CoordinatorType.GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = broker.cluster.look().on(caller.listener)

@@ -17,7 +17,8 @@ from korvet.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from korvet.topics.config_admin import Change, Operation, Resource
+from korvet.protocol.types import ConfigOperation
+from korvet.topics.config_admin import Change, Resource
 
 REQUEST = IncrementalAlterConfigsRequest
 
@@ -62,7 +63,7 @@ def _altered(
 
 def _change(config: AlterableConfig) -> Change:
     try:
-        operation = Operation(config.config_operation)
+        operation = ConfigOperation(config.config_operation)
     except ValueError:
         message = f"Unknown operation type {config.config_operation}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None

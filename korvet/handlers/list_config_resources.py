@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.list_config_resources import (
-    CLIENT_METRICS,
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from korvet.topics.config_admin import Kind
+from korvet.protocol.types import ResourceType
 
 REQUEST = ListConfigResourcesRequest
 
@@ -27,9 +26,11 @@ def handle(
     request: ListConfigResourcesRequest, caller: Caller, broker: Broker
 ) -> ListConfigResourcesResponse:
     """List what there is of the types that are asked for, of every type where none is named."""
-    asked = request.resource_types if caller.version >= _VERSION_OF_ALL_TYPES else [CLIENT_METRICS]
-    types = set(asked) or set(Kind)
-    if unknown := sorted(types - set(Kind)):
+    asked = (
+        request.resource_types if caller.version >= _VERSION_OF_ALL_TYPES else [ResourceType.CLIENT_METRICS]
+    )
+    types = set(asked) or set(ResourceType)
+    if unknown := sorted(types - set(ResourceType)):
         message = f"resource types {unknown} are unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
     return ListConfigResourcesResponse(config_resources=list(_resources(types, caller, broker)))
@@ -43,9 +44,9 @@ def refuse(
 
 
 def _resources(types: set[int], caller: Caller, broker: Broker) -> Iterator[ConfigResource]:
-    if Kind.TOPIC in types:
+    if ResourceType.TOPIC in types:
         for topic in broker.topics.all():
-            yield ConfigResource(resource_name=topic.name, resource_type=Kind.TOPIC)
-    if Kind.BROKER in types:
+            yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
+    if ResourceType.BROKER in types:
         for each in broker.cluster.look().on(caller.listener).all:
-            yield ConfigResource(resource_name=str(each.broker_id), resource_type=Kind.BROKER)
+            yield ConfigResource(resource_name=str(each.broker_id), resource_type=ResourceType.BROKER)

@@ -12,7 +12,7 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import check_leader_epoch
-from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp, is_fenced
+from korvet.log.offsets import OffsetFound, Question, is_fenced
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -20,6 +20,7 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.types import Partition
 
 REQUEST = ListOffsetsRequest

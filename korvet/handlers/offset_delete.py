@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import TopicPartition
 from korvet.handlers.common import code_of
 from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.offset_delete import (
@@ -12,6 +11,7 @@ from korvet.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from korvet.protocol.types import TopicPartition
 
 REQUEST = OffsetDeleteRequest
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committed, TopicPartition
+from korvet.groups.offsets import Committed
 from korvet.handlers.common import code_of
 from korvet.handlers.context import Broker, Caller
 from korvet.protocol.messages.offset_fetch import (
@@ -26,6 +26,7 @@ from korvet.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from korvet.protocol.types import TopicPartition
 from korvet.protocol.wire import ZERO_UUID
 
 REQUEST = OffsetFetchRequest

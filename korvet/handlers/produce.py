@@ -27,13 +27,13 @@ from korvet.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
 from korvet.telemetry.request_timer import REDIS, WAIT
 
 REQUEST = ProduceRequest
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 7
-ACKS_ALL = -1
 ACKS = (0, 1, ACKS_ALL)
 
 

@@ -9,7 +9,6 @@ first, and Redis where they are no answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from korvet.log.types import Bounds, Read, RemoteBelow
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
+from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.types import Partition
 
 EXACT_END = 2**53
@@ -33,17 +33,6 @@ EXACT_END = 2**53
 
 SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
-
-
-class SpecialTimestamp(IntEnum):
-    """Negative timestamps of ListOffsets, each a question of its own."""
-
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
-    EARLIEST_LOCAL = -4
-    LATEST_TIERED = -5
-    EARLIEST_PENDING_UPLOAD = -6
 
 
 class OffsetFound(msgspec.Struct, frozen=True):

@@ -18,12 +18,11 @@ from korvet.config.dynamic import Layers
 from korvet.config.settings import ConfigKey, Settings, rows
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
+from korvet.protocol.types import ConfigSource, ConfigType
 from korvet.topics.config_defs import (
     DEFINITIONS,
     LONG_MAX,
     ConfigEntry,
-    ConfigSource,
-    ConfigType,
     Synonym,
     TopicConfigDef,
     chain,
@@ -185,7 +184,7 @@ def inherited(layers: Layers) -> tuple[ConfigEntry, ...]:
 
 def with_overrides(bare: Sequence[ConfigEntry], overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """Return what is `inherited`, with those on top that are set; entries without one are the same objects."""
-    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    source = ConfigSource.TOPIC
     return [
         msgspec.structs.replace(
             entry, synonyms=(Synonym(entry.name, overrides[entry.name], source), *entry.synonyms)
@@ -202,7 +201,7 @@ def _entry(definition: TopicConfigDef, layers: Layers) -> ConfigEntry:
         row = _rows()[definition.setting]
         synonyms = chain(row, layers)
     else:
-        synonyms = (Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG),)
+        synonyms = (Synonym(name, definition.default, ConfigSource.DEFAULT),)
     return ConfigEntry(
         name=name,
         synonyms=synonyms,

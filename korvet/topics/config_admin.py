@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 
 import msgspec
 
@@ -22,11 +21,11 @@ from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSett
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, checked, dynamic_rows, merge
 from korvet.config.settings import rows
 from korvet.errors import ConfigError, ErrorCode, KafkaError
+from korvet.protocol.types import ConfigOperation, ConfigType, ResourceType
 from korvet.topics import config as topic_config
 from korvet.topics.config_defs import (
     DEFINITIONS,
     ConfigEntry,
-    ConfigType,
     broker_entries,
     chain,
     cluster_entries,
@@ -41,20 +40,11 @@ Held = Mapping[str, str]
 """What is set already, by name."""
 
 
-class Operation(IntEnum):
-    """What is done to a config (IncrementalAlterConfigs, `config_operation`)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class Change(msgspec.Struct, frozen=True):
     """One config, what is to be done to it, and with which value; DELETE needs none."""
 
     name: str
-    operation: Operation
+    operation: ConfigOperation
     value: str | None
 
 
@@ -63,7 +53,9 @@ def check_form(changes: Sequence[Change]) -> None:
     times = Counter(change.name for change in changes)
     if twice := sorted(name for name, count in times.items() if count > 1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Named more than once: {', '.join(twice)}")
-    null = [each.name for each in changes if each.value is None and each.operation is not Operation.DELETE]
+    null = [
+        each.name for each in changes if each.value is None and each.operation is not ConfigOperation.DELETE
+    ]
     if null:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(null)}")
 
@@ -82,14 +74,14 @@ def changed_topic(
     for change in changes:
         name = change.name
         definition = DEFINITIONS.get(name)
-        if definition is None and not (change.operation is Operation.DELETE and name in held):
+        if definition is None and not (change.operation is ConfigOperation.DELETE and name in held):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if change.operation is Operation.DELETE:
+        if change.operation is ConfigOperation.DELETE:
             _keep_fixed(name, held, None)
             result.pop(name, None)
             continue
         value = change.value
-        if change.operation is not Operation.SET:
+        if change.operation is not ConfigOperation.SET:
             if definition is None or definition.type is not ConfigType.LIST:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, _no_list(change))
             value = _combined(held.get(name, inherited.get(name, "")), change)
@@ -116,7 +108,7 @@ def _no_list(change: Change) -> str:
 def _combined(now: str, change: Change) -> str:
     """Return a list with parts appended that are not in it, or without those that are."""
     parts, given = listed(now), listed(change.value or "")
-    if change.operation is Operation.APPEND:
+    if change.operation is ConfigOperation.APPEND:
         parts += [part for part in given if part not in parts]
     else:
         parts = [part for part in parts if part not in given]
@@ -166,7 +158,7 @@ def changed_broker(
     result = {} if anew else dict(held)
     _check_names([each.name for each in changes], held)
     for change in changes:
-        if change.operation is Operation.DELETE:
+        if change.operation is ConfigOperation.DELETE:
             result.pop(change.name, None)
         else:
             result[change.name] = _new_setting(held, change, scope)
@@ -179,7 +171,7 @@ def changed_broker(
 
 def _new_setting(held: Held, change: Change, scope: Scope) -> str:
     row, value = dynamic_rows()[change.name], change.value or ""
-    if change.operation is not Operation.SET:
+    if change.operation is not ConfigOperation.SET:
         if not row.is_list:
             raise KafkaError(ErrorCode.INVALID_CONFIG, _no_list(change))
         value = _combined(held.get(row.name, chain(row, scope.below)[0].value or ""), change)
@@ -207,20 +199,10 @@ _log = logs.Log(__name__)
 _ID = re.compile(r"[0-9]{1,10}")
 
 
-class Kind(IntEnum):
-    """What configs belong to (DescribeConfigs, `resource_type`)."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 class Resource(msgspec.Struct, frozen=True):
     """One topic, broker or other thing; a broker's name is its id, and '' are all brokers of the cluster.
 
-    `kind` may be a number that is no Kind: nothing is known of such a resource.
+    `kind` may be a number that is no ResourceType: nothing is known of such a resource.
     """
 
     kind: int
@@ -254,16 +236,16 @@ class Configs:
         INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
         """
         match resource.kind:
-            case Kind.TOPIC:
+            case ResourceType.TOPIC:
                 check_name(resource.name, "")
                 topic = self._topics.find(resource.name)
                 return topic_config.with_overrides(self._of_every_topic(), topic.overrides)
-            case Kind.BROKER if not resource.name:
+            case ResourceType.BROKER if not resource.name:
                 return cluster_entries(self._live.layers)
-            case Kind.BROKER:
+            case ResourceType.BROKER:
                 self._check_own(resource.name)
                 return broker_entries(self._live.layers)
-            case Kind.GROUP:
+            case ResourceType.GROUP:
                 _check_group(resource.name)
                 return []
             case _:
@@ -285,13 +267,13 @@ class Configs:
         self.refresh()
         layers = self._live.layers
         match resource.kind:
-            case Kind.TOPIC:
+            case ResourceType.TOPIC:
                 self._alter_topic(
                     resource.name,
                     lambda held: changed_topic(held, changes, layers, anew=anew),
                     validate_only=validate_only,
                 )
-            case Kind.BROKER:
+            case ResourceType.BROKER:
                 if resource.name:
                     self._check_own(resource.name)
                     scope = one_broker(layers)
@@ -302,7 +284,7 @@ class Configs:
                     lambda held: changed_broker(held, changes, scope, anew=anew),
                     validate_only=validate_only,
                 )
-            case Kind.GROUP:
+            case ResourceType.GROUP:
                 _check_group(resource.name)
                 if changes:
                     message = f"Unknown group config name: {changes[0].name}"
@@ -360,9 +342,9 @@ def _check_group(name: str) -> None:
 
 def _without_configs(resource: Resource) -> KafkaError:
     match resource.kind:
-        case Kind.BROKER_LOGGER:
+        case ResourceType.BROKER_LOGGER:
             said = "Loggers are no resources of their own: the broker's setting log.levels has their levels"
-        case Kind.CLIENT_METRICS:
+        case ResourceType.CLIENT_METRICS:
             said = "Subscriptions to clients' metrics are not supported"
         case _:
             said = f"Unknown resource type {resource.kind}"

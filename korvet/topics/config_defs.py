@@ -13,27 +13,15 @@ Knows the layers of a broker's settings and the numbers of DescribeConfigs; noth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 
 import msgspec
 
 from korvet.config.dynamic import Layers, dynamic_rows
 from korvet.config.settings import ConfigKey, rows
+from korvet.protocol.types import ConfigSource, ConfigType
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-
-
-class ConfigType(IntEnum):
-    """The type numbers of DescribeConfigs (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    PASSWORD = 9
 
 
 class TopicConfigDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,16 +212,6 @@ DEFINITIONS: dict[str, TopicConfigDef] = {
 }
 
 
-class ConfigSource(IntEnum):
-    """Where a value comes from (DescribeConfigs and CreateTopics, `config_source`)."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-
-
 class Synonym(msgspec.Struct, frozen=True):
     """One place: the name and the value that it has there; a sensitive value is None."""
 
@@ -275,12 +253,12 @@ def chain(row: ConfigKey, layers: Layers) -> tuple[Synonym, ...]:
     """
     texts = []
     if row.name in layers.broker:
-        texts.append((layers.broker[row.name], ConfigSource.DYNAMIC_BROKER_CONFIG))
+        texts.append((layers.broker[row.name], ConfigSource.BROKER))
     if row.name in layers.cluster:
-        texts.append((layers.cluster[row.name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
+        texts.append((layers.cluster[row.name], ConfigSource.CLUSTER))
     if row.attribute and row.of(layers.static) != row.default:
-        texts.append((row.shown(row.of(layers.static)), ConfigSource.STATIC_BROKER_CONFIG))
-    texts.append((row.shown(row.default), ConfigSource.DEFAULT_CONFIG))
+        texts.append((row.shown(row.of(layers.static)), ConfigSource.STATIC))
+    texts.append((row.shown(row.default), ConfigSource.DEFAULT))
     return tuple(Synonym(row.name, _told(row, text), source) for text, source in texts)
 
 
@@ -306,7 +284,7 @@ def cluster_entries(layers: Layers) -> list[ConfigEntry]:
     return found
 
 
-_OF_CLUSTER = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+_OF_CLUSTER = ConfigSource.CLUSTER
 
 
 def _entry(row: ConfigKey, synonyms: tuple[Synonym, ...]) -> ConfigEntry:

@@ -15,7 +15,8 @@ from korvet.errors import ErrorCode
 from korvet.groups import listing as group_removal
 from korvet.groups.expiry import Expired, OffsetExpiry
 from korvet.groups.listing import ANY_ROW, GroupRemoval, Seen
-from korvet.groups.offsets import Commit, Committer, OffsetStore, TopicPartition
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import KEYS, Group

@@ -9,7 +9,8 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.listing import GroupRemoval
-from korvet.groups.offsets import Commit, Committed, Committer, OffsetStore, TopicPartition
+from korvet.groups.offsets import Commit, Committed, Committer, OffsetStore
+from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from tests.support.log_bench import TOPIC_ID, Bench
 

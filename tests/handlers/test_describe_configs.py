@@ -8,7 +8,8 @@ from korvet.config.dynamic import MEANINGLESS
 from korvet.config.settings import rows
 from korvet.errors import ErrorCode
 from korvet.handlers.describe_configs import REPEATS_MAX
-from korvet.topics.config_defs import DEFINITIONS, ConfigType
+from korvet.protocol.types import ConfigType
+from korvet.topics.config_defs import DEFINITIONS
 from tests.handlers.configs import (
     BROKER,
     BROKER_LOGGER,

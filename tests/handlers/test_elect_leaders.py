@@ -6,13 +6,12 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.elect_leaders import (
-    PREFERRED,
-    UNCLEAN,
     ElectLeadersRequest,
     ReplicaElectionResult,
     TopicPartitions,
 )
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.types import ElectionType
 from korvet.topics.registry import PARTITIONS_MAX
 from tests.handlers.test_alter_partition_reassignments import move, told
 from tests.support.broker import korvet_broker
@@ -22,7 +21,10 @@ VERSIONS = (0, 1, 2)
 
 
 def elected(
-    client: Client, asked: dict[str, list[int]] | None, election_type: int = PREFERRED, version: int = 2
+    client: Client,
+    asked: dict[str, list[int]] | None,
+    election_type: int = ElectionType.PREFERRED,
+    version: int = 2,
 ) -> dict[tuple[str, int], ErrorCode]:
     """Ask for an election, and return what it came to for each partition."""
     topics = (
@@ -107,7 +109,7 @@ def test_metadata_of_every_version_tells_who_is_away(
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_an_unclean_election_is_never_needed(ends: tuple[Client, Client], orphan: str, version: int) -> None:
-    assert set(elected(ends[0], {orphan: [0, 1, 2]}, UNCLEAN, version).values()) == {
+    assert set(elected(ends[0], {orphan: [0, 1, 2]}, ElectionType.UNCLEAN, version).values()) == {
         ErrorCode.ELECTION_NOT_NEEDED
     }
 
@@ -121,16 +123,16 @@ def test_of_all_partitions_only_those_are_told_that_would_need_an_election(
         (orphan, 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         (orphan, 1): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     }
-    assert elected(ends[0], None, UNCLEAN) == {}
+    assert elected(ends[0], None, ElectionType.UNCLEAN) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("election_type", [PREFERRED, UNCLEAN])
+@pytest.mark.parametrize("election_type", [ElectionType.PREFERRED, ElectionType.UNCLEAN])
 def test_what_is_not_there_cannot_be_elected(
     ends: tuple[Client, Client], topic: str, version: int, election_type: int
 ) -> None:
     ends[0].create(topic)
-    election_type = election_type if version else PREFERRED
+    election_type = election_type if version else ElectionType.PREFERRED
     assert elected(ends[0], {topic: [0, 1, -1], "not there": [0]}, election_type, version) == {
         (topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
         (topic, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -145,7 +147,9 @@ def test_a_large_topic_that_is_named_very_often_holds_up_nobody(
     """The client waits 30 s at most: a worker that looked at every partition each time would take minutes."""
     ends[0].create(topic, PARTITIONS_MAX)
     often = [TopicPartitions(topic=topic, partitions=[PARTITIONS_MAX - 1])] * 10_000
-    answer = ends[0].call(ElectLeadersRequest(election_type=PREFERRED, topic_partitions=often), 2)
+    answer = ends[0].call(
+        ElectLeadersRequest(election_type=ElectionType.PREFERRED, topic_partitions=often), 2
+    )
     outcomes = [one.error_code for each in answer.replica_election_results for one in each.partition_result]
     assert outcomes == [ErrorCode.ELECTION_NOT_NEEDED] * len(often)
     ends[0].delete(topic)

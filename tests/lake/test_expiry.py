@@ -21,8 +21,9 @@ from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, remove, stored, tables
 from korvet.lake.task import archive_ranges
-from korvet.log.offsets import Question, SpecialTimestamp
+from korvet.log.offsets import Question
 from korvet.log.remote.archived import LakeStore
+from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import NewTopic
 from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both

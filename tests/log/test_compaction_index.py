@@ -9,7 +9,8 @@ import pytest
 from korvet.log import compaction as compaction_rows
 from korvet.log import index_repair as index_upkeep
 from korvet.log.index_repair import IndexMender, IndexUpkeep
-from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp
+from korvet.log.offsets import OffsetFound, Question
+from korvet.protocol.types import SpecialTimestamp
 from tests.log.compacting import CompactedLog
 from tests.support.batches import TIMESTAMP
 from tests.support.domain import Domain

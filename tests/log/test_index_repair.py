@@ -10,8 +10,9 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Position, Search
 from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
-from korvet.log.offsets import OffsetFound, Offsets, Question, SpecialTimestamp
+from korvet.log.offsets import OffsetFound, Offsets, Question
 from korvet.log.trim import Trim, TrimStore
+from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record

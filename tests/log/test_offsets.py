@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.log.index import IndexStore
-from korvet.log.offsets import OffsetFound, Offsets, Question, SpecialTimestamp
+from korvet.log.offsets import OffsetFound, Offsets, Question
 from korvet.log.trim import Trim, Trimmed, TrimStore
+from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record

@@ -12,7 +12,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.table import ArchiveTable
-from korvet.log.offsets import OffsetFound, Question, SpecialTimestamp
+from korvet.log.offsets import OffsetFound, Question
 from korvet.log.remote.archived import LakeStore
 from korvet.log.trim import (
     BackgroundTrims,
@@ -24,6 +24,7 @@ from korvet.log.trim import (
     Trimmer,
     TrimStore,
 )
+from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import NewTopic
 from tests.log.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, read

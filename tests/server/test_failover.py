@@ -12,7 +12,8 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
-from korvet.groups.offsets import Commit, Committer, OffsetStore, TopicPartition
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.worker import Storage

@@ -12,7 +12,8 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Commit, Committer, OffsetStore, TopicPartition
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import finish_deletions

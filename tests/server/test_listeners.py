@@ -24,7 +24,7 @@ from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPart
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from korvet.topics.config_admin import Kind
+from korvet.protocol.types import ResourceType
 from tests.support import ops, processes, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
@@ -105,7 +105,7 @@ def test_configs_are_listed_of_brokers_that_the_caller_can_reach(
     door: tuple[str, Client], addresses: dict[str, dict[int, Address]]
 ) -> None:
     name, client = door
-    answer = client.call(ListConfigResourcesRequest(resource_types=[Kind.BROKER]), 1)
+    answer = client.call(ListConfigResourcesRequest(resource_types=[ResourceType.BROKER]), 1)
     assert [int(each.resource_name) for each in answer.config_resources] == list(addresses[name])
 
 

@@ -11,8 +11,9 @@ from korvet.config.dynamic import Layers
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
+from korvet.protocol.types import ConfigSource, ConfigType
 from korvet.topics import config as topic_config
-from korvet.topics.config_defs import DEFINITIONS, LONG_MAX, ConfigSource, ConfigType
+from korvet.topics.config_defs import DEFINITIONS, LONG_MAX
 
 KAFKAS = {
     "cleanup.policy",
@@ -71,7 +72,7 @@ def test_every_topic_config_of_kafka_is_known_and_ours_are_named_apart() -> None
 @pytest.mark.parametrize("name", sorted(DEFINITIONS))
 def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
     [entry] = [each for each in topic_config.entries({}, started(Settings())) if each.name == name]
-    assert entry.source == ConfigSource.DEFAULT_CONFIG
+    assert entry.source == ConfigSource.DEFAULT
     assert entry.value is not None
     assert topic_config.check_override(name, entry.value) == entry.value
 
@@ -275,9 +276,9 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     of_topic = topic_config.effective(overrides, settings)
     assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
     sources = {each.name: each.source for each in topic_config.entries(overrides, started(settings))}
-    dynamic = {name for name, source in sources.items() if source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    dynamic = {name for name, source in sources.items() if source == ConfigSource.TOPIC}
     assert dynamic == set(overrides)
-    static = {name for name, source in sources.items() if source == ConfigSource.STATIC_BROKER_CONFIG}
+    static = {name for name, source in sources.items() if source == ConfigSource.STATIC}
     assert static == {"retention.ms"}
 
 

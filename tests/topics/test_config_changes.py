@@ -7,9 +7,9 @@ import pytest
 from korvet.config.dynamic import merge
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import (
     Change,
-    Operation,
     all_brokers,
     changed_broker,
     changed_topic,
@@ -20,11 +20,11 @@ START = merge(Settings(log_cleanup_policy="compact"), {}, {})
 
 
 def append(name: str, value: str) -> Change:
-    return Change(name, Operation.APPEND, value)
+    return Change(name, ConfigOperation.APPEND, value)
 
 
 def subtract(name: str, value: str) -> Change:
-    return Change(name, Operation.SUBTRACT, value)
+    return Change(name, ConfigOperation.SUBTRACT, value)
 
 
 def test_what_a_topic_inherits_is_appended_to() -> None:
@@ -43,14 +43,14 @@ def test_a_list_may_become_empty() -> None:
 
 def test_what_another_version_has_set_may_only_be_deleted() -> None:
     held = {"of.another.version": "1", "segment.ms": "5"}
-    assert changed_topic(held, [Change("of.another.version", Operation.DELETE, None)], START) == {
+    assert changed_topic(held, [Change("of.another.version", ConfigOperation.DELETE, None)], START) == {
         "segment.ms": "5"
     }
     scope = one_broker(START)
-    assert changed_broker(held, [Change("of.another.version", Operation.DELETE, None)], scope) == {
+    assert changed_broker(held, [Change("of.another.version", ConfigOperation.DELETE, None)], scope) == {
         "segment.ms": "5"
     }
-    change = Change("of.another.version", Operation.SET, "2")
+    change = Change("of.another.version", ConfigOperation.SET, "2")
     with pytest.raises(KafkaError, match=r"of\.another\.version") as refused:
         changed_topic(held, [change], START)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
@@ -61,10 +61,10 @@ def test_what_another_version_has_set_may_only_be_deleted() -> None:
 
 def test_what_another_version_has_set_stays_where_something_else_is_changed() -> None:
     held = {"of.another.version": "1"}
-    change = Change("log.roll.ms", Operation.SET, "5")
+    change = Change("log.roll.ms", ConfigOperation.SET, "5")
     assert changed_broker(held, [change], one_broker(START)) == {**held, "log.roll.ms": "5"}
     assert changed_broker(held, [change], all_brokers(START)) == {**held, "log.roll.ms": "5"}
-    change = Change("segment.ms", Operation.SET, "5")
+    change = Change("segment.ms", ConfigOperation.SET, "5")
     assert changed_topic(held, [change], START) == {**held, "segment.ms": "5"}
 
 
@@ -77,7 +77,7 @@ def test_a_brokers_list_is_appended_to_what_lies_below_it() -> None:
 
 def test_anew_only_what_is_named_and_what_is_fixed_is_set() -> None:
     held = {"storage.format": "batch", "offset.sequence.bits": "10", "segment.ms": "5"}
-    change = Change("retention.ms", Operation.SET, "7")
+    change = Change("retention.ms", ConfigOperation.SET, "7")
     assert changed_topic(held, [change], START, anew=True) == {
         "storage.format": "batch",
         "offset.sequence.bits": "10",
@@ -88,15 +88,15 @@ def test_anew_only_what_is_named_and_what_is_fixed_is_set() -> None:
 def test_what_was_altered_at_the_broker_contradicts_a_topic_too() -> None:
     layers = merge(Settings(), {"log.cleaner.max.compaction.lag.ms": "50"}, {})
     with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms=60 is more than") as refused:
-        changed_topic({}, [Change("min.compaction.lag.ms", Operation.SET, "60")], layers)
+        changed_topic({}, [Change("min.compaction.lag.ms", ConfigOperation.SET, "60")], layers)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        Change("remote.storage.enable", Operation.DELETE, None),
-        Change("remote.storage.enable", Operation.SET, "false"),
+        Change("remote.storage.enable", ConfigOperation.DELETE, None),
+        Change("remote.storage.enable", ConfigOperation.SET, "false"),
     ],
 )
 def test_an_archived_topic_stays_one(change: Change) -> None:
@@ -104,7 +104,7 @@ def test_an_archived_topic_stays_one(change: Change) -> None:
     with pytest.raises(KafkaError, match="cannot be switched off") as refused:
         changed_topic({"remote.storage.enable": "true"}, [change], layers)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
-    assert changed_topic({}, [Change("remote.storage.enable", Operation.SET, "true")], layers) == {
+    assert changed_topic({}, [Change("remote.storage.enable", ConfigOperation.SET, "true")], layers) == {
         "remote.storage.enable": "true"
     }
 

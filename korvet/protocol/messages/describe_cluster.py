@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import boolean, int8, int16, int32, string
 
 ENDPOINT_BROKERS = 1
 ENDPOINT_CONTROLLERS = 2
-
-UNKNOWN_OPERATIONS = -(2**31)
-"""cluster_authorized_operations where they were not asked for (KIP-430)."""
 
 
 class DescribeClusterRequest(Message, kw_only=True):

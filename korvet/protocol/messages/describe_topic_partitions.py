@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import ZERO_UUID, boolean, int16, int32, string, uuid
-
-UNKNOWN_OPERATIONS = -(2**31)
-"""topic_authorized_operations where they are not told (KIP-430)."""
 
 
 class TopicRequest(Part, kw_only=True):

@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import ElectionType
 from korvet.protocol.wire import int8, int16, int32, string
-
-PREFERRED = 0
-UNCLEAN = 1
-"""election_type: the replica that the assignment names first, or any live one where none is in sync."""
 
 
 class TopicPartitions(Part, kw_only=True):
@@ -27,7 +24,7 @@ class ElectLeadersRequest(Message, kw_only=True):
 
     api = Api(key=43, versions=(0, 2), flexible=2)
 
-    election_type: Annotated[int8, since(1)] = PREFERRED
+    election_type: Annotated[int8, since(1)] = ElectionType.PREFERRED
     topic_partitions: list[TopicPartitions] | None
     timeout_ms: int32 = 60_000
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from korvet.protocol.schema import Api, Message, Part
 from korvet.protocol.wire import boolean, int8, int16, int32, string
 
-SET = 0
-DELETE = 1
-APPEND = 2
-SUBTRACT = 3
-"""config_operation; the last two are for settings that are lists."""
-
 
 class AlterableConfig(Part, kw_only=True):
     """A setting, and what is to be done to it; the value is null where it is deleted."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import ResourceType
 from korvet.protocol.wire import int8, int16, int32, string
-
-CLIENT_METRICS = 16
-"""resource_type of what version 0 lists."""
 
 
 class ListConfigResourcesRequest(Message, kw_only=True):
@@ -26,7 +24,7 @@ class ConfigResource(Part, kw_only=True):
     """A resource by its name and type."""
 
     resource_name: string
-    resource_type: Annotated[int8, since(1, ignorable=True)] = CLIENT_METRICS
+    resource_type: Annotated[int8, since(1, ignorable=True)] = ResourceType.CLIENT_METRICS
 
 
 class ListConfigResourcesResponse(Message, kw_only=True):

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import ZERO_UUID, boolean, int16, int32, string, uuid
-
-UNKNOWN_OPERATIONS = -(2**31)
-"""authorized_operations where they were not asked for (KIP-430)."""
 
 
 class MetadataRequestTopic(Part, kw_only=True):
