@@ -19,7 +19,7 @@ from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
-RECORDS = 20_000
+RECORDS = 9_000
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 10
 FAR_MS = 4_000_000_000_000
@@ -56,7 +56,14 @@ def stamp(number: int) -> int:
 @contextmanager
 def librdkafka(broker: Broker) -> Iterator[Consumer]:
     consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            # A new position waits for the fetch that is under way.
+            "fetch.wait.max.ms": 10,
+            "fetch.error.backoff.ms": 10,
+        }
     )
     try:
         yield consumer
@@ -95,13 +102,13 @@ def test_every_client_finds_the_first_record_that_is_not_older(broker: Broker, t
         place = Place(topic, 0)
         assert other.beginning_offsets([place]) == {place: first}
         assert other.end_offsets([place]) == {place: end}
-        # The third record is younger than whatever is asked for: behind the second one it is always the first.
+        # The third record is younger than every timestamp asked for: after the second one it is always the first.
         for timestamp, number in (
             (0, 0),
             (stamp(1) - 1, 1),
             (stamp(1), 1),
             (stamp(2), 2),
-            (stamp(15_000), 2),
+            (stamp(6_000), 2),
             (FAR_MS, 2),
         ):
             offset = by_time(consumer, topic, timestamp)
@@ -122,7 +129,7 @@ def test_what_was_deleted_is_not_found_any_more(broker: Broker, topic: str) -> N
         start = deleted.result(WAIT_SECONDS_MAX).low_watermark
         assert low < start == far + 1
         place = Place(topic, 0)
-        for number in (3, 4, 4095, 4096, 4097, 9999, 12_345, RECORDS - 1):
+        for number in (3, 4095, 4096, 4097, RECORDS - 1):
             offset = by_time(consumer, topic, stamp(number) - 1)
             assert value_at(consumer, topic, offset) == (number, stamp(number))
             found = other.offsets_for_times({place: stamp(number)})[place]
@@ -150,5 +157,5 @@ def test_kafka_python_asks_by_every_special_timestamp(broker: Broker, topic: str
             assert ask(Special.EARLIEST) == ask(Special.EARLIEST_LOCAL) == (start, -1, 0)
             assert ask(Special.LATEST) == (end, -1, 0)
             assert ask(Special.MAX_TIMESTAMP) == largest
-            # There is no cold tier that anything could be in.
+            # Nothing is in a remote tier.
             assert ask(Special.LATEST_TIERED) == (-1, -1, None)
