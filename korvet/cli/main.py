@@ -41,7 +41,6 @@ Settings of serve, config and doctor, later wins:
 Signals of a broker:
   SIGTERM, SIGINT             drain and stop; a second SIGINT: at once
   SIGHUP                      korvet reload
-  SIGUSR2                     korvet reload --upgrade
 
 \b
 Exit codes:

@@ -28,8 +28,8 @@ from korvet.config.values import key_values
 def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str | None) -> int:
     """Start a broker: workers that serve Kafka clients, on your Redis or on an embedded one.
 
-    SIGTERM and Ctrl-C drain and stop it; SIGHUP reads the configuration again and replaces the workers, and SIGUSR2
-    does so with the version that is installed by then: see korvet reload.
+    SIGTERM and Ctrl-C drain and stop it; SIGHUP reads the configuration again and replaces the workers: see
+    korvet reload.
     """
     load = loader(config_file, assignments, flags)
     configuration = load()
@@ -48,18 +48,15 @@ _PAUSE_SECONDS = 0.05
 @click.option(
     "--pid", type=click.IntRange(min=1), metavar="PID", help="Which one, where several brokers run."
 )
-@click.option("--upgrade", is_flag=True, help="Let it become the version that is installed now.")
-def reload(pid: int | None, *, upgrade: bool) -> int:
+def reload(pid: int | None) -> int:
     """Have a broker of this machine read its configuration again and replace its workers, while it serves clients.
 
-    Waits for the end and exits with 1 where something went wrong; the broker then goes on as it was. With --upgrade
-    it also becomes the version of Korvet that is installed where it was started from, and that one must first show
-    that it can start. The same as SIGHUP and SIGUSR2.
+    Waits for the end and exits with 1 if something went wrong; the broker then goes on as it was. The same as SIGHUP.
     """
     directory, before = _found(pid)
     before = _idle(directory, before)
     try:
-        os.kill(before.pid, signal.SIGUSR2 if upgrade else signal.SIGHUP)
+        os.kill(before.pid, signal.SIGHUP)
     except OSError as error:
         raise click.ClickException(f"process {before.pid} takes no signal: {error.strerror}") from None
     while True:
@@ -70,9 +67,8 @@ def reload(pid: int | None, *, upgrade: bool) -> int:
     if not now.good:
         click.echo(f"Error: {now.said}", err=True)
         return FAILED
-    version = f"version {now.version}" if now.version == before.version else f"now version {now.version}"
     notes = f"; {now.said}" if now.said else ""
-    click.echo(f"the workers of {now.listen} are replaced, {version}{notes}")
+    click.echo(f"the workers of {now.listen} are replaced, version {now.version}{notes}")
     return DONE
 
 

@@ -1,7 +1,7 @@
 """The console: pages in a browser on the ops port, and the JSON that they show.
 
 It runs in the ops process and asks the broker's own port as any other client would, within seconds; what it tells of
-processes it reads off the scoreboard. Nothing here imports gevent or Redis. Whoever reaches the port may read; changes
+processes it reads off the table. Nothing here imports gevent or Redis. Whoever reaches the port may read; changes
 take a token. Its modules:
 
     console   which request is answered by whom, how many at once, and what an error becomes

@@ -47,12 +47,12 @@ from korvet.console import pages as lake
 from korvet.console import pages as overview
 from korvet.console import pages as topics
 from korvet.console.api_client import ApiClient, ApiClients, NoTokenError, read_token
+from korvet.console.http import Answer, Request, plain
 from korvet.console.pages import ConsoleMetrics
 from korvet.console.query import BadRequestError, Query
 from korvet.errors import ErrorCode
 from korvet.logs import Log
-from korvet.server.ops_http import Answer, Request, plain
-from korvet.server.supervisor.slot import Scoreboard
+from korvet.telemetry.process_table import ProcessTable
 
 _OWN_SITES = {"same-origin", "none"}
 
@@ -239,10 +239,10 @@ class Console:
     """The console of one broker, which listens at `address`; `metrics_directory` is where its processes count."""
 
     def __init__(
-        self, settings: Settings, address: Address, scoreboard: Scoreboard, metrics_directory: Path
+        self, settings: Settings, address: Address, table: ProcessTable, metrics_directory: Path
     ) -> None:
         self._settings = settings
-        self._scoreboard = scoreboard
+        self._table = table
         self._site = Site()
         self._guard = Guard(settings)
         self._figures = ConsoleMetrics(metrics_directory)
@@ -310,9 +310,7 @@ class Console:
         """Answer what anybody may ask."""
         if request.path == "/api/overview":
             changes_taken = self._guard.takes_changes
-            told = overview.overview(
-                self._settings, self._scoreboard, self._figures, takes_changes=changes_taken
-            )
+            told = overview.overview(self._settings, self._table, self._figures, takes_changes=changes_taken)
             return _data(told)
         places = self._places
         ask = self._questions.get(request.path)

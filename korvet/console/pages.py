@@ -37,8 +37,8 @@ from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
 from korvet.console.api_client import ApiClient, ApiClients, Page
 from korvet.console.query import Query
-from korvet.server.supervisor.slot import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
 from korvet.telemetry.counters import CountedByProcesses
+from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
 from korvet.telemetry.snapshot import LogCollector
 from korvet.telemetry.topic_counters import TopicCollector
 
@@ -290,26 +290,23 @@ def lake(asker: ApiClient, _query: Query) -> dict[str, Any]:
     return {"partitions": rows, "left_out": len(places) - len(shown) + max(len(listed) - _LAKE_TOPICS_MAX, 0)}
 
 
-_OTHERS = {KEEPER_ROW: "keeper", OPS_ROW: "ops", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
-
-
 def overview(
-    settings: Settings, scoreboard: Scoreboard, figures: ConsoleMetrics, *, takes_changes: bool
+    settings: Settings, table: ProcessTable, figures: ConsoleMetrics, *, takes_changes: bool
 ) -> dict[str, Any]:
     """Return what this broker knows of itself, without asking anybody; times in ms since 1970."""
-    workers = [_row(f"worker {row.index}", row) for row in scoreboard.workers()]
+    workers = [_row(f"worker {row.index}", row) for row in table.workers()]
     others = [
         _row(name, row)
-        for index, name in _OTHERS.items()
-        if (row := scoreboard.row(index)).state is not State.EMPTY
+        for index, name in NAMES.items()
+        if (row := table.row(index)).state is not ProcessState.EMPTY
     ]
     return {
         "version": korvet.__version__,
         "broker": settings.broker_id,
         "cluster": settings.cluster_id,
         "now": time.time_ns() // 1_000_000,
-        "draining": scoreboard.draining,
-        "restarts": scoreboard.restarts,
+        "draining": table.draining,
+        "restarts": table.restarts,
         "processes": workers + others,
         "totals": figures.totals(),
         "changes": takes_changes,
@@ -333,5 +330,5 @@ def cluster(asker: ApiClient, broker_id: int) -> dict[str, Any]:
     return {"id": described.cluster_id, "brokers": brokers}
 
 
-def _row(name: str, row: Row) -> dict[str, Any]:
+def _row(name: str, row: ProcessRow) -> dict[str, Any]:
     return {"name": name, "state": row.state.name.lower(), "pid": row.pid, "started": row.started_at_ms}

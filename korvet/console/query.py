@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from korvet.server.ops_http import Request
+from korvet.console.http import Request
 
 _PARAMETERS_MAX = 16
 _TYPE = "application/json"

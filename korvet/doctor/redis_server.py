@@ -19,9 +19,9 @@ from korvet.config.settings import Settings
 from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.doctor.machine import clock
 from korvet.errors import ConfigError
+from korvet.redis import blocking, embedded_socket
 from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys
-from korvet.server import data_dir as embedded_socket
 from korvet.server.supervisor import redis_check, startup
 from korvet.server.supervisor import startup as announce
 
@@ -43,7 +43,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         settings = msgspec.structs.replace(settings, redis_url=url)
     try:
         facts = redis_check.check(settings, _no_pause, lambda _: None)
-        with redis_check.connected(settings) as client:
+        with blocking.connected(settings) as client:
             yield ok("redis", f"{redis_url.parse(settings.redis_url)}, {facts.name} {facts.version}")
             yield _durability(facts)
             yield from _judged(_info(client), settings, limit_setting)

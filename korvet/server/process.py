@@ -3,10 +3,6 @@
 Knows one system call of Linux; elsewhere it does nothing, and children have only the life pipe to tell them.
 
 How long to wait before something that ended is started again. Pure: knows no clock and no process.
-
-Files without a name: what they hold outlives the program, and goes with the last process that has one open.
-
-Knows memfd_create of Linux and, elsewhere, a temporary file whose name is removed at once.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
@@ -60,12 +55,3 @@ class Backoff:
         self.failures += 1
         # The exponent is bounded too: a loop of a week must not compute 2 to the ten thousandth.
         return min(_SECONDS_MAX, _FIRST_SECONDS * 2.0 ** min(self.failures - 1, 16))
-
-
-def file(what: str) -> int:
-    """Return the descriptor of an empty one, closed by exec; `what` is seen in /proc."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(what)
-    fd, path = tempfile.mkstemp(prefix=what)
-    os.unlink(path)  # noqa: PTH108 - made by its number, and removed by its name
-    return fd

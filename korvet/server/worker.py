@@ -160,7 +160,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     slot.ready()
     stopping.wait()
     slot.draining()
-    if not slot.scoreboard.draining:
+    if not slot.table.draining:
         # Another worker is there, or soon will be; where all of the broker ends, there is nobody to leave them to.
         acceptor.leave_to_others()
     acceptor.close()

@@ -17,7 +17,7 @@ from korvet.config.settings import Settings
 from korvet.config.values import key_values
 from korvet.lake.source import Source
 from korvet.lake.tables import Lake
-from korvet.server.data_dir import running_url
+from korvet.redis.embedded_socket import running_url
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST, LATEST = -2, -1

@@ -14,12 +14,12 @@ import redis
 from prometheus_client import CollectorRegistry
 
 from korvet.config.settings import Settings
+from korvet.redis import blocking
 from korvet.redis.keys import Keys
-from korvet.server.supervisor import redis_check
-from korvet.server.supervisor.slot import WORKER_ROWS, Scoreboard, State
 from korvet.telemetry.counters import CountedByProcesses
 from korvet.telemetry.lake_metrics import LakeCollector
 from korvet.telemetry.process_metrics import ProcessCollector
+from korvet.telemetry.process_table import WORKER_ROWS, ProcessTable
 from korvet.telemetry.redis_metrics import RedisCollector
 from korvet.telemetry.snapshot import LogCollector
 from korvet.telemetry.topic_counters import Place, TopicCollector
@@ -29,16 +29,16 @@ REDIS_MS_MAX = 1000
 """What connecting to Redis, and each answer, may take: a scrape has ten seconds for everything, a probe two."""
 
 
-def registry(settings: Settings, scoreboard: Scoreboard, directory: Path) -> CollectorRegistry:
+def registry(settings: Settings, table: ProcessTable, directory: Path) -> CollectorRegistry:
     """Return the registry of the ops process, whose parent is the supervisor."""
     made = CollectorRegistry()
     hurry = hurried(settings)
     for collector in (
         CountedByProcesses(directory),
-        ProcessCollector(scoreboard, os.getppid()),
-        RedisCollector(redis_check.connect(hurry)),
+        ProcessCollector(table, os.getppid()),
+        RedisCollector(blocking.connect(hurry)),
         TopicCollector(
-            directory, settings.metrics_partitions_max, _Workers(scoreboard).hold, _Registry(hurry).gone
+            directory, settings.metrics_partitions_max, _Workers(table).hold, _Registry(hurry).gone
         ),
         LogCollector(directory),
         LakeCollector(directory),
@@ -59,22 +59,22 @@ def hurried(settings: Settings) -> Settings:
 class _Workers:
     """The workers' slots, by the names of their files."""
 
-    def __init__(self, scoreboard: Scoreboard) -> None:
-        self._scoreboard = scoreboard
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
 
     def hold(self, slot: str) -> bool:
         """Tell whether a worker holds the slot of this name."""
         number = slot.removeprefix("worker")
         if not number.isdecimal() or int(number) >= WORKER_ROWS:
             return False
-        return self._scoreboard.row(int(number)).state not in (State.EMPTY, State.DEAD)
+        return self._table.row(int(number)).lives
 
 
 class _Registry:
     """The topics in Redis."""
 
     def __init__(self, settings: Settings) -> None:
-        self._redis = redis_check.connect(settings)
+        self._redis = blocking.connect(settings)
         self._key = Keys(settings.namespace).topics
 
     def gone(self, places: Sequence[Place]) -> set[Place]:

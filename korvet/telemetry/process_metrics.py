@@ -1,6 +1,6 @@
 """What no process counts by itself: which of them run, since when, what they take of the machine, and the build.
 
-Knows the scoreboard and /proc; nothing of what the processes do. Where a system has no /proc (it is Linux' own), what
+Knows the table and /proc; nothing of what the processes do. Where a system has no /proc (it is Linux' own), what
 is read there is left out.
 """
 
@@ -17,14 +17,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import korvet
-from korvet.server.supervisor.slot import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Row, Scoreboard, State
+from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
 
 Family = CounterMetricFamily | GaugeMetricFamily
 
 _PROC = Path("/proc")
 # Fields of /proc/<pid>/stat behind the command's name, which may hold blanks (proc(5): utime is field 14).
 _USER, _SYSTEM, _STARTED, _PAGES = 11, 12, 19, 21
-_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 
 
 class Usage(NamedTuple):
@@ -39,8 +38,8 @@ class Usage(NamedTuple):
 class ProcessCollector(Collector):
     """Reads everything anew for each page. `supervisor` is its process id."""
 
-    def __init__(self, scoreboard: Scoreboard, supervisor: int) -> None:
-        self._scoreboard = scoreboard
+    def __init__(self, table: ProcessTable, supervisor: int) -> None:
+        self._table = table
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Family]:
@@ -48,11 +47,11 @@ class ProcessCollector(Collector):
         restarts = CounterMetricFamily(
             "korvet_child_restarts", "Processes started in the place of one that died."
         )
-        restarts.add_metric([], self._scoreboard.restarts)
+        restarts.add_metric([], self._table.restarts)
         yield restarts
         workers = GaugeMetricFamily("korvet_workers", "Worker slots by state.", labels=["state"])
-        rows = self._scoreboard.workers()
-        for state in (State.STARTING, State.ACCEPTING, State.DRAINING):
+        rows = self._table.workers()
+        for state in (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING):
             workers.add_metric([state.name.lower()], sum(row.state is state for row in rows))
         yield workers
         build = GaugeMetricFamily(
@@ -64,12 +63,12 @@ class ProcessCollector(Collector):
         yield build
         yield from self._usages(rows)
 
-    def _usages(self, workers: list[Row]) -> Iterator[Family]:
+    def _usages(self, workers: list[ProcessRow]) -> Iterator[Family]:
         pids = {"supervisor": self._supervisor}
-        pids |= {f"worker-{row.index}": row.pid for row in workers if row.state is not State.DEAD}
-        for index, name in _NAMES.items():
-            row = self._scoreboard.row(index)
-            if row.state not in (State.EMPTY, State.DEAD):
+        pids |= {f"worker-{row.index}": row.pid for row in workers if row.state is not ProcessState.DEAD}
+        for index, name in NAMES.items():
+            row = self._table.row(index)
+            if row.lives:
                 pids[name] = row.pid
         found = {name: usage for name, pid in pids.items() if (usage := usage_of(pid)) is not None}
         started = GaugeMetricFamily(

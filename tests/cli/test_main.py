@@ -62,7 +62,7 @@ def test_help_tells_what_all_commands_have_in_common(capsys: pytest.CaptureFixtu
     )
     for number in (DONE, FAILED, MISTAKEN, INTERRUPTED):
         assert re.search(rf"\b{number}\b", text.partition("Exit codes:")[2])
-    for each in ("SIGTERM", "SIGHUP", "SIGUSR2", "_KORVET_COMPLETE"):
+    for each in ("SIGTERM", "SIGHUP", "_KORVET_COMPLETE"):
         assert each in text
 
 

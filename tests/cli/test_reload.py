@@ -125,7 +125,7 @@ def test_what_is_no_file_is_no_broker_and_keeps_nobody_waiting(tmp_path: Path, k
     else:
         run_file.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
         (directory / "supervisor.json").symlink_to(tmp_path / "supervisor.json")
-    look = "from korvet.server import run_file; print(run_file.running())"
+    look = "from korvet.server.supervisor import run_state; print(run_state.running())"
     done = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, timeout=30, check=False
     )

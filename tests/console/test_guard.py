@@ -9,7 +9,7 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.console.app import Guard
-from korvet.server.ops_http import Request
+from korvet.console.http import Request
 from tests.support.broker import Broker, echo_broker
 from tests.support.console import TOKEN, Caller
 

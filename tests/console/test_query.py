@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from korvet.console.changes import CreateTopic
+from korvet.console.http import Request
 from korvet.console.query import BadRequestError, Query, body, whole
-from korvet.server.ops_http import Request
 
 
 def test_parameters_are_text_with_anything_in_it() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from korvet.server import data_dir
 from korvet.server import embedded as binaries
 from korvet.server.embedded import EmbeddedServer
-from tests.support import processes
 
 
 @contextlib.contextmanager
@@ -35,16 +32,6 @@ def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
         assert Path(f"/proc/{server.pid}/exe").resolve() == binaries.find().resolve()
         parent = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
         assert Path(f"/proc/{parent}").resolve() == Path("/proc/self").resolve()
-
-
-def test_a_server_that_has_ended_is_none_to_go_on_with(tmp_path: Path) -> None:
-    with started(tmp_path, binaries.find()) as server:
-        os.kill(server.pid, signal.SIGKILL)
-        processes.wait_until(server.ended, "its end is seen")
-        pid, directory, _ = server.handed()
-        assert (pid, directory) == (0, str(server.data_dir.path))
-        server.adopt(pid)
-        assert server.ended() == "it is not running"
 
 
 def test_its_malloc_keeps_what_is_freed_at_hand_and_the_rest_of_the_environment_is_ours(

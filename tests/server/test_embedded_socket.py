@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ConfigError
-from korvet.server import data_dir as embedded_socket
-from korvet.server.data_dir import running_url, socket_of
+from korvet.redis import embedded_socket
+from korvet.redis.embedded_socket import running_url, socket_of
 
 LONG = "a" * 100
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import pytest
 
+from korvet.server.process import Backoff
 from korvet.server.supervisor.children import Child
 from korvet.server.supervisor.process_pool import LOOK_SECONDS, LOOKS, HangWatch
-from korvet.server.supervisor.slot import Scoreboard
+from korvet.telemetry.process_table import ProcessTable
 
 
 class Watched:
-    """Two workers in the rows 0 and 1 of a real scoreboard, and a clock that the test moves."""
+    """Two workers in the rows 0 and 1 of a real table, and a clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.board = Scoreboard()
+        self.table = ProcessTable()
         self.workers = [Child(100 + index, index, f"worker-{index}") for index in range(2)]
         for each in self.workers:
-            self.board.start(each.index)
-            self.board.beat(each.index)
-        self.watch = HangWatch(self.board.beats, lambda: self.now)
+            self.table.start(each.index)
+            self.table.beat(each.index)
+        self.watch = HangWatch(self.table.beats, lambda: self.now)
 
     def look(self, *beating: int, after: float = LOOK_SECONDS) -> list[str]:
         """Let time pass, in which some rows beat; returns the names of those found then."""
         self.now += after
         for index in beating:
-            self.board.beat(index)
+            self.table.beat(index)
         return [child.name for child in self.watch.hung(self.workers)]
 
 
@@ -48,7 +49,7 @@ def test_one_that_beats_again_begins_anew(watched: Watched) -> None:
 
 
 def test_one_that_never_showed_life_is_still_starting(watched: Watched) -> None:
-    watched.board.start(0)
+    watched.table.start(0)
     assert [watched.look(1) for _ in range(2 * LOOKS)] == [[]] * 2 * LOOKS
 
 
@@ -71,3 +72,24 @@ def test_nobody_looks_before_it_is_time(watched: Watched) -> None:
         assert watched.look(1) == []
     assert watched.look(1, after=LOOK_SECONDS / 2) == []
     assert watched.look(1, after=LOOK_SECONDS / 2) == ["worker-0"]
+
+
+def test_waits_double_up_to_a_limit() -> None:
+    backoff = Backoff()
+    assert [backoff.delay_s(0.0) for _ in range(9)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    for _ in range(10_000):
+        assert backoff.delay_s(0.0) == 10.0
+
+
+def test_a_life_that_was_long_enough_starts_again_without_a_wait() -> None:
+    backoff = Backoff()
+    for _ in range(5):
+        backoff.delay_s(0.0)
+    assert backoff.delay_s(60.0) == 0.0
+    assert backoff.delay_s(0.0) == 0.1
+
+
+def test_how_long_is_long_enough_depends_on_the_child() -> None:
+    backoff = Backoff(lived_s=60.0)
+    assert [backoff.delay_s(5.0) for _ in range(3)] == [0.1, 0.2, 0.4]
+    assert backoff.delay_s(60.0) == 0.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -241,18 +239,6 @@ def test_every_worker_serves_every_listener_and_so_do_those_of_a_reload(tmp_path
                 processes.wait_until(lambda name=name: told(name) == {0: broker.at(name)}, "an answer")  # type: ignore[misc]  # a lambda's default has no type
         processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
         check()
-
-
-def test_every_listener_is_handed_over_to_the_version_that_is_installed(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, workers=1, listen=listen(INSIDE, OUTSIDE)) as broker:
-        before = broker.worker_pids()
-        command = [sys.executable, "-m", "korvet", "reload", "--pid", str(broker.pid), "--upgrade"]
-        subprocess.run(command, check=True, timeout=120, stdout=subprocess.DEVNULL)
-        processes.wait_until(lambda: not set(before) & set(broker.worker_pids()), "other workers")
-        for name in (INSIDE, OUTSIDE):
-            with Client(broker.at(name)) as client:
-                answer = client.call(MetadataRequest(topics=[]), 12)
-                assert nodes(answer, "node_id") == {0: broker.at(name)}
 
 
 def test_a_reload_tells_other_addresses_and_names_listeners_that_need_a_restart(tmp_path: Path) -> None:

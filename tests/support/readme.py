@@ -19,11 +19,11 @@ from korvet.config.dynamic import Layers
 from korvet.config.settings import rows
 from korvet.config.sources import load
 from korvet.handlers import HANDLERS
-from korvet.server.supervisor.slot import Scoreboard
 from korvet.telemetry import lake_metrics, metrics, redis_metrics
 from korvet.telemetry import snapshot as figures_file
 from korvet.telemetry import topic_counters as topic_metrics
 from korvet.telemetry.process_metrics import ProcessCollector
+from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import Snapshot
 from korvet.topics import config as topic_config
 from korvet.topics.config_defs import DEFINITIONS
@@ -51,7 +51,7 @@ def metrics_table() -> str:
     """Write the metrics as a Markdown table: name as it is scraped, labels, what it is."""
     counted = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
     told = [
-        *ProcessCollector(Scoreboard(), os.getpid()).collect(),
+        *ProcessCollector(ProcessTable(), os.getpid()).collect(),
         *topic_metrics.families({}),
         *figures_file.log_families(Snapshot(0, 0, [])),
         *lake_metrics.lake_families(),

@@ -19,7 +19,7 @@ from korvet.lake.scan import Wish as ScanWish
 from korvet.lake.source import SourceTopic
 from korvet.lake.tables import Lake
 from korvet.protocol.records.record import StoredRecord
-from korvet.server.data_dir import socket_of
+from korvet.redis.embedded_socket import socket_of
 from tests.lake.rows import records_of
 from tests.support.archives import Format, Topics, all_kinds, topics_in
 from tests.support.broker import Broker, korvet_broker

@@ -9,8 +9,15 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from korvet.server.supervisor.slot import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, Scoreboard, State
 from korvet.telemetry.process_metrics import ProcessCollector, usage_of
+from korvet.telemetry.process_table import (
+    ARCHIVER_ROW,
+    KEEPER_ROW,
+    LAKE_ROW,
+    OPS_ROW,
+    ProcessState,
+    ProcessTable,
+)
 from tests.support.broker import korvet_broker
 from tests.support.ops import page
 
@@ -54,12 +61,12 @@ def test_a_name_with_blanks_and_brackets_misleads_nobody(tmp_path: Path) -> None
 
 
 def test_every_child_that_there_may_be_is_told_while_it_is_there() -> None:
-    scoreboard = Scoreboard()
+    table = ProcessTable()
     for row in (OPS_ROW, KEEPER_ROW, LAKE_ROW, ARCHIVER_ROW, 3, 4):
-        scoreboard.start(row)
-        scoreboard.started(row, os.getpid())
-    scoreboard.set(4, State.DEAD)
-    families = {family.name: family for family in ProcessCollector(scoreboard, os.getpid()).collect()}
+        table.start(row)
+        table.started(row, os.getpid())
+    table.set(4, ProcessState.DEAD)
+    families = {family.name: family for family in ProcessCollector(table, os.getpid()).collect()}
     named = [sample.labels["process"] for sample in families["korvet_process_resident_bytes"].samples]
     assert sorted(named) == ["archiver", "keeper", "lake", "ops", "supervisor", "worker-3"]
 

@@ -165,7 +165,7 @@ def main(settings: Settings, slot: KeeperSlot) -> None:
     gevent.signal_handler(signal.SIGTERM, stop.set)
     gevent.spawn(_stop_with_supervisor, slot.life_fd, stop)
     registered = Registered(settings, slot.listeners, slot.incarnation)
-    registering = gevent.spawn(registered.run, stop, lambda: slot.scoreboard.draining)
+    registering = gevent.spawn(registered.run, stop, lambda: slot.table.draining)
     keeper = Keeper(settings, slot.figures)
     keeper.context.live.follow(logs.set_level)
     slot.ready()

@@ -1,6 +1,6 @@
 """Forking, and keeping account of the forked: who lives, who is ready, who ended and how.
 
-Knows processes, pipes and the scoreboard; not what children do nor when one is to be replaced. What a child inherits
+Knows processes, pipes and the table; not what children do nor when one is to be replaced. What a child inherits
 is decided here: its slot, three standard streams, two pipe ends and the descriptors of its role. Everything else is
 closed, above all the data directory's lock and the supervisor's ends of the pipes.
 
@@ -28,21 +28,11 @@ from korvet.server.process import Backoff, die_with_parent
 from korvet.server.supervisor import signals
 from korvet.server.supervisor.service_manager import ServiceManager
 from korvet.server.supervisor.signals import Signals
-from korvet.server.supervisor.slot import (
-    ARCHIVER_ROW,
-    KEEPER_ROW,
-    LAKE_ROW,
-    OPS_ROW,
-    READY_NOTE,
-    ChildSlot,
-    Scoreboard,
-    State,
-)
+from korvet.server.supervisor.slot import READY_NOTE, ChildSlot
 from korvet.telemetry import process_files as metrics_files
+from korvet.telemetry.process_table import NAMES, WORKER_ROWS, ProcessState, ProcessTable
 
 _log = logs.Log(__name__)
-
-_NAMES = {OPS_ROW: "ops", KEEPER_ROW: "keeper", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +78,23 @@ class Children:
 
     def __init__(
         self,
-        scoreboard: Scoreboard,
+        table: ProcessTable,
         metrics_directory: Path,
-        pipes: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """`pipes` are those of children that live already: what `pipes` of their former supervisor was."""
-        self.scoreboard = scoreboard
+        self.table = table
         self.living: dict[int, Child] = {}
         self._metrics_directory = metrics_directory
         # Never written: that its last writer is gone is what it tells. Only the supervisor keeps the writing end.
-        self.pipes = pipes or (*os.pipe(), *os.pipe())
-        self._life_fd, self._alive_fd, self.notes_fd, self._note_fd = self.pipes
+        self._life_fd, self._alive_fd = os.pipe()
+        self.notes_fd, self._note_fd = os.pipe()
         os.set_blocking(self.notes_fd, False)
 
     def fork(self, seat: Seat, settings: Settings) -> Child:
         """Start a child for `seat` in a row of its own and return it, not ready yet; raises OSError without one."""
         index = self._free_row() if seat.index is None else seat.index
-        name = _NAMES.get(index, f"worker-{index}")
-        slot = ChildSlot(index, name, self.scoreboard, self._life_fd, self._note_fd)
-        self.scoreboard.start(index)
+        name = NAMES.get(index, f"worker-{index}")
+        slot = ChildSlot(index, name, self.table, self._life_fd, self._note_fd)
+        self.table.start(index)
         sys.stdout.flush()
         die = die_with_parent(signal.SIGKILL)
         # A signal between fork and reset would be written into the supervisor's own pipe by the child.
@@ -121,7 +109,7 @@ class Children:
         child = Child(pid, index, name)
         self.living[pid] = child
         if seat.fallen_row not in (None, index):
-            self.scoreboard.set(seat.fallen_row, State.EMPTY)
+            self.table.set(seat.fallen_row, ProcessState.EMPTY)
         seat.fallen_row = None
         return child
 
@@ -146,7 +134,7 @@ class Children:
             if pid == 0:
                 continue
             del self.living[pid]
-            self.scoreboard.set(child.index, State.EMPTY)
+            self.table.set(child.index, ProcessState.EMPTY)
             metrics_files.forget_live(self._metrics_directory, _metrics_name(child.index))
             code = os.waitstatus_to_exitcode(status)
             ended.append((child, f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"))
@@ -155,7 +143,7 @@ class Children:
     def mark_dead(self, seat: Seat, child: Child) -> None:
         """Show the row of a child that was not to end as dead, until somebody takes its place in `seat`."""
         seat.fallen_row = child.index
-        self.scoreboard.set(child.index, State.DEAD)
+        self.table.set(child.index, ProcessState.DEAD)
 
     def send(self, child: Child, number: signal.Signals) -> None:
         """Send a signal to a child; it is not reaped yet, so its process id is still its own."""
@@ -163,14 +151,13 @@ class Children:
             os.kill(child.pid, number)
 
     def close(self) -> None:
-        """Close the pipes and the scoreboard's file."""
-        for fd in self.pipes:
+        """Close the pipes."""
+        for fd in (self._life_fd, self._alive_fd, self.notes_fd, self._note_fd):
             os.close(fd)
-        self.scoreboard.close()
 
     def _free_row(self) -> int:
         taken = {child.index for child in self.living.values()}
-        return next(index for index in range(OPS_ROW) if index not in taken)
+        return next(index for index in range(WORKER_ROWS) if index not in taken)
 
     def _become(self, role: Role, settings: Settings, slot: ChildSlot) -> NoReturn:
         """Be the child until its main function returns; nothing of the supervisor's stack runs again."""
@@ -180,7 +167,7 @@ class Children:
             signals.reset_in_child()
             logs.configure(settings, slot.name)
             metrics_files.adopt(self._metrics_directory, _metrics_name(slot.index))
-            self.scoreboard.started(slot.index, os.getpid())
+            self.table.started(slot.index, os.getpid())
             role.main(settings, slot)
             status = 0
         except (ConfigError, KafkaError) as error:
@@ -194,7 +181,7 @@ class Children:
 
 def _metrics_name(index: int) -> str:
     # prometheus_client finds the parts of a file name by its underscores.
-    return _NAMES.get(index, f"worker{index}")
+    return NAMES.get(index, f"worker{index}")
 
 
 def _close_all_but(kept: set[int]) -> None:

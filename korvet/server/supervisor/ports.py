@@ -44,10 +44,6 @@ class Reservation:
         """Name the setting and the address."""
         return f"{self._what}{self.address}"
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor."""
-        return self._held.fileno()
-
     def close(self) -> None:
         """Give the port back."""
         self._held.close()

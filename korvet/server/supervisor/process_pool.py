@@ -4,7 +4,7 @@ Knows seats, children and deadlines; not why one is to be replaced, nor in which
 
 Notices workers whose event loop stands still: they keep the clients that they have, and are led new ones to.
 
-Knows the beats that workers leave on the scoreboard, and time; what becomes of such a worker is the crew's affair.
+Knows the beats that workers leave on the table, and time; what becomes of such a worker is the crew's affair.
 
 A reload in progress: which workers are replaced, which one is next, and what to go back to when one fails.
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from korvet import logs
 from korvet.config.settings import Settings
 from korvet.server.supervisor.children import Child, Children, Seat
-from korvet.server.supervisor.slot import WORKER_ROWS
+from korvet.telemetry.process_table import WORKER_ROWS
 
 LOOK_SECONDS = 10.0
 """How often the supervisor looks."""
@@ -76,7 +76,7 @@ class ProcessPool:
         self.seats = seats
         self.children = children
         self.settings = settings
-        self._hangs = HangWatch(children.scoreboard.beats)
+        self._hangs = HangWatch(children.table.beats)
 
     def fill_all(self) -> None:
         """Start a child for every seat without one."""
@@ -120,7 +120,7 @@ class ProcessPool:
         seat.respawn_at = time.monotonic() + delay_s
         if not child.retiring:
             self.children.mark_dead(seat, child)
-            self.children.scoreboard.count_restart()
+            self.children.table.count_restart()
             failures = seat.backoff.failures
             write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
             write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
-from redis.retry import Retry
 
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, ErrorCode
 from korvet.redis import scripts
-from korvet.redis import url as redis_url
+from korvet.redis.blocking import connected, one_line
 from korvet.redis.keys import Keys
 
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
@@ -165,32 +162,6 @@ def random_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def connect(settings: Settings) -> redis.Redis:
-    """Return a client for a process that may block: one attempt per command, with the settings' time limits."""
-    return redis.Redis.from_url(
-        settings.redis_url,
-        socket_timeout=settings.redis_timeout_ms / 1000,
-        socket_connect_timeout=settings.redis_connect_timeout_ms / 1000,
-        retry=Retry(NoBackoff(), 0),
-        # HELLO is unknown to the old servers that the check wants to name.
-        protocol=2,
-    )
-
-
-@contextmanager
-def connected(settings: Settings) -> Iterator[redis.Redis]:
-    """Give a client; what fails with it is a ConfigError of one line, without the password."""
-    where = redis_url.parse(settings.redis_url)
-    client = connect(settings)
-    try:
-        with client:
-            yield client
-    except (redis.AuthenticationError, NoPermissionError) as error:
-        raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
-    except redis.RedisError as error:
-        raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
-
-
 def _wait_until_loaded(
     client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
 ) -> None:
@@ -220,10 +191,3 @@ def _numbers(version: str) -> tuple[int, ...]:
         digits = "".join(character for character in part if character.isdigit())
         numbers.append(int(digits or 0))
     return tuple(numbers)
-
-
-def one_line(error: Exception) -> str:
-    """Return what an error says on one line; redis-py puts no credentials there."""
-    # Around the system's reason redis-py writes the address, which whoever reads this has before them.
-    reason = error.__context__.strerror if isinstance(error.__context__, OSError) else None
-    return " ".join((reason or str(error)).split()) or type(error).__name__

@@ -30,17 +30,9 @@ from korvet.config.values import key_values
 from korvet.server.process import Backoff
 from korvet.server.supervisor import startup
 from korvet.server.supervisor.children import Role, Seat
-from korvet.server.supervisor.slot import (
-    ARCHIVER_ROW,
-    KEEPER_ROW,
-    LAKE_ROW,
-    OPS_ROW,
-    READY_NOTE,
-    ChildSlot,
-    KeeperSlot,
-    WorkerSlot,
-)
+from korvet.server.supervisor.slot import READY_NOTE, ChildSlot, KeeperSlot, WorkerSlot
 from korvet.server.supervisor.startup import Runtime
+from korvet.telemetry.process_table import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW
 
 
 def become(settings: Settings, slot: ChildSlot, directory: Path) -> None:

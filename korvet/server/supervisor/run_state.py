@@ -73,7 +73,7 @@ _BYTES_MAX = 64 * 1024
 class RunState(msgspec.Struct, frozen=True):
     """One broker: its supervisor's process id, its version and address, and how its last change went.
 
-    `changes` counts the reloads and upgrades that have ended, of which `said` and `good` tell the last; `busy` is one
+    `changes` counts the reloads that have ended, of which `said` and `good` tell the last; `busy` is one
     that is under way.
     """
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from types import FrameType
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
@@ -40,8 +40,6 @@ class Signals:
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in HANDLED:
             signal.signal(number, _ignore)
-        # Blocked where this process was another program before, for which they wait.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
     def uninstall(self) -> None:
         """Give signals their default actions again and close the pipe."""
@@ -50,18 +48,6 @@ class Signals:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         os.close(self._read_fd)
         os.close(self._write_fd)
-
-    def hold(self) -> None:
-        """Block them all, and send those again that nobody was told of yet: so they wait, also for another program."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-        self._drain()
-        for number in set(self._pending):
-            os.kill(os.getpid(), number)
-        self._pending.clear()
-
-    def release(self) -> None:
-        """Queue them again, and what came since `hold`."""
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
     def wait(self, timeout_s: float | None, fds: Iterable[int] = ()) -> tuple[list[int], list[int]]:
         """Wait for a signal or a readable descriptor of `fds`; None waits without end. Returns both lists."""
@@ -112,7 +98,6 @@ def reset_in_child() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 

@@ -1,9 +1,7 @@
 """The supervisor: `korvet serve` starts here, and this process keeps the others running until it is told to stop.
 
-Knows signals, and what is to be done on each. It is one thread around one select loop: it never imports gevent, holds
-no connection to Redis while it runs, and acts on a signal only in its loop. What stands before the first fork is
-startup.py, who fills which seat is crew.py, how workers are replaced on SIGHUP is rollout.py, and how this process
-becomes another version on SIGUSR2 is handover.py.
+It is one thread around one select loop: it never imports gevent, holds no connection to Redis while it runs, and
+acts on a signal only in its loop.
 """
 
 from __future__ import annotations
@@ -27,16 +25,13 @@ from korvet.server.embedded import STOP_SECONDS_MAX, EmbeddedWatch
 from korvet.server.supervisor import run_state as run_file
 from korvet.server.supervisor import startup
 from korvet.server.supervisor import startup as announce
-from korvet.server.supervisor import upgrade as handover
-from korvet.server.supervisor import upgrade as takeover
 from korvet.server.supervisor.children import Child, Children, end
 from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, ProcessPool, Rollout
 from korvet.server.supervisor.roles import Roles, WorkerMain
 from korvet.server.supervisor.run_state import RunState
 from korvet.server.supervisor.service_manager import ServiceManager
 from korvet.server.supervisor.signals import STOPPING, Signals, StoppedError
-from korvet.server.supervisor.slot import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS, Scoreboard
-from korvet.server.supervisor.upgrade import Handover, Rehearsal
+from korvet.telemetry.process_table import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS, ProcessTable
 
 _log = logs.Log(__name__)
 
@@ -69,7 +64,6 @@ class Supervisor:
         self._served = False
         self._announced = False
         self._rollout: Rollout | None = None
-        self._rehearsal: Rehearsal | None = None
         # What is to be done when the change under way has ended.
         self._wanted: list[Callable[[], None]] = []
         self._changes = 0
@@ -80,28 +74,16 @@ class Supervisor:
     def run(self) -> int:
         """See `run`."""
         logs.configure(self._configured, "supervisor")
-        rehearsed = handover.taken(os.environ, handover.REHEARSAL)
-        if rehearsed is not None:
-            takeover.rehearse(rehearsed, self._configured)
-            return 0
         self._manager = ServiceManager.out_of(os.environ)
         with ExitStack() as cleanup:
             self._signals.install()
             cleanup.callback(self._signals.uninstall)
-            before = handover.taken(os.environ, handover.HANDOVER)
             try:
-                if before is None:
-                    self._foundation = startup.prepare(
-                        self._configured, self._signals, self._tell_start, cleanup
-                    )
-                    self._children = Children(Scoreboard(), self._foundation.metrics_directory)
-                else:
-                    self._configured = takeover.merged(before, self._configured)
-                    self._foundation = takeover.foundation(before, self._configured, cleanup)
-                    self._children = takeover.children(before)
+                self._foundation = startup.prepare(self._configured, self._signals, self._tell_start, cleanup)
             except StoppedError as stopped:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
+            self._children = Children(ProcessTable(), self._foundation.metrics_directory)
             self._settings = self._foundation.settle(self._configured)
             self._embedded = EmbeddedWatch(self._foundation.embedded)
             cleanup.callback(self._children.close)
@@ -110,22 +92,10 @@ class Supervisor:
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
             gc.freeze()
-            if before is not None:
-                self._take_over(before)
             self._crew.fill_all()
-            if before is not None:
-                self._replace_all(None)
             while not self._step():
                 pass
             return self._stop()
-
-    def _take_over(self, before: Handover) -> None:
-        """Go on with the children of the program that this process was until now."""
-        _log.info("took over", version=__version__)
-        self._served = self._announced = True
-        self._changes = before.changes
-        for child in takeover.take_seats(self._crew.seats, self._children):
-            self._crew.retire(child)
 
     def _tell_start(self, progress: str) -> None:
         _log.info(progress)
@@ -143,18 +113,13 @@ class Supervisor:
         self._manager.alive()
         if self._stop_at is not None:
             return self._stop_at <= time.monotonic() or not STOPPING.isdisjoint(numbers)
-        # First of all: another program would not know that it was told to end.
         for number in STOPPING.intersection(numbers):
             return self._begin_to_stop(signal.Signals(number).name)
-        if signal.SIGUSR2 in numbers:
-            self._ask_for(self._upgrade)
         if signal.SIGHUP in numbers:
             if self._terminal and not _has_terminal():
                 # The terminal that started this was closed: that is no wish for a new configuration.
                 return self._begin_to_stop("the terminal is gone")
             self._ask_for(self._read_anew)
-        if self._rehearsal is not None:
-            self._on_rehearsal(self._rehearsal)
         return False
 
     def _begin_to_stop(self, why: str) -> bool:
@@ -162,11 +127,9 @@ class Supervisor:
         delay_s = self._settings.drain_delay_ms / 1000
         drain_s = self._settings.drain_timeout_ms / 1000
         _log.info("stopping", why=why, after_s=delay_s)
-        self._children.scoreboard.set_draining()
+        self._children.table.set_draining()
         rest_s = DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
         self._manager.stopping("draining", delay_s + drain_s + rest_s)
-        if self._rehearsal is not None:
-            self._rehearsal.end()
         if not delay_s:
             return True
         # The keeper takes this broker off the list that clients are told, and nobody is to take the keeper's place.
@@ -179,8 +142,6 @@ class Supervisor:
         moments += [self._embedded.restart_at, self._manager.alive_at, self._stop_at]
         if self._rollout:
             moments.append(self._rollout.deadline)
-        if self._rehearsal and self._stop_at is None:
-            moments.append(self._rehearsal.deadline)
         due = [moment for moment in moments if moment is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
@@ -242,7 +203,7 @@ class Supervisor:
         """Make a change now, or when the one under way has ended; being asked for twice by then is once."""
         if change not in self._wanted:
             self._wanted.append(change)
-        if self._rollout is None and self._rehearsal is None:
+        if self._rollout is None:
             self._next_change()
 
     def _next_change(self) -> None:
@@ -276,38 +237,6 @@ class Supervisor:
     def _fail(self, event: str, **fields: object) -> None:
         _log.error(event, **fields)
         self._failure = ": ".join([event, *(str(value) for value in fields.values())])
-
-    def _upgrade(self) -> None:
-        """Let the version on disk show that it could take over; what follows is _on_rehearsal."""
-        _log.info("rehearsing the upgrade", command=handover.command()[0])
-        try:
-            self._rehearsal = Rehearsal(self._handed(), os.environ.items())
-        except OSError as error:
-            self._fail("the version on disk cannot be run", reason=error)
-            self._end_change()
-
-    def _on_rehearsal(self, rehearsal: Rehearsal) -> None:
-        problem = rehearsal.problem()
-        if problem is None:
-            return
-        self._rehearsal = None
-        rehearsal.end()
-        if problem:
-            self._fail("the version on disk does not start, and all stays as it was", reason=problem)
-            self._end_change()
-            return
-        _log.info("becoming the version on disk")
-        sys.stdout.flush()
-        try:
-            handover.become(self._handed(), os.environ.items(), self._signals)
-        except OSError as error:
-            self._fail("the version on disk cannot be run", reason=error)
-            self._end_change()
-
-    def _handed(self) -> Handover:
-        return takeover.handed(
-            self._configured, self._foundation, self._children, self._manager.variables, self._changes
-        )
 
     def _read_anew(self) -> None:
         """Apply what the configuration says now, as far as it can be without a restart."""

@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 import pytest
 
-from korvet.server.ops_http import CONNECTIONS_MAX, Answer, HttpServer, Request, plain
+from korvet.console.http import CONNECTIONS_MAX, Answer, HttpServer, Request, plain
 
 
 @contextmanager

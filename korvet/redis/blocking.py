@@ -1,0 +1,47 @@
+"""redis-py's client, for processes that may block: supervisor, ops, doctor. Workers and keeper use `client.Redis`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError
+from redis.retry import Retry
+
+from korvet.config.settings import Settings
+from korvet.errors import ConfigError
+from korvet.redis import url as redis_url
+
+
+def connect(settings: Settings) -> redis.Redis:
+    """Return a client that tries each command once, with the settings' time limits."""
+    return redis.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=settings.redis_timeout_ms / 1000,
+        socket_connect_timeout=settings.redis_connect_timeout_ms / 1000,
+        retry=Retry(NoBackoff(), 0),
+        # HELLO is unknown to old servers, whose version the check of a start wants to name.
+        protocol=2,
+    )
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[redis.Redis]:
+    """Give a client and close it; what fails with it is a ConfigError of one line, without the password."""
+    where = redis_url.parse(settings.redis_url)
+    try:
+        with connect(settings) as client:
+            yield client
+    except (redis.AuthenticationError, NoPermissionError) as error:
+        raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
+    except redis.RedisError as error:
+        raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says on one line; redis-py puts no credentials there."""
+    # redis-py writes the address around the system's reason, which the caller's message has already.
+    reason = error.__context__.strerror if isinstance(error.__context__, OSError) else None
+    return " ".join((reason or str(error)).split()) or type(error).__name__
