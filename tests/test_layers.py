@@ -48,7 +48,6 @@ NOT_YET = {
     "korvet/cluster/dynamic_settings.py imports korvet.topics.deletion.CHANGES_MAX",
     "korvet/telemetry/page.py imports korvet.topics.types",
     "korvet/topics/deletion.py imports korvet.groups.store.GroupList",
-    "korvet/topics/deletion.py imports korvet.log.replies",
 }
 
 # Third-party packages and modules with side effects that have one place; all others are free.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed, OffsetStore
-from korvet.log.index import IndexStore, Lag, Position
+from korvet.log.index import IndexStore, Lag, LogPosition
 from korvet.protocol.types import TopicPartition
 from korvet.telemetry.snapshot import GroupLag
 from korvet.topics.registry import Topics, id_text
@@ -56,14 +56,14 @@ class LagReader:
                         errors.append(outcome)
         return lags, errors
 
-    def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[Position]:
+    def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
         """Return where the group is; what it has of a topic that came or went just now is for the next time."""
         positions = []
         for place, row in sorted(found.items()):
             topic = self._topics.known(place.topic)
             if topic is None or id_text(topic.id) != row.topic_id or place.partition >= len(topic.partitions):
                 continue
-            positions.append(Position(topic.partition(place.partition), max(row.offset, 0)))
+            positions.append(LogPosition(topic.partition(place.partition), max(row.offset, 0)))
         return positions
 
 

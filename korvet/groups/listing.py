@@ -20,13 +20,12 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.membership import CONSUMER, subscribed_topics
 from korvet.groups.offsets import Committed
 from korvet.groups.store import Described, GroupList, GroupStore, Listed
-from korvet.log import replies as log_replies
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, group_encoded
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topics
 
 _DELETE = scripts.get("group/delete")
@@ -95,7 +94,7 @@ class GroupRemoval:
         key = self._keys.group_offsets(group)
         for _ in range(_DELETE_ROUNDS_MAX):
             [fields] = self._redis.pipeline([("HKEYS", key)])
-            named = cast("list[bytes]", log_replies.listed(key, fields))
+            named = cast("list[bytes]", listed(key, fields))
             streams = [field for field in named if self._is_stream(field)]
             args: list[Arg] = [group, group_encoded(group), self._mirror, len(named)]
             [reply] = self._redis.scripts([(_DELETE, [*self._group_keys(group), *streams], args)])
@@ -111,14 +110,14 @@ class GroupRemoval:
 
     def look_now(self, groups: Sequence[str]) -> tuple[int, list[Seen | KafkaError]]:
         """Return Redis' clock (ms) and what `look` does. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        seconds, microseconds = cast("list[bytes]", log_replies.listed("TIME", self._redis.call("TIME")))
+        seconds, microseconds = cast("list[bytes]", listed("TIME", self._redis.call("TIME")))
         return int(seconds) * 1000 + int(microseconds) // 1000, self.look(groups)
 
     def held(self, group: str) -> list[Held]:
         """Return the offsets that a group has. Raises KafkaError KAFKA_STORAGE_ERROR."""
         key = self._keys.group_offsets(group)
         [reply] = self._redis.pipeline([("HGETALL", key)])
-        flat = cast("list[bytes]", log_replies.listed(key, reply))
+        flat = cast("list[bytes]", listed(key, reply))
         named = ((self._keys.place(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True))
         rows = {TopicPartition(*place): row for place, row in named if place is not None}
         topics = self._redis.pipeline([("HGET", self._keys.state(*place), "topic") for place in rows])
@@ -159,10 +158,10 @@ class GroupRemoval:
         call: ScriptCall = (_FORGET, keys, args)
         [reply] = self._redis.scripts([call])
         key = self._keys.group_offsets(group)
-        match log_replies.listed(key, reply):
+        match listed(key, reply):
             case [int() as done, int() as offsets, int() as dropped]:
                 return Forgotten(done == 1, offsets, dropped == 1)
-        raise log_replies.malformed(key, "the answer of lua/group/forget.lua")
+        raise malformed(key, "the answer of lua/group/forget.lua")
 
     def _group_keys(self, group: str) -> list[str | bytes]:
         names = self._keys
@@ -176,9 +175,9 @@ class GroupRemoval:
         if isinstance(reply, KafkaError):
             raise reply
         if isinstance(reply, RespError):
-            raise log_replies.refused(key, reply)
+            raise refused(key, reply)
         if not isinstance(reply, int):
-            raise log_replies.malformed(key, "the answer of lua/group/delete.lua")
+            raise malformed(key, "the answer of lua/group/delete.lua")
         return reply
 
 
@@ -195,7 +194,7 @@ def _held(place: TopicPartition, row: bytes, topic: Reply) -> Held:
 
 def _seen(key: str, reply: Reply) -> Seen | KafkaError:
     try:
-        fields = cast("list[bytes | None]", log_replies.listed(key, reply))
+        fields = cast("list[bytes | None]", listed(key, reply))
         return Seen(*(field or b"" for field in fields))
     except KafkaError as error:
         return error

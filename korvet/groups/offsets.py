@@ -19,13 +19,12 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log import replies as log_replies
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, group_encoded
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topic, Topics, check_name
 from korvet.topics.types import Partition
 
@@ -105,7 +104,7 @@ class OffsetStore:
             # The time stands last, for the script to write it: only Redis knows it.
             args += (partition.topic_id, row[:-1] + b',"ms":', _read_up_to(partition, offset))
         [reply] = self._redis.scripts([(_COMMIT, keys, args)])
-        return [outcome == 1 for outcome in log_replies.listed(offsets, reply)]
+        return [outcome == 1 for outcome in listed(offsets, reply)]
 
     def fetch(self, group: str, places: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each; None: nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -114,7 +113,7 @@ class OffsetStore:
         key = self._keys.group_offsets(group)
         fields = [self._keys.stream(*place) for place in places]
         replies = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, places)])
-        texts = cast("list[bytes | None]", log_replies.listed(key, replies[0]))
+        texts = cast("list[bytes | None]", listed(key, replies[0]))
         rows = [self._row(key, text) for text in texts]
         topics = replies[1:]
         return [self._counted(*each) for each in zip(places, rows, topics, strict=True)]
@@ -133,7 +132,7 @@ class OffsetStore:
         """Return every row, also of topics that are gone. Raises KafkaError KAFKA_STORAGE_ERROR."""
         key = self._keys.group_offsets(group)
         [reply] = self._redis.pipeline([("HGETALL", key)])
-        flat = cast("list[bytes]", log_replies.listed(key, reply))
+        flat = cast("list[bytes]", listed(key, reply))
         found: Mapping[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
         rows = ((self._keys.place(field), self._row(key, text)) for field, text in found.items())
         return {TopicPartition(*place): row for place, row in rows if place is not None and row is not None}
@@ -150,7 +149,7 @@ class OffsetStore:
         if isinstance(topic, KafkaError):
             raise topic
         if isinstance(topic, RespError):
-            raise log_replies.refused(self._keys.state(*place), topic)
+            raise refused(self._keys.state(*place), topic)
         return row if row is not None and topic == row.topic_id.encode() else None
 
     @staticmethod
@@ -160,7 +159,7 @@ class OffsetStore:
         try:
             return msgspec.json.decode(text, type=Committed)
         except msgspec.DecodeError as error:
-            raise log_replies.malformed(key, "a committed offset") from error
+            raise malformed(key, "a committed offset") from error
 
 
 def _read_up_to(partition: Partition, offset: int) -> str:

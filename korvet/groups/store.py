@@ -20,12 +20,11 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log import replies as log_replies
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, group_decoded, group_encoded
-from korvet.redis.replies import Reply, RespError, value_of
+from korvet.redis.replies import Reply, RespError, listed, malformed, value_of
 from korvet.redis.scripts import Script
 
 
@@ -247,7 +246,7 @@ class GroupStore:
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         key = self._keys.groups
         [reply] = self._redis.pipeline([("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", skip, limit)])
-        names = cast("list[bytes]", log_replies.listed(key, reply))
+        names = cast("list[bytes]", listed(key, reply))
         return [group_decoded(name.decode(errors="replace")) for name in names]
 
     def describe(self, groups: Sequence[str]) -> list[Described | KafkaError]:
@@ -389,7 +388,7 @@ class GroupList:
         cursor, seen = b"0", set[bytes]()
         while True:
             [reply] = self._redis.pipeline([("ZSCAN", self._keys.groups, cursor, "COUNT", _PAGE)])
-            step = log_replies.listed(self._keys.groups, reply)
+            step = listed(self._keys.groups, reply)
             cursor, found = cast("tuple[bytes, list[bytes]]", step)
             fresh = [name for name in found[::2] if name not in seen]
             seen.update(fresh)
@@ -407,20 +406,20 @@ class GroupList:
 
     def every(self) -> list[Listed]:
         """Return all groups by name. Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError."""
-        listed: list[Listed] = []
+        groups: list[Listed] = []
         for names in self.names():
             keys = [self._keys.group_state(name) for name in names]
             replies = self._redis.pipeline([("HMGET", key, "state", "protocol_type") for key in keys])
             for name, key, reply in zip(names, keys, replies, strict=True):
-                state, protocol_type = cast("list[bytes | None]", log_replies.listed(key, reply))
+                state, protocol_type = cast("list[bytes | None]", listed(key, reply))
                 if state is not None:
-                    listed.append(Listed(name, _text(state), _text(protocol_type or b"")))
-        return sorted(listed)
+                    groups.append(Listed(name, _text(state), _text(protocol_type or b"")))
+        return sorted(groups)
 
 
 def _look(group: str, key: str, reply: Reply) -> GroupLook | KafkaError | None:
     try:
-        fields = cast("list[bytes | None]", log_replies.listed(key, reply))
+        fields = cast("list[bytes | None]", listed(key, reply))
         state, generation, members = fields
         # A group of which only offsets were ever committed never had members.
         return (
@@ -429,7 +428,7 @@ def _look(group: str, key: str, reply: Reply) -> GroupLook | KafkaError | None:
     except KafkaError as error:
         return error
     except ValueError:
-        return log_replies.malformed(key, "a field")
+        return malformed(key, "a field")
 
 
 def _text(stored: bytes) -> str:

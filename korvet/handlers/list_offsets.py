@@ -12,7 +12,7 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import check_leader_epoch
-from korvet.log.offsets import OffsetFound, Question, is_fenced
+from korvet.log.offsets import OffsetFound, OffsetQuery, is_stale
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -61,18 +61,18 @@ def _answers(
     times = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
-    places: list[Question | KafkaError] = []
+    places: list[OffsetQuery | KafkaError] = []
     for topic in request.topics:
         for partition in topic.partitions:
             if times[topic.name, partition.partition_index] > 1:
                 places.append(KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice"))
             else:
                 places.append(_question(topic.name, partition, caller, broker))
-    questions = [each for each in places if isinstance(each, Question)]
+    questions = [each for each in places if isinstance(each, OffsetQuery)]
     found = broker.offsets.find(questions)
-    fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_fenced(answer)]
+    fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_stale(answer)]
     remaining = iter(found)
-    return [next(remaining) if isinstance(each, Question) else each for each in places], fenced
+    return [next(remaining) if isinstance(each, OffsetQuery) else each for each in places], fenced
 
 
 def refuse(request: ListOffsetsRequest, _caller: Caller, error: KafkaError) -> ListOffsetsResponse:
@@ -92,7 +92,7 @@ def refuse(request: ListOffsetsRequest, _caller: Caller, error: KafkaError) -> L
 
 def _question(
     name: str, asked: ListOffsetsPartition, caller: Caller, broker: Broker
-) -> Question | KafkaError:
+) -> OffsetQuery | KafkaError:
     try:
         topic, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
         check_leader_epoch(asked.current_leader_epoch)
@@ -100,7 +100,7 @@ def _question(
         return error
     if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not known")
-    return Question(partition, asked.timestamp, topic.config.remote_storage)
+    return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)
 
 
 def _response(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:

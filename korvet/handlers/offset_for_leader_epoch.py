@@ -11,7 +11,7 @@ from functools import partial
 from korvet.errors import KafkaError
 from korvet.handlers.context import Broker, Caller
 from korvet.log.fetch import check_leader_epoch
-from korvet.log.offsets import OffsetFound, is_fenced
+from korvet.log.offsets import OffsetFound, is_stale
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -64,7 +64,7 @@ def _answers(
     places = [_asked(topic.topic, each, broker) for topic in request.topics for each in topic.partitions]
     asked = [each for each in places if not isinstance(each, KafkaError)]
     found = broker.offsets.epoch_ends(asked)
-    fenced = [partition for (partition, _), answer in zip(asked, found, strict=True) if is_fenced(answer)]
+    fenced = [partition for (partition, _), answer in zip(asked, found, strict=True) if is_stale(answer)]
     remaining = iter(found)
     return [each if isinstance(each, KafkaError) else next(remaining) for each in places], fenced
 

@@ -286,7 +286,7 @@ def _is_archived(bounds: Bounds | KafkaError) -> bool:
 
 
 def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: Round) -> plan.Begin | None:
-    cold = bounds.cold
+    cold = bounds.remote
     extent = plan.Extent(
         next_offset=next_offset,
         local_start=bounds.log_start if cold is None else cold.end,

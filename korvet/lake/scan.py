@@ -118,9 +118,9 @@ def _log(
     if isinstance(bounds, KafkaError):
         raise bounds
     archived = 0 if table is None else table.next_offset(partition.index) or 0
-    if bounds.cold is not None and archived < bounds.cold.end:
+    if bounds.remote is not None and archived < bounds.remote.end:
         name = f"{topic.name}-{partition.index}"
-        message = f"{name}: offsets below {bounds.cold.end} are in the lake only"
+        message = f"{name}: offsets below {bounds.remote.end} are in the lake only"
         if lake is None:
             raise LakeError(f"{message}, and nothing says where that is")
         table_at = table_uri(lake.path, topic.name, topic.id)

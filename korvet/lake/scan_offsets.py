@@ -17,7 +17,7 @@ from korvet.lake.source import Source, Stores
 from korvet.lake.table import table_uri
 from korvet.lake.tables import Lake
 from korvet.lake.windows import Windows, apart
-from korvet.log.index import Position, Search
+from korvet.log.index import LogPosition, Search
 from korvet.log.types import Read
 from korvet.topics.types import Partition
 
@@ -113,15 +113,15 @@ def _behind_hot(stores: Stores, partition: Partition, at: int, left: int) -> int
             raise found
         if not found.records:
             # Nothing lies there, unless what did has gone to the lake meanwhile, or is still to be looked at.
-            moved = found.more or (found.cold is not None and at < found.cold.end)
+            moved = found.more or (found.remote is not None and at < found.remote.end)
             return at if moved else found.high_watermark
         at, left = found.next_offset, left - len(found.records)
     return at
 
 
 def _count(stores: Stores, partition: Partition, first: int, behind: int) -> int:
-    [rest] = stores.indexes.records_behind([Position(partition, behind)])
-    [whole] = stores.indexes.records_behind([Position(partition, first)])
+    [rest] = stores.indexes.records_from([LogPosition(partition, behind)])
+    [whole] = stores.indexes.records_from([LogPosition(partition, first)])
     if isinstance(rest, KafkaError):
         raise rest
     if isinstance(whole, KafkaError):

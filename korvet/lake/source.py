@@ -16,7 +16,7 @@ from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
 from korvet.log.index import IndexStore
-from korvet.log.remote.archived import LakeStore
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -60,7 +60,7 @@ class Stores(NamedTuple):
     configs: BrokerConfigStore
     logs: LogStore
     indexes: IndexStore
-    lake: LakeStore
+    lake: RemoteOffsetStore
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
                 configs=BrokerConfigStore(redis, keys),
                 logs=logs,
                 indexes=IndexStore(redis),
-                lake=LakeStore(redis),
+                lake=RemoteOffsetStore(redis),
             )
         finally:
             redis.close()

@@ -16,7 +16,7 @@ from korvet.lake.files import StorageOptions
 from korvet.lake.plan import another_lake
 from korvet.lake.source import Source, SourceTopic, Stores
 from korvet.lake.table import ArchiveTable, TableFile
-from korvet.log.index import Position
+from korvet.log.index import LogPosition
 from korvet.log.types import Bounds, Fetched, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.topics.types import Partition
@@ -78,14 +78,14 @@ def _of_topic(
         if isinstance(bounds, KafkaError):
             found.append(_failed(partition, bounds))
             continue
-        first = max(next_offset or 0, bounds.log_start if bounds.cold is None else bounds.cold.end)
+        first = max(next_offset or 0, bounds.log_start if bounds.remote is None else bounds.remote.end)
         lag_records, lag_ms = _lag(stores, partition, first, bounds)
         found.append(
             PartitionStatus(
                 topic=topic.name,
                 partition=partition.index,
                 start=bounds.log_start,
-                local_start=bounds.log_start if bounds.cold is None else bounds.cold.end,
+                local_start=bounds.log_start if bounds.remote is None else bounds.remote.end,
                 archived=next_offset,
                 mirrored=bounds.archived,
                 end=bounds.high_watermark,
@@ -104,7 +104,7 @@ def _lag(stores: Stores, partition: Partition, first: int, bounds: Bounds) -> tu
     """Return how many records lie from `first` on, and how old (ms) the first of them is; None where unknown."""
     if first >= bounds.high_watermark:
         return 0, 0
-    [count] = stores.indexes.records_behind([Position(partition, first)])
+    [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])
     timestamp = -1 if isinstance(read, KafkaError) else _first_timestamp(read)
     lag_ms = max(time.time_ns() // 1_000_000 - timestamp, 0) if timestamp >= 0 else None

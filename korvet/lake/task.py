@@ -180,8 +180,8 @@ class RangeReading:
 
     def _skip(self, found: Fetched) -> None:
         """Go on behind what is no more, or never was."""
-        if found.cold is not None and self.next_offset < found.cold.end:
-            after = min(found.cold.end, self._task.behind)
+        if found.remote is not None and self.next_offset < found.remote.end:
+            after = min(found.remote.end, self._task.behind)
             self.gaps.append(Gap(self.next_offset, after))
             self.next_offset = after
         elif not found.more:
@@ -194,7 +194,7 @@ class RangeReading:
             message = f"the log ends at {found.high_watermark}: Redis has lost records"
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
             return
-        first = max(self.next_offset, found.clean_end)
+        first = max(self.next_offset, found.compacted_end)
         if self._task.partition.format == "batch" and first < behind:
             self.holes.append(Gap(first, behind))
         self.next_offset = max(self.next_offset, behind)
@@ -227,7 +227,7 @@ class RangeReading:
 
 def _holes(first: int, found: Fetched) -> Iterator[Gap]:
     """Yield offsets from `first` on that should be in what was found, and are in no batch."""
-    at = max(first, found.clean_end)
+    at = max(first, found.compacted_end)
     for batch in found.batches:
         if batch.base_offset > at:
             yield Gap(at, batch.base_offset)

@@ -201,7 +201,7 @@ def _check_order(view: _View, file: TableFile, offsets: Ints, last: int | None) 
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
     is_dense = view.partition.format == "batch"
     # Below the end of what was compacted any may be missing.
-    wrong = (steps <= 0) | ((steps > 1) & (offsets > view.bounds.clean_end)) if is_dense else steps <= 0
+    wrong = (steps <= 0) | ((steps > 1) & (offsets > view.bounds.compacted_end)) if is_dense else steps <= 0
     places = np.flatnonzero(wrong)
     if not len(places):
         return
@@ -234,7 +234,7 @@ def _gaps_between(view: _View) -> Iterator[Finding]:
     """Yield what is missing between the files of a log without gaps; within a file it is found as that is read."""
     if view.partition.format != "batch":
         return
-    at = max(view.start, min(view.bounds.clean_end, view.next_offset))
+    at = max(view.start, min(view.bounds.compacted_end, view.next_offset))
     for file in view.files:
         if file.first_offset > at:
             yield Finding("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")

@@ -47,8 +47,7 @@ from korvet.log.compaction_store import (
 )
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Read
-from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.log.types import Read
 from korvet.topics.config import TopicConfig
 from korvet.topics.config_defs import LONG_MAX
 from korvet.topics.types import Partition
@@ -364,7 +363,7 @@ class Compactor:
             [fetched] = self._logs.read([Read(partition, offset, 1)])
             if isinstance(fetched, KafkaError):
                 raise fetched
-            found = _first_timestamp(fetched)
+            found = fetched.first_timestamp
             if found is None:
                 return None
             if len(self._timestamps) >= _REMEMBERED_MAX:
@@ -420,13 +419,6 @@ class Compactor:
         while more:
             check()
             more = self._store.free(partition)
-
-
-def _first_timestamp(fetched: Fetched) -> int | None:
-    if fetched.batches:
-        header = fetched.batches[0].header
-        return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
-    return fetched.records[0][1] if fetched.records else None
 
 
 class _Passing:

@@ -40,7 +40,7 @@ from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.redis.scripts import Script
 from korvet.topics.types import AtRest, Partition
 
@@ -132,7 +132,7 @@ class KeptRow(NamedTuple):
     """
 
     offset: int
-    records_behind: int
+    records_from: int
     bytes_behind: int
     largest: int
     interval: int
@@ -221,7 +221,7 @@ class CompactionStore:
 
     def _list(self, name: str, key: str, *args: Arg) -> list[Reply]:
         [reply] = self._redis.pipeline([(name, key, *args)])
-        return log_replies.listed(key, reply)
+        return listed(key, reply)
 
     def _run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         [reply] = self._redis.scripts([(script, keys, args)])
@@ -292,9 +292,7 @@ def _check(partition: Partition, reply: Reply, script: str) -> None:
 def _error(key: str, reply: Reply, what: str) -> KafkaError:
     if isinstance(reply, KafkaError):
         return reply
-    return (
-        log_replies.refused(key, reply) if isinstance(reply, RespError) else log_replies.malformed(key, what)
-    )
+    return refused(key, reply) if isinstance(reply, RespError) else malformed(key, what)
 
 
 def _look(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
@@ -320,7 +318,7 @@ def _look(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
     except KafkaError as error:
         return error
     except (ValueError, TypeError):
-        return log_replies.malformed(partition.state, "a field")
+        return malformed(partition.state, "a field")
 
 
 def _history(text: bytes) -> tuple[Period, ...]:
@@ -334,7 +332,7 @@ def _history(text: bytes) -> tuple[Period, ...]:
 def _row(partition: Partition, member: bytes, score: bytes) -> Row:
     found = _ROW.fullmatch(member)
     if found is None:
-        raise log_replies.malformed(partition.index_key, "a row")
+        raise malformed(partition.index_key, "a row")
     return Row(int(float(score)), int(found[1]), int(found[2]), int(found[4]))
 
 

@@ -14,7 +14,7 @@ from korvet.log import replies as log_replies
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -103,7 +103,7 @@ class Intervals(NamedTuple):
     intervals: list[tuple[int, int]]
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """An offset of a log; -1 is its start."""
 
     partition: Partition
@@ -186,7 +186,7 @@ class IndexStore:
         )
         return read_totals(partition, state), read_rows(partition, rows)
 
-    def records_behind(self, positions: Sequence[Position]) -> list[int | KafkaError]:
+    def records_from(self, positions: Sequence[LogPosition]) -> list[int | KafkaError]:
         """Return how many records each log has from an offset on, which is a consumer's lag.
 
         In format `batch` that is a difference of offsets, and in format `record` what the index tells of all but one
@@ -211,16 +211,16 @@ class IndexStore:
                     outcomes[place] = counted[place]
                     del waiting[place]
                 else:
-                    waiting[place] = Position(position.partition, offset)
+                    waiting[place] = LogPosition(position.partition, offset)
         return [outcomes[place] for place in range(len(positions))]
 
-    def lags(self, positions: Sequence[Position]) -> list[Lag | KafkaError]:
-        """Return how far behind its log each position is: one round trip more than `records_behind`, if any is.
+    def lags(self, positions: Sequence[LogPosition]) -> list[Lag | KafkaError]:
+        """Return how far behind its log each position is: one round trip more than `records_from`, if any is.
 
         In format `batch` the age is that of the first record of the batch that holds the offset; and of what is in the
-        lake only nothing is known here. In the answers KafkaError as from `records_behind`.
+        lake only nothing is known here. In the answers KafkaError as from `records_from`.
         """
-        counts = self.records_behind(positions)
+        counts = self.records_from(positions)
         behind = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]
         replies = self._redis.scripts([_age_call(positions[place]) for place in behind])
         ages = {
@@ -242,7 +242,7 @@ class IndexStore:
 
 def read_totals(partition: Partition, reply: Reply) -> Totals:
     """Return what the state tells, asked for as `IndexStore.page` does; raises KafkaError as that does."""
-    topic_id, *fields = cast("list[bytes | None]", log_replies.listed(partition.state, reply))
+    topic_id, *fields = cast("list[bytes | None]", listed(partition.state, reply))
     if topic_id != partition.topic_id.encode():
         raise log_replies.another_topic(partition)
     try:
@@ -256,40 +256,40 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
             interval=int(interval or -1),
         )
     except (ValueError, TypeError) as error:
-        raise log_replies.malformed(partition.state, "a field") from error
+        raise malformed(partition.state, "a field") from error
     return totals._replace(records=totals.end) if partition.format == "batch" else totals
 
 
 def read_rows(partition: Partition, reply: Reply) -> list[Row]:
     """Return the rows of an answer WITHSCORES; raises KafkaError KAFKA_STORAGE_ERROR where one is malformed."""
-    found = cast("list[bytes]", log_replies.listed(partition.index_key, reply))
+    found = cast("list[bytes]", listed(partition.index_key, reply))
     rows: list[Row] = []
     for member, score in zip(found[::2], found[1::2], strict=True):
         fields = _ROW.fullmatch(member)
         if fields is None:
-            raise log_replies.malformed(partition.index_key, "a row")
+            raise malformed(partition.index_key, "a row")
         rows.append(Row(int(float(score)), *map(int, fields.groups())))
     return rows
 
 
 def _intervals(partition: Partition, reply: Reply) -> Intervals | KafkaError:
     try:
-        start, end, looked, *found = map(int, cast("list[bytes]", log_replies.listed(partition.state, reply)))
+        start, end, looked, *found = map(int, cast("list[bytes]", listed(partition.state, reply)))
         return Intervals(start, end, looked, list(zip(found[::2], found[1::2], strict=True)))
     except KafkaError as error:
         return error
     except (ValueError, TypeError):
-        return log_replies.malformed(partition.index_key, "the answer of lua/index/find.lua")
+        return malformed(partition.index_key, "the answer of lua/index/find.lua")
 
 
-def _count_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+def _count_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
     partition, offset = position
     bits = -1 if partition.format == "batch" else partition.bits
     keys = (partition.state, partition.index_key, partition.stream, *partition.compacted)
     return _COUNT, keys, [partition.topic_id, bits, offset, _COUNT_MAX]
 
 
-def _age_call(position: Position) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+def _age_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
     partition, offset = position
     bits = -1 if partition.format == "batch" else partition.bits
     return _AGE, (partition.state, partition.stream, *partition.compacted), [partition.topic_id, bits, offset]
@@ -299,18 +299,18 @@ def _age(partition: Partition, reply: Reply) -> int | KafkaError:
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
-        return log_replies.refused(partition.state, reply)
+        return refused(partition.state, reply)
     if isinstance(reply, bytes) and _AGE_TEXT.fullmatch(reply):
         return int(reply or 0)
-    return log_replies.malformed(partition.stream, "the answer of lua/index/age.lua")
+    return malformed(partition.stream, "the answer of lua/index/age.lua")
 
 
 def _counted(partition: Partition, reply: Reply) -> tuple[int, int] | KafkaError:
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
-        return log_replies.refused(partition.state, reply)
+        return refused(partition.state, reply)
     match reply:
         case [int() as records, bytes() as offset]:
             return records, int(offset)
-    return log_replies.malformed(partition.index_key, "the answer of lua/index/count.lua")
+    return malformed(partition.index_key, "the answer of lua/index/count.lua")

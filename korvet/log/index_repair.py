@@ -25,7 +25,7 @@ from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -87,7 +87,7 @@ class Fill(NamedTuple):
     more_bytes: int
 
 
-class IndexUpkeep:
+class IndexRepairStore:
     """Every method raises StorageUnavailableError where Redis is away."""
 
     def __init__(self, redis: Redis) -> None:
@@ -129,7 +129,7 @@ class IndexUpkeep:
         try:
             found = [weigh(entry, partition.bits) for entry in log_replies.entries(partition, reply)]
         except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise log_replies.malformed(part.stream, "an entry") from error
+            raise malformed(part.stream, "an entry") from error
         return [weight for weight in found if weight is not None]
 
     def fill(self, partition: Partition, look: IndexLook, fill: Fill) -> bool:
@@ -163,12 +163,12 @@ class IndexUpkeep:
         match self._run(partition, _REBASE, [partition.topic_id, _REBASE_ROWS_MAX, first, interval]):
             case [int() as changed, int() as more]:
                 return changed, more == 1
-        raise log_replies.malformed(partition.index_key, "the answer of lua/index/rebase.lua")
+        raise malformed(partition.index_key, "the answer of lua/index/rebase.lua")
 
     def _run(self, partition: Partition, script: Script, args: Sequence[Arg]) -> Reply:
         [reply] = self._redis.scripts([(script, (partition.state, partition.index_key), args)])
         if isinstance(reply, RespError):
-            raise log_replies.refused(partition.index_key, reply)
+            raise refused(partition.index_key, reply)
         if isinstance(reply, KafkaError):
             raise reply
         return reply
@@ -176,7 +176,7 @@ class IndexUpkeep:
 
 def _look(partition: Partition, state: Reply, newest: Reply, lowest: Reply) -> IndexLook | KafkaError:
     try:
-        fields = log_replies.listed(partition.state, state)
+        fields = listed(partition.state, state)
         known = len(index_store.STATE_FIELDS)
         totals = index_store.read_totals(partition, fields[:known])
         clean, clean_end, reindex, rebase = cast("list[bytes | None]", fields[known:])
@@ -246,10 +246,10 @@ class Mended(NamedTuple):
     rebased: int = 0
 
 
-class IndexMender:
+class IndexRepair:
     """Looks at indexes and mends them."""
 
-    def __init__(self, store: IndexUpkeep) -> None:
+    def __init__(self, store: IndexRepairStore) -> None:
         self._store = store
 
     def mend(

@@ -21,7 +21,7 @@ from korvet.log.batch_format import StoredBatch
 from korvet.log.index import IndexStore, Intervals, Search
 from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Read, RemoteBelow
+from korvet.log.types import Bounds, Read, RemoteRange
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
@@ -43,17 +43,17 @@ class OffsetFound(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
 
 
-def is_fenced(answer: OffsetFound | KafkaError) -> bool:
+def is_stale(answer: OffsetFound | KafkaError) -> bool:
     """Tell whether the log does not know the partition that was asked for: it was deleted, or made anew."""
     return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Question(msgspec.Struct, frozen=True):
-    """A timestamp in ms, or a SpecialTimestamp, for one partition; `cold_tier`: its topic is archived."""
+class OffsetQuery(msgspec.Struct, frozen=True):
+    """A timestamp in ms, or a SpecialTimestamp, for one partition; `remote_storage`: its topic is archived."""
 
     partition: Partition
     timestamp: int
-    cold_tier: bool = False
+    remote_storage: bool = False
 
 
 class Run(NamedTuple):
@@ -75,7 +75,7 @@ class Offsets:
         self._cold = cold
         self._decompressed_bytes_max = decompressed_bytes_max
 
-    def find(self, questions: Sequence[Question]) -> list[OffsetFound | KafkaError]:
+    def find(self, questions: Sequence[OffsetQuery]) -> list[OffsetFound | KafkaError]:
         """Answer each question, in order.
 
         A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
@@ -92,7 +92,7 @@ class Offsets:
         wishes = {
             place: _stamp_wish(questions[place], cold)
             for place in searches
-            if not isinstance(found := bounds[place], KafkaError) and (cold := found.cold) is not None
+            if not isinstance(found := bounds[place], KafkaError) and (cold := found.remote) is not None
         }
         stamps = dict(zip(wishes, self._cold.stamps(list(wishes.values())), strict=True))
         answers: list[OffsetFound | KafkaError] = []
@@ -120,7 +120,7 @@ class Offsets:
         return answers
 
     def _look(
-        self, question: Question, search: Search, intervals: Intervals | KafkaError
+        self, question: OffsetQuery, search: Search, intervals: Intervals | KafkaError
     ) -> OffsetFound | KafkaError:
         if isinstance(intervals, KafkaError):
             return intervals
@@ -208,23 +208,23 @@ def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
     return Run(max(at for _, at in stamps), lambda: stamps), stamps[-1][0] + 1
 
 
-def _search(question: Question, bounds: Bounds) -> Search | None:
+def _search(question: OffsetQuery, bounds: Bounds) -> Search | None:
     """Return what the index is to be asked; None where the bounds of the log are the answer."""
     # Redis may hold more below the log's start, which is then that of the lake.
-    first = -1 if bounds.cold else bounds.log_start
+    first = -1 if bounds.remote else bounds.log_start
     if question.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
         # A record without a timestamp has -1, and is no answer.
         return Search(question.partition, max(bounds.max_timestamp, 0), first)
     return Search(question.partition, question.timestamp, first) if question.timestamp >= 0 else None
 
 
-def _stamp_wish(question: Question, cold: RemoteBelow) -> RemoteTimestampRequest:
+def _stamp_wish(question: OffsetQuery, cold: RemoteRange) -> RemoteTimestampRequest:
     by_time = question.timestamp != SpecialTimestamp.MAX_TIMESTAMP
     return RemoteTimestampRequest(question.partition, cold, question.timestamp if by_time else None)
 
 
 def _of_both(
-    question: Question,
+    question: OffsetQuery,
     bounds: Bounds,
     stamp: Stamp | KafkaError | None,
     look: Callable[[], OffsetFound | KafkaError],
@@ -241,7 +241,7 @@ def _of_both(
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
 
 
-def _bound(question: Question, bounds: Bounds) -> OffsetFound:
+def _bound(question: OffsetQuery, bounds: Bounds) -> OffsetFound:
     match question.timestamp:
         case SpecialTimestamp.LATEST:
             return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
@@ -251,7 +251,7 @@ def _bound(question: Question, bounds: Bounds) -> OffsetFound:
             return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
         case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
             return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
-        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if question.cold_tier or bounds.archived > 0:
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if question.remote_storage or bounds.archived > 0:
             # Where nothing was archived yet, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
             return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
         case _:

@@ -26,7 +26,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed
 from korvet.topics.registry import Topics
 from korvet.topics.types import Partition
 
@@ -114,18 +114,18 @@ class ProducerRows:
 
 def _take(partition: Partition, fence: Reply, scanned: Reply, rows: dict[int, ActiveProducer]) -> bytes:
     """Add the rows of one step, which may tell of one twice; returns the cursor of the next step."""
-    if log_replies.listed(partition.state, fence) != [partition.topic_id.encode()]:
+    if listed(partition.state, fence) != [partition.topic_id.encode()]:
         raise log_replies.another_topic(partition)
     try:
-        cursor, flat = cast("tuple[bytes, list[bytes]]", log_replies.listed(partition.producers, scanned))
+        cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.producers, scanned))
         for name, text in zip(flat[::2], flat[1::2], strict=True):
             row = _ROW.fullmatch(text)
             if row is None:
-                raise log_replies.malformed(partition.producers, f"the row of producer {name!r}")
+                raise malformed(partition.producers, f"the row of producer {name!r}")
             epoch, last_ms, last_sequence = map(int, row.groups())
             rows[int(name)] = ActiveProducer(int(name), epoch, last_sequence, last_ms)
     except (ValueError, TypeError) as error:
-        raise log_replies.malformed(partition.producers, "the answer to HSCAN") from error
+        raise malformed(partition.producers, "the answer to HSCAN") from error
     return cursor
 
 

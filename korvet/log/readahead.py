@@ -133,5 +133,5 @@ def _as_of(bounds: Bounds | KafkaError, outcome: _Outcome) -> _Outcome:
         first_offset=bounds.first_offset,
         high_watermark=end,
         more=more,
-        cold=bounds.cold,
+        remote=bounds.remote,
     )

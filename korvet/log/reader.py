@@ -21,7 +21,7 @@ from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteResponse
 from korvet.log.remote.tier import RemoteReadRequest, RemoteTier
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read, RemoteBelow
+from korvet.log.types import Bounds, Fetched, Read, RemoteRange
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
@@ -193,7 +193,7 @@ class Reading(msgspec.Struct):
     more: bool = False
     at_end: bool = False
     collector: RecordCollector | BatchCollector | None = None
-    cold: RemoteBelow | None = None
+    cold: RemoteRange | None = None
     done: bool = False
 
     def __post_init__(self) -> None:
@@ -373,8 +373,8 @@ class Reader:
         if not result.log_start <= wanted.offset <= result.high_watermark:
             message = f"{wanted.offset} is not in {result.log_start}..{result.high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if result.cold is not None and reading.offset < result.cold.end and not result.holds_any:
-            reading.cold, reading.done = result.cold if reading.taking else None, True
+        if result.remote is not None and reading.offset < result.remote.end and not result.holds_any:
+            reading.cold, reading.done = result.remote if reading.taking else None, True
             return left
         if not reading.taking:
             reading.done = not (result.holds_any or result.more)
@@ -410,7 +410,7 @@ class Reader:
 
 
 def _cold_wish(
-    reading: Reading, cold: RemoteBelow, bytes_max: int, *, at_least_one: bool
+    reading: Reading, cold: RemoteRange, bytes_max: int, *, at_least_one: bool
 ) -> RemoteReadRequest:
     codec, wanted = reading.wanted.topic.config.codec, reading.wanted
     if codec is Codec.zstd and not wanted.zstd_known:
@@ -422,4 +422,4 @@ def _without_batches(reading: Reading, bounds: Bounds | KafkaError) -> Fetched |
     if isinstance(bounds, KafkaError):
         return bounds
     start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
-    return Fetched(start, first, end, [], more=reading.offset < end, cold=bounds.cold)
+    return Fetched(start, first, end, [], more=reading.offset < end, remote=bounds.remote)

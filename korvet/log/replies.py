@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.record_format import OFFSETS_END, Entry
-from korvet.log.types import Appended, Bounds, RemoteBelow, Renumbered
-from korvet.redis.replies import Reply, RespError
+from korvet.log.types import Appended, Bounds, RemoteRange, Renumbered
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.types import Partition
 
 
@@ -37,11 +37,11 @@ class State(NamedTuple):
     archived: int = 0
 
     @property
-    def cold(self) -> RemoteBelow | None:
+    def remote(self) -> RemoteRange | None:
         """What is in the lake only."""
         if self.lake_start is None or self.lake_start >= self.start:
             return None
-        return RemoteBelow(self.lake_start, self.start, self.archived)
+        return RemoteRange(self.lake_start, self.start, self.archived)
 
 
 # An answer of an append that tells of removed entries is by one longer than others.
@@ -185,15 +185,15 @@ def read_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | Non
 
 
 def _bounds(state: State, first_offset: int) -> Bounds:
-    cold = state.cold
+    remote = state.remote
     return Bounds(
-        log_start=cold.start if cold else state.start,
-        first_offset=cold.start if cold else first_offset,
+        log_start=remote.start if remote else state.start,
+        first_offset=remote.start if remote else first_offset,
         high_watermark=state.next_offset,
         max_timestamp=state.max_timestamp,
         archived=state.archived,
-        cold=cold,
-        clean_end=state.clean_end,
+        remote=remote,
+        compacted_end=state.clean_end,
     )
 
 
@@ -210,31 +210,10 @@ def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:
     return replies
 
 
-def listed(key: str, reply: Reply) -> list[Reply]:
-    """Return an array reply; raises KafkaError for an error reply and for anything else."""
-    if isinstance(reply, KafkaError):
-        raise reply
-    if isinstance(reply, RespError):
-        raise refused(key, reply)
-    if not isinstance(reply, list):
-        raise malformed(key, "the answer")
-    return reply
-
-
-def refused(key: str, error: RespError) -> KafkaError:
-    """Return what becomes of an error reply that is about the command: a key of the wrong type above all."""
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: Redis answered {error}")
-
-
 def another_topic(partition: Partition) -> KafkaError:
     """Return the error for a state with another topic id, or none."""
     message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-
-
-def malformed(key: str, what: str) -> KafkaError:
-    """Return the error for an answer that nobody of Korvet can have stored."""
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: {what} is malformed")
 
 
 def _offset(partition: Partition, entry_id: bytes) -> int | None:

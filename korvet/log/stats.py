@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log import replies as log_replies
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Read
 from korvet.logs import Log
-from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply
+from korvet.redis.replies import Reply, listed, malformed, time_ms
 from korvet.redis.server_info import UsageStore
 from korvet.telemetry.snapshot import LogStats
 from korvet.topics.types import Partition
@@ -76,7 +74,7 @@ class LogStatsStore:
             )
         time, *replies = self._redis.pipeline(commands)
         states, rows = replies[::_COMMANDS_PER_LOG], replies[1::_COMMANDS_PER_LOG]
-        return _milliseconds(time), [
+        return time_ms(time), [
             _look(partition, state, count)
             for partition, state, count in zip(partitions, states, rows, strict=True)
         ]
@@ -84,7 +82,7 @@ class LogStatsStore:
 
 def _look(partition: Partition, state: Reply, index_rows: Reply) -> LogLook | KafkaError:
     try:
-        topic_id, *fields = log_replies.listed(partition.state, state)
+        topic_id, *fields = listed(partition.state, state)
         if topic_id != partition.topic_id.encode():
             message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -94,9 +92,9 @@ def _look(partition: Partition, state: Reply, index_rows: Reply) -> LogLook | Ka
     except KafkaError as error:
         return error
     except (ValueError, TypeError):
-        return log_replies.malformed(partition.state, "a field")
+        return malformed(partition.state, "a field")
     if not isinstance(index_rows, int):
-        return log_replies.malformed(partition.state, "the index")
+        return malformed(partition.state, "the index")
     # In format `batch` offsets are dense, and so the end is the count.
     written = end if partition.format == "batch" else records
     return LogLook(
@@ -112,14 +110,6 @@ def _look(partition: Partition, state: Reply, index_rows: Reply) -> LogLook | Ka
 
 def _number(text: bytes | None) -> int:
     return 0 if text is None else int(text)
-
-
-def _milliseconds(time: Reply) -> int:
-    try:
-        seconds, microseconds = cast("list[bytes]", time)
-        return int(seconds) * 1000 + int(microseconds) // 1000
-    except (ValueError, TypeError) as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Redis answered TIME with {time!r}") from error
 
 
 _FIRST_ENTRIES_PER_READ = 10
@@ -173,7 +163,7 @@ class LogStatsReader:
             for read, fetched in zip(reads, self._logs.read(reads), strict=True):
                 if isinstance(fetched, KafkaError):
                     errors.append(fetched)
-                elif (found := _first_timestamp(fetched)) is not None:
+                elif (found := fetched.first_timestamp) is not None:
                     oldest[read.partition] = found
         for partition, timestamp in oldest.items():
             self._now[partition.stream] = (_beginning(partition, looks[partition]), timestamp)
@@ -182,13 +172,6 @@ class LogStatsReader:
 
 def _beginning(partition: Partition, look: LogLook) -> _Beginning:
     return partition.topic_id, look.first_offset, look.clean_end
-
-
-def _first_timestamp(fetched: Fetched) -> int | None:
-    if fetched.batches:
-        header = fetched.batches[0].header
-        return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
-    return fetched.records[0][1] if fetched.records else None
 
 
 def _figures(partition: Partition, look: LogLook, oldest_ms: int | None, now_ms: int) -> LogStats:

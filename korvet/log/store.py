@@ -25,7 +25,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply
+from korvet.redis.replies import Reply, malformed
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -193,36 +193,36 @@ class LogStore:
             right = self._parts.learn(partition, offset, state)
             if stream != right:
                 return read
-            end, cold = state.next_offset, state.cold
-            if cold is not None and offset < cold.end:
-                return Fetched(cold.start, cold.start, end, [], more=False, cold=cold), True
+            end, remote = state.next_offset, state.remote
+            if remote is not None and offset < remote.end:
+                return Fetched(remote.start, remote.start, end, [], more=False, remote=remote), True
             entries = log_replies.entries(partition, entries_reply)
             is_clean = right != partition.stream
             if is_clean and not entries:
                 # Nothing is left from here to the end of the compacted part: what comes next lies behind it.
                 return read._replace(offset=state.clean_end)
-            start = cold.start if cold else state.start
+            start = remote.start if remote else state.start
             first = end if state.first is None else min(max(state.start, state.first), end)
-            first = cold.start if cold else first
+            first = remote.start if remote else first
             more = len(entries) >= count or (is_clean and state.clean_end < end)
             if partition.format == "batch":
                 batches = self._batches(partition, entries, end)
                 # Behind the end lies nothing that will be served, however much it is.
                 more = bool(batches) and more and batches[-1].next_offset < end
-                found = Fetched(start, first, end, [], more, batches, cold, state.clean_end)
+                found = Fetched(start, first, end, [], more, batches, remote, state.clean_end)
                 return found, True
             records = self._records(partition, entries, end)
         except KafkaError as error:
             return error, True
         foreign = len(records) < len(entries)
-        fetched = Fetched(start, first, end, records, more=foreign or more, cold=cold)
+        fetched = Fetched(start, first, end, records, more=foreign or more, remote=remote)
         return fetched, bool(records) or not (foreign or state.moving or offset > end)
 
     def _batches(self, partition: Partition, entries: list[Entry], end: int) -> list[StoredBatch]:
         try:
             batches, foreign = read_batches(entries, end)
         except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise log_replies.malformed(partition.stream, f"an entry ({error})") from error
+            raise malformed(partition.stream, f"an entry ({error})") from error
         if foreign:
             some = "1 entry is no batch" if foreign == 1 else f"{foreign} entries are no batches"
             _LOG.warning("%s: %s: not served", partition.stream, some)
@@ -245,7 +245,7 @@ class LogStore:
             columns = read_columns(entries, bits, end, bytes_max)
             return read_entries(entries, bits, end, bytes_max, damaged) if columns is None else columns
         except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise log_replies.malformed(partition.stream, "an entry") from error
+            raise malformed(partition.stream, "an entry") from error
 
     def bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the ends of every log, all in one round trip where nobody else wrote to the streams.

@@ -24,15 +24,14 @@ import msgspec
 
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log import replies as log_replies
 from korvet.log.index import STATE_FIELDS, Row, read_rows, read_totals
-from korvet.log.remote.archived import LakeStore
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Read
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused, time_ms
 from korvet.topics.types import Partition
 
 _TRIM = scripts.get("log/trim")
@@ -107,7 +106,7 @@ class TrimStore:
             )
         time, *replies = self._redis.pipeline(commands)
         states, rows = replies[::2], replies[1::2]
-        return _milliseconds(time), [
+        return time_ms(time), [
             _extent(partition, state, some, rows_max)
             for partition, state, some in zip(partitions, states, rows, strict=True)
         ]
@@ -137,16 +136,16 @@ def _trimmed(partition: Partition, reply: Reply) -> Trimmed | KafkaError:
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
-        return log_replies.refused(partition.stream, reply)
+        return refused(partition.stream, reply)
     match reply:
         case [bytes() as start, int() as records, int(), int() as more] if start.isdigit():
             return Trimmed(int(start), records, more == 1)
-    return log_replies.malformed(partition.stream, "the answer of log/trim")
+    return malformed(partition.stream, "the answer of log/trim")
 
 
 def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> Extent | KafkaError:
     try:
-        fields = log_replies.listed(partition.state, state)
+        fields = listed(partition.state, state)
         totals = read_totals(partition, fields[: len(STATE_FIELDS)])
         every = read_rows(partition, rows)
     except KafkaError as error:
@@ -155,7 +154,7 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> E
         more = cast("list[bytes | None]", fields[len(STATE_FIELDS) :])
         start_bytes, archived, reindex = (int(text or 0) for text in more)
     except (ValueError, TypeError):
-        return log_replies.malformed(partition.state, "a field")
+        return malformed(partition.state, "a field")
     # A row that came since the state was read belongs to what the next look sees.
     known = [row for row in every if row.offset <= totals.end]
     more_rows = len(every) > rows_max and known == every
@@ -173,14 +172,6 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> E
         reindex=reindex == 1,
         unfinished=len(every) > 1 and every[1].offset <= totals.start,
     )
-
-
-def _milliseconds(time: Reply) -> int:
-    try:
-        seconds, microseconds = cast("list[bytes]", time)
-        return int(seconds) * 1000 + int(microseconds) // 1000
-    except (ValueError, TypeError) as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Redis answered TIME with {time!r}") from error
 
 
 _log = logs.Log(__name__)
@@ -298,7 +289,9 @@ class Deletion(msgspec.Struct, frozen=True):
 class RecordDeletion:
     """Deletes for the administrators of one worker."""
 
-    def __init__(self, log: LogStore, lake: LakeStore, trimmer: Trimmer, background: BackgroundTrims) -> None:
+    def __init__(
+        self, log: LogStore, lake: RemoteOffsetStore, trimmer: Trimmer, background: BackgroundTrims
+    ) -> None:
         self._log = log
         self._lake = lake
         self._trimmer = trimmer

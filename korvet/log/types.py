@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.log.batch_format import StoredBatch
+from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.record import Record, StoredRecord
 from korvet.topics.types import AtRest, Partition
 
@@ -85,7 +86,7 @@ class Read(NamedTuple):
     behind: int | None = None
 
 
-class RemoteBelow(NamedTuple):
+class RemoteRange(NamedTuple):
     """The part of a log that is in the lake only: from `start` up to `end`, which is where Redis begins.
 
     `archived` is the offset up to which the lake is known to hold the log; it may lie behind `end`.
@@ -104,8 +105,8 @@ class Fetched(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
-    `more`: reading on at once may find more. `cold`: the oldest records are in the lake only; a wish for one of them
-    finds nothing here. Below `clean_end` compaction has removed records.
+    `more`: reading on at once may find more. `remote`: the oldest records are in the lake only; a wish for one of them
+    finds nothing here. Below `compacted_end` compaction has removed records.
     """
 
     log_start: int
@@ -114,8 +115,8 @@ class Fetched(NamedTuple):
     records: Sequence[StoredRecord]
     more: bool
     batches: Sequence[StoredBatch] = ()
-    cold: RemoteBelow | None = None
-    clean_end: int = 0
+    remote: RemoteRange | None = None
+    compacted_end: int = 0
 
     @property
     def holds_any(self) -> bool:
@@ -127,15 +128,23 @@ class Fetched(NamedTuple):
         """The offset just past what was found, which must be something."""
         return self.batches[-1].next_offset if self.batches else self.records[-1][0] + 1
 
+    @property
+    def first_timestamp(self) -> int | None:
+        """The timestamp (ms) of the first record, None without one."""
+        if self.batches:
+            header = self.batches[0].header
+            return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
+        return self.records[0][1] if self.records else None
+
 
 class Bounds(NamedTuple):
     """The ends of a log, exact at the time of the answer.
 
     `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
-    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; where records have left the
-    log, that may have been one of them. Up to `archived` the lake holds the log; `cold` is the part that only it holds.
-    Below `clean_end` compaction has removed records.
+    calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; it may be that of a record that
+    has left the log. The remote tier holds the log up to `archived`; `remote` is the part that only it holds. Below
+    `compacted_end` compaction has removed records.
     """
 
     log_start: int
@@ -143,13 +152,13 @@ class Bounds(NamedTuple):
     high_watermark: int
     max_timestamp: int
     archived: int = 0
-    cold: RemoteBelow | None = None
-    clean_end: int = 0
+    remote: RemoteRange | None = None
+    compacted_end: int = 0
 
     @property
     def local_start(self) -> int:
         """The first offset that Redis holds, as responses report it."""
-        return self.cold.end if self.cold else self.first_offset
+        return self.remote.end if self.remote else self.first_offset
 
 
 class Renumbered(NamedTuple):

@@ -6,7 +6,8 @@ Knows RESP2's reply types and the first words of Redis' error replies; nothing o
 from __future__ import annotations
 
 import re
-from typing import TypeAlias, Union
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, Union, cast
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 
@@ -52,6 +53,7 @@ class MemoryFullError(StorageUnavailableError):
 _KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError}
 _NAMES: dict[type[KafkaError], str] = {kind: name for name, kind in _KINDS.items()}
 
+Parsed = TypeVar("Parsed")
 ReplyError: TypeAlias = RespError | KafkaError
 Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]  # noqa: UP007 - recursive
 
@@ -82,3 +84,47 @@ def value_of(reply: Reply) -> Reply:
     if isinstance(reply, Exception):
         raise reply
     return reply
+
+
+def listed(key: str, reply: Reply) -> list[Reply]:
+    """Return an array; raises KafkaError for an error reply and for anything else."""
+    if isinstance(reply, KafkaError):
+        raise reply
+    if isinstance(reply, RespError):
+        raise refused(key, reply)
+    if not isinstance(reply, list):
+        raise malformed(key, "the answer")
+    return reply
+
+
+def parsed(key: str, what: str, reply: Reply, parse: Callable[[Any], Parsed]) -> Parsed | KafkaError:
+    """Return what `parse` makes of a reply about `key`, or a KafkaError for an error reply and one it cannot parse."""
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return refused(key, reply)
+    try:
+        return parse(reply)
+    except KafkaError as error:
+        return error
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return malformed(key, what)
+
+
+def time_ms(reply: Reply) -> int:
+    """Return the answer to TIME in ms; raises KafkaError KAFKA_STORAGE_ERROR."""
+    try:
+        seconds, microseconds = cast("list[bytes]", reply)
+        return int(seconds) * 1000 + int(microseconds) // 1000
+    except (ValueError, TypeError) as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Redis answered TIME with {reply!r}") from error
+
+
+def refused(key: str, error: RespError) -> KafkaError:
+    """Return the error for an error reply that is about the command: most often a key of the wrong type."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: Redis answered {error}")
+
+
+def malformed(key: str, what: str) -> KafkaError:
+    """Return the error for content that Korvet cannot have stored."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: {what} is malformed")

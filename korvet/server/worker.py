@@ -39,7 +39,7 @@ from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import Offsets
 from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows, ProducerStore
-from korvet.log.remote.archived import LakeStore
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas, Replication
@@ -216,7 +216,7 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
         appender=Appender(log, settings, topics, grown=growth.crossed, traffic=traffic),
         fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
-        deletion=RecordDeletion(log, LakeStore(storage.redis), trimmer, background),
+        deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         log_dir=LogDir(

@@ -15,12 +15,11 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import GroupList
-from korvet.log import replies as log_replies
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, group_decoded
-from korvet.redis.replies import Reply, RespError, value_of
+from korvet.redis.replies import Reply, RespError, listed, malformed, refused, value_of
 from korvet.topics import types as topic_rows
 from korvet.topics.types import TopicRow
 
@@ -126,7 +125,7 @@ class TopicRemoval:
         match self._run(_DELETE, keys + groups, args):
             case [int() as done, bytes()]:
                 return done == 1
-        raise log_replies.malformed(names.topics, "the answer of lua/topic/delete.lua")
+        raise malformed(names.topics, "the answer of lua/topic/delete.lua")
 
     def _mark(self, row: TopicRow, text: bytes, marked: bytes, partitions: range) -> bool:
         """Return whether the row that reads `text` is marked, and the partitions fenced."""
@@ -145,7 +144,7 @@ class TopicRemoval:
         channels = (names.append_channel(row.name, index) for index in partitions)
         finished = self._run(_CLEAR, keys, [row.id, _ENTRIES_MAX, _BYTES_MAX, *channels])
         if not isinstance(finished, int):
-            raise log_replies.malformed(names.topics, "the answer of lua/topic/clear.lua")
+            raise malformed(names.topics, "the answer of lua/topic/clear.lua")
         return finished
 
     def _holds_little(self, row: TopicRow) -> bool:
@@ -179,7 +178,7 @@ class TopicRemoval:
             replies = self._redis.scripts(calls)
             unfinished = []
             for (key, _), reply in zip(some, replies, strict=True):
-                cursor, _ = cast("tuple[bytes, int]", log_replies.listed(key, reply))
+                cursor, _ = cast("tuple[bytes, int]", listed(key, reply))
                 if cursor != b"0":
                     unfinished.append((key, cursor.decode()))
             yield
@@ -187,7 +186,7 @@ class TopicRemoval:
     def _few_groups(self, most: int) -> list[str] | None:
         """Return where the groups keep their committed offsets; None where they are more than `most`."""
         [reply] = self._redis.pipeline([("ZRANGE", self._keys.groups, 0, most)])
-        names = cast("list[bytes]", log_replies.listed(self._keys.groups, reply))
+        names = cast("list[bytes]", listed(self._keys.groups, reply))
         if len(names) > most:
             return None
         return [self._keys.group_offsets(group_decoded(name.decode("utf-8", "replace"))) for name in names]
@@ -207,20 +206,20 @@ class TopicRemoval:
         registry = self._keys.topics
         [reply] = self._redis.pipeline([("HGET", registry, name)])
         if isinstance(reply, RespError):
-            raise log_replies.refused(registry, reply)
+            raise refused(registry, reply)
         return cast("bytes | None", value_of(reply))
 
     def _row(self, name: str, text: bytes) -> TopicRow:
         row = topic_rows.decode(self._keys.topics, name.encode(), text)
         if row is None:
-            raise log_replies.malformed(self._keys.topics, f"the row of {name}")
+            raise malformed(self._keys.topics, f"the row of {name}")
         return row
 
     def _run(self, script: scripts.Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         try:
             return self._redis.script(script, keys, args)
         except RespError as error:
-            raise log_replies.refused(self._keys.topics, error) from error
+            raise refused(self._keys.topics, error) from error
 
 
 def _pieces(partitions: int, most: int) -> Iterator[range]:

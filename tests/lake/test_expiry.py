@@ -21,8 +21,8 @@ from korvet.lake.source import Retention
 from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
 from korvet.lake.tables import Lake, remove, stored, tables
 from korvet.lake.task import archive_ranges
-from korvet.log.offsets import Question
-from korvet.log.remote.archived import LakeStore
+from korvet.log.offsets import OffsetQuery
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import NewTopic
 from korvet.topics.types import TopicRow
@@ -58,7 +58,7 @@ def test_files_leave_as_long_as_all_of_the_first_is_too_old(topic: Both) -> None
     assert (done.start, done.files, done.rows, done.bytes) == (3, 1, 3, before[0].size_bytes)
     assert topic.files() == before[1:]
     assert (topic.bounds.log_start, topic.bounds.high_watermark) == (3, 11)
-    [earliest] = topic.worker.offsets.find([Question(topic.partition, SpecialTimestamp.EARLIEST)])
+    [earliest] = topic.worker.offsets.find([OffsetQuery(topic.partition, SpecialTimestamp.EARLIEST)])
     assert not isinstance(earliest, KafkaError)
     assert earliest.offset == 3
     [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=2))
@@ -93,7 +93,7 @@ def test_a_log_whose_files_all_leave_starts_behind_what_is_archived(topic: Both)
     [done] = expire(topic, older_than(9999))
     assert (done.start, done.files) == (9, 3)
     assert topic.files() == []
-    assert (topic.bounds.log_start, topic.bounds.cold) == (9, None)
+    assert (topic.bounds.log_start, topic.bounds.remote) == (9, None)
     assert topic.table.next_offset(0) == 9
     topic.archive()
     assert [(file.first_offset, file.last_offset) for file in topic.files()] == [(9, 10)]
@@ -104,7 +104,7 @@ def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Bot
     assert done.start == 6
     assert (topic.bounds.log_start, topic.bounds.local_start) == (6, 6)
     wished = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, 0, 1001)
-    found = topic.worker.offsets.find([Question(topic.partition, each) for each in wished])
+    found = topic.worker.offsets.find([OffsetQuery(topic.partition, each) for each in wished])
     assert [each.offset for each in found if not isinstance(each, KafkaError)] == [6, 6, 6, 6]
     [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=5))
     assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
@@ -134,7 +134,7 @@ def test_without_a_limit_everything_stays(topic: Both, retention: Retention) -> 
 
 
 def test_files_below_a_start_that_was_deleted_up_to_leave_in_any_case(topic: Both) -> None:
-    assert LakeStore(topic.worker.redis).expire([(topic.partition, 7)]) == [7]
+    assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 7)]) == [7]
     [done] = expire(topic, Retention())
     assert (done.files, done.start) == (2, 7)
     assert [file.first_offset for file in topic.files()] == [6]
@@ -145,7 +145,7 @@ def test_a_dry_run_tells_and_changes_nothing(topic: Both) -> None:
     [done] = expire(topic, older_than(2500), dry_run=True)
     assert (done.files, done.start) == (2, 6)
     assert topic.files() == before
-    assert LakeStore(topic.worker.redis).expire([(topic.partition, 0)]) == [0]
+    assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [0]
 
 
 def test_what_redis_was_not_told_of_yet_stays(topic: Both) -> None:
@@ -165,7 +165,7 @@ def test_the_start_is_moved_before_files_leave_the_table(
         patched.setattr(ArchiveTable, "replace", refuse)
         with pytest.raises(LakeError):
             expire(topic, older_than(2500))
-    assert LakeStore(topic.worker.redis).expire([(topic.partition, 0)]) == [6]
+    assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [6]
     assert len(topic.files()) == 3
     [done] = expire(topic, Retention())
     assert (done.files, done.start) == (2, 6)

@@ -16,7 +16,7 @@ from korvet.lake.batches import batches_to_arrow
 from korvet.lake.entries import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
-from korvet.log.remote.archived import Archived, LakeStore, Mirrored
+from korvet.log.remote.archived import Archived, Mirrored, RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.store import LogStore
@@ -62,7 +62,7 @@ class Tiers:
         assert file is not None
         table.append([file], [Advance(0, at, behind)])
         if mirror:
-            [mirrored] = LakeStore(self.worker.redis).mirror(
+            [mirrored] = RemoteOffsetStore(self.worker.redis).mirror(
                 [Archived(self.partition, behind, file.first_offset)]
             )
             assert isinstance(mirrored, Mirrored)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 from korvet.config.settings import Settings
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
-from korvet.log.index import IndexStore, Position
-from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
-from korvet.log.offsets import OffsetFound, Offsets, Question
-from korvet.log.remote.archived import LakeStore
+from korvet.log.index import IndexStore, LogPosition
+from korvet.log.index_repair import IndexRepair, IndexRepairStore, Mended
+from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.retention import Kept, Policy, Retention
 from korvet.log.stats import LogLook, LogStatsStore
 from korvet.log.store import LogStore
@@ -87,7 +87,9 @@ class LogLife:
         self.offsets = Offsets(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
         trims = TrimStore(redis)
         self.trimmer = Trimmer(self.logs, trims, lambda _reason, _count: None)
-        self.deletion = RecordDeletion(self.logs, LakeStore(self.redis), self.trimmer, BackgroundTrims())
+        self.deletion = RecordDeletion(
+            self.logs, RemoteOffsetStore(self.redis), self.trimmer, BackgroundTrims()
+        )
         self.retention = Retention(self.logs, trims, self.trimmer)
         self.compactor = Compactor(
             CompactionStore(redis),
@@ -95,7 +97,7 @@ class LogLife:
             buffer_bytes=1 << 20,
             decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX,
         )
-        self.mender = IndexMender(IndexUpkeep(redis))
+        self.mender = IndexRepair(IndexRepairStore(redis))
         self.figures = LogStatsStore(redis, Keys("korvet"))
 
     def close(self) -> None:
@@ -243,7 +245,7 @@ class LogLife:
     def look_up(self, timestamp: int) -> None:
         """Ask for the first record that is not older."""
         expected = next((each for each in self.records if each.timestamp >= timestamp), None)
-        [found] = self.offsets.find([Question(self.bench.partition, timestamp)])
+        [found] = self.offsets.find([OffsetQuery(self.bench.partition, timestamp)])
         assert isinstance(found, OffsetFound), found
         wanted = (-1, -1) if expected is None else (expected.offset, expected.timestamp)
         assert (found.offset, found.timestamp) == wanted
@@ -252,14 +254,14 @@ class LogLife:
         """Ask for the record with the largest timestamp, the first of them."""
         largest = max((each.timestamp for each in self.records), default=-1)
         expected = next((each.offset for each in self.records if each.timestamp == largest), -1)
-        [found] = self.offsets.find([Question(self.bench.partition, MAX_TIMESTAMP)])
+        [found] = self.offsets.find([OffsetQuery(self.bench.partition, MAX_TIMESTAMP)])
         assert isinstance(found, OffsetFound), found
         if largest >= 0:
             assert (found.offset, found.timestamp) == (expected, largest)
 
     def count_behind(self, offset: int) -> None:
         """Ask how many records there are from an offset on."""
-        [count] = self.index.records_behind([Position(self.bench.partition, offset)])
+        [count] = self.index.records_from([LogPosition(self.bench.partition, offset)])
         if self.format == "batch":
             assert count == self.end - offset
             return

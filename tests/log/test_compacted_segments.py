@@ -148,7 +148,7 @@ def test_the_bounds_are_those_from_before(bench: Bench) -> None:
     filled(bench)
     before = bench.bounds()
     compact(bench, 5)
-    assert bench.bounds() == before._replace(clean_end=before.high_watermark)
+    assert bench.bounds() == before._replace(compacted_end=before.high_watermark)
 
 
 def test_a_field_that_names_no_clean_stream_is_malformed(bench: Bench) -> None:

@@ -228,7 +228,7 @@ def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
     [after] = log.logs.bounds([log.partition])
     assert isinstance(before, Bounds)
     assert isinstance(after, Bounds)
-    assert after._replace(clean_end=before.clean_end) == before
+    assert after._replace(compacted_end=before.compacted_end) == before
 
 
 def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from korvet.log import compaction as compaction_rows
 from korvet.log import index_repair as index_upkeep
-from korvet.log.index_repair import IndexMender, IndexUpkeep
-from korvet.log.offsets import OffsetFound, Question
+from korvet.log.index_repair import IndexRepair, IndexRepairStore
+from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.types import SpecialTimestamp
 from tests.log.compacting import CompactedLog
 from tests.support.batches import TIMESTAMP
@@ -34,7 +34,7 @@ def fill(log: CompactedLog, batches: int, keys: int) -> None:
 
 
 def mend(log: CompactedLog) -> list[Any]:
-    return list(IndexMender(IndexUpkeep(log.here.redis)).mend([log.partition], lambda: None))
+    return list(IndexRepair(IndexRepairStore(log.here.redis)).mend([log.partition], lambda: None))
 
 
 def check_times(log: CompactedLog) -> None:
@@ -42,11 +42,11 @@ def check_times(log: CompactedLog) -> None:
     left = log.read()
     largest = max(held.timestamp for held in left)
     for wanted in range(TIMESTAMP - 1, TIMESTAMP + 52):
-        [found] = log.here.offsets.find([Question(log.partition, wanted)])
+        [found] = log.here.offsets.find([OffsetQuery(log.partition, wanted)])
         expected = [held.offset for held in left if held.timestamp >= wanted]
         assert isinstance(found, OffsetFound)
         assert found.offset == (expected[0] if expected else -1)
-    [found] = log.here.offsets.find([Question(log.partition, SpecialTimestamp.MAX_TIMESTAMP)])
+    [found] = log.here.offsets.find([OffsetQuery(log.partition, SpecialTimestamp.MAX_TIMESTAMP)])
     assert isinstance(found, OffsetFound)
     assert found.offset == next(held.offset for held in left if held.timestamp == largest)
 

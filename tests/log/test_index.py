@@ -14,8 +14,8 @@ from korvet.log.index import (
     TIMESTAMP_MAX,
     IndexStore,
     Intervals,
+    LogPosition,
     Piece,
-    Position,
     Search,
 )
 from korvet.redis.scripts import folder
@@ -52,7 +52,7 @@ def found(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> 
 
 
 def behind(index: IndexStore, bench: Bench, *offsets: int) -> list[Any]:
-    return index.records_behind([Position(bench.partition, offset) for offset in offsets])
+    return index.records_from([LogPosition(bench.partition, offset) for offset in offsets])
 
 
 def set_start(bench: Bench, offset: int) -> None:
@@ -179,8 +179,13 @@ def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) 
         bench.append(*[b"v"] * count, partition=each) for count, each in ((1, one), (2, two), (3, three))
     ]
     stranger = bench.at(0, topic_id="another-id")
-    lags = index.records_behind(
-        [Position(two, bases[1]), Position(stranger, 0), Position(three, bases[2] + 1), Position(one, -1)]
+    lags = index.records_from(
+        [
+            LogPosition(two, bases[1]),
+            LogPosition(stranger, 0),
+            LogPosition(three, bases[2] + 1),
+            LogPosition(one, -1),
+        ]
     )
     assert lags[0] == 2
     assert code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.index import IndexStore, Position, Search
-from korvet.log.index_repair import IndexMender, IndexUpkeep, Mended
-from korvet.log.offsets import OffsetFound, Offsets, Question
+from korvet.log.index import IndexStore, LogPosition, Search
+from korvet.log.index_repair import IndexRepair, IndexRepairStore, Mended
+from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
@@ -32,7 +32,7 @@ class Upkeep:
         self.raw = bench.raw
         self.partition = bench.partition
         self.index = IndexStore(bench.redis)
-        self.mender = IndexMender(IndexUpkeep(bench.redis))
+        self.mender = IndexRepair(IndexRepairStore(bench.redis))
         self.offsets = Offsets(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.steps = 0
 
@@ -71,7 +71,7 @@ class Upkeep:
         assert code_is_fine(trims.trim([Trim(self.partition, start)]))
 
     def find(self, timestamp: int) -> OffsetFound:
-        [answer] = self.offsets.find([Question(self.partition, timestamp)])
+        [answer] = self.offsets.find([OffsetQuery(self.partition, timestamp)])
         assert isinstance(answer, OffsetFound)
         return answer
 
@@ -93,7 +93,7 @@ class Upkeep:
         for number in range(first, len(offsets), 601):
             assert self.find(number) == OffsetFound(offsets[number], number, 0)
             assert len(self.intervals(number)) >= 1
-            [lag] = self.index.records_behind([Position(self.partition, offsets[number])])
+            [lag] = self.index.records_from([LogPosition(self.partition, offsets[number])])
             assert lag == len(offsets) - number
         assert self.find(SpecialTimestamp.MAX_TIMESTAMP).timestamp == len(offsets) - 1
 
@@ -256,7 +256,7 @@ def test_a_compacted_part_is_read_where_it_lies(redis: Redis, raw_redis: Any) ->
     assert "reindex" not in state
     assert state["records"] - state["start_records"] == 7000
     assert upkeep.find(5001) == OffsetFound(offsets[5002], 5002, 0)
-    assert upkeep.index.records_behind([Position(partition, offsets[4])]) == [6998]
+    assert upkeep.index.records_from([LogPosition(partition, offsets[4])]) == [6998]
 
 
 def test_a_log_that_is_compacted_meanwhile_keeps_the_rows_that_compaction_made(upkeep: Upkeep) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from korvet.errors import ErrorCode
-from korvet.log.index import IndexStore, Lag, Position
+from korvet.log.index import IndexStore, Lag, LogPosition
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
@@ -34,7 +34,7 @@ def now_ms(bench: Bench) -> int:
 def first_timestamps(bench: Bench, *offsets: int) -> list[tuple[int, int]]:
     """Return for each offset the records behind it, and the timestamp of the first, which its age must tell."""
     before = now_ms(bench)
-    lags = IndexStore(bench.redis).lags([Position(bench.partition, offset) for offset in offsets])
+    lags = IndexStore(bench.redis).lags([LogPosition(bench.partition, offset) for offset in offsets])
     after = now_ms(bench)
     found: list[tuple[int, int]] = []
     for lag in lags:
@@ -62,9 +62,12 @@ def test_the_age_is_that_of_the_first_record_that_is_not_behind(bench: Bench) ->
 
 def test_who_has_all_is_behind_by_nothing(bench: Bench) -> None:
     index = IndexStore(bench.redis)
-    assert index.lags([Position(bench.partition, -1)]) == [Lag(0, 0)]
+    assert index.lags([LogPosition(bench.partition, -1)]) == [Lag(0, 0)]
     end = bench.append(record(0)) + 1
-    assert index.lags([Position(bench.partition, end), Position(bench.partition, end + 7)]) == [Lag(0, 0)] * 2
+    assert (
+        index.lags([LogPosition(bench.partition, end), LogPosition(bench.partition, end + 7)])
+        == [Lag(0, 0)] * 2
+    )
     assert index.lags([]) == []
 
 
@@ -102,11 +105,11 @@ def test_the_compacted_part_comes_first(bench: Bench) -> None:
 def test_a_time_that_lies_ahead_is_a_negative_age_and_none_is_no_age(bench: Bench) -> None:
     ahead = bench.append(Record(b"v", b"k", 2**52))
     index = IndexStore(bench.redis)
-    [lag] = index.lags([Position(bench.partition, ahead)])
+    [lag] = index.lags([LogPosition(bench.partition, ahead)])
     assert isinstance(lag, Lag)
     assert lag.age_ms < 0
     nothing = bench.append(Record(b"v", b"k", -1))
-    assert index.lags([Position(bench.partition, nothing)]) == [Lag(1, 0)]
+    assert index.lags([LogPosition(bench.partition, nothing)]) == [Lag(1, 0)]
 
 
 def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> None:
@@ -128,7 +131,7 @@ def test_many_are_answered_in_their_order_errors_in_their_places(bench: Bench) -
     offsets = [bench.append(record(3), partition=two), bench.append(record(3), partition=one)]
     stranger = bench.at(0, topic_id="another-id")
     lags = IndexStore(bench.redis).lags(
-        [Position(one, offsets[1] + 1), Position(stranger, 0), Position(two, offsets[0])]
+        [LogPosition(one, offsets[1] + 1), LogPosition(stranger, 0), LogPosition(two, offsets[0])]
     )
     assert lags[0] == Lag(0, 0)
     assert code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

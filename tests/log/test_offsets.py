@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.log.index import IndexStore
-from korvet.log.offsets import OffsetFound, Offsets, Question
+from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
@@ -82,11 +82,11 @@ class Life:
     def look(self, _: None = None) -> None:
         live = self.live()
         asked = sorted({0, FAR, *(max(at + more, 0) for _, at in live for more in (-1, 0, 1))})
-        questions = [Question(self.bench.partition, at) for at in asked if at < 2**63]
+        questions = [OffsetQuery(self.bench.partition, at) for at in asked if at < 2**63]
         for question, answer in zip(questions, self.offsets.find(questions), strict=True):
             fitting = [record for record in live if record[1] >= question.timestamp]
             assert answer == (OffsetFound(*fitting[0], 0) if fitting else OffsetFound()), question
-        [largest] = self.offsets.find([Question(self.bench.partition, SpecialTimestamp.MAX_TIMESTAMP)])
+        [largest] = self.offsets.find([OffsetQuery(self.bench.partition, SpecialTimestamp.MAX_TIMESTAMP)])
         timed = [record for record in live if record[1] >= 0]
         first = max(timed, key=lambda record: (record[1], -record[0]), default=None)
         assert largest == (OffsetFound() if first is None else OffsetFound(*first, 0))
@@ -143,10 +143,10 @@ def test_a_lookup_in_a_long_log_reads_one_interval(
         base = life.bench.append(*[Record(b"v", b"k", n * 500 + i) for i in range(500)])
         life.records += [(base + i, n * 500 + i) for i in range(500)]
     assert raw_redis.zcard(life.bench.partition.index_key) >= 48
-    life.offsets.find([Question(life.bench.partition, 0)])  # loads the script
+    life.offsets.find([OffsetQuery(life.bench.partition, 0)])  # loads the script
     for at in (0, 1, 4095, 4500, 50_001, 99_999):
         raw_redis.config_resetstat()
-        [answer] = life.offsets.find([Question(life.bench.partition, at)])
+        [answer] = life.offsets.find([OffsetQuery(life.bench.partition, at)])
         assert answer == OffsetFound(life.records[at][0], at, 0)
         used = commands(raw_redis)
         # An interval has up to 2048 records and the batch that crossed: three reads of 1000, or one of 64 batches.
@@ -156,5 +156,5 @@ def test_a_lookup_in_a_long_log_reads_one_interval(
         assert used["evalsha"] == 1
     # Behind the largest timestamp nothing is read at all.
     raw_redis.config_resetstat()
-    assert life.offsets.find([Question(life.bench.partition, 100_000)]) == [OffsetFound()]
+    assert life.offsets.find([OffsetQuery(life.bench.partition, 100_000)]) == [OffsetFound()]
     assert commands(raw_redis).get("xrange", 0) == (1 if storage_format == "record" else 0)

@@ -17,7 +17,7 @@ from korvet.log.remote import tier as cold
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
 from korvet.log.remote.tier import STAMPS_AT_ONCE, RemoteReadRequest, RemoteTier, RemoteTimestampRequest
 from korvet.log.store import LogStore
-from korvet.log.types import RemoteBelow
+from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -26,7 +26,7 @@ from tests.support.lake_service import LakeService, lake_service
 
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
-WHOLE = RemoteBelow(0, RECORDS, RECORDS)
+WHOLE = RemoteRange(0, RECORDS, RECORDS)
 # What is said of a partition is not asked of Redis.
 NO_REDIS = Redis("redis://127.0.0.1:1", timeout_ms=1, connect_timeout_ms=1)
 PARTITION = LogStore(NO_REDIS, NO_REDIS, Keys("korvet")).partition(TOPIC, 0, TOPIC_ID, 10, "batch")

@@ -12,8 +12,8 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.table import ArchiveTable
-from korvet.log.offsets import OffsetFound, Question
-from korvet.log.remote.archived import LakeStore
+from korvet.log.offsets import OffsetFound, OffsetQuery
+from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.trim import (
     BackgroundTrims,
     Deletion,
@@ -101,7 +101,7 @@ def test_every_fetch_tells_the_bounds_of_the_whole_log(two: Tiers) -> None:
 
 
 def find(made: Tiers, timestamp: int) -> OffsetFound:
-    [found] = made.worker.offsets.find([Question(made.partition, timestamp)])
+    [found] = made.worker.offsets.find([OffsetQuery(made.partition, timestamp)])
     assert not isinstance(found, KafkaError)
     return found
 
@@ -141,7 +141,7 @@ def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> No
     redis, offset = two.worker.redis, offset_of(two, number)
     trims = TrimStore(redis)
     trimmer = Trimmer(two.log, trims, lambda _reason, _records: None)
-    deletion = RecordDeletion(two.log, LakeStore(redis), trimmer, BackgroundTrims())
+    deletion = RecordDeletion(two.log, RemoteOffsetStore(redis), trimmer, BackgroundTrims())
     assert deletion.delete([Deletion(two.partition, offset)]) == [offset]
     assert find(two, SpecialTimestamp.EARLIEST).offset == offset
     assert numbers_from(two, offset) == list(range(number, BATCHES * PER_BATCH))
@@ -166,7 +166,7 @@ def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_
         redis = made.worker.redis
         trimmer = _Overtaken(made.log, TrimStore(redis), lambda _reason, _records: None)
         trimmer.made = made
-        deletion = RecordDeletion(made.log, LakeStore(redis), trimmer, BackgroundTrims())
+        deletion = RecordDeletion(made.log, RemoteOffsetStore(redis), trimmer, BackgroundTrims())
         assert deletion.delete([Deletion(made.partition, 150)]) == [150]
         assert find(made, SpecialTimestamp.EARLIEST).offset == 150
         [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
@@ -234,7 +234,7 @@ def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
         assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
     assert error is ErrorCode.KAFKA_STORAGE_ERROR
     assert numbers_from(two, offset_of(two, 150)) == list(range(150, 300))
-    [answer] = two.worker.offsets.find([Question(two.partition, 1000)])
+    [answer] = two.worker.offsets.find([OffsetQuery(two.partition, 1000)])
     assert isinstance(answer, KafkaError)
     assert answer.code is ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -19,7 +19,7 @@ from korvet.lake.archiver import Archiver, Run
 from korvet.lake.source import Source
 from korvet.lake.table import ArchiveTable
 from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.log.remote.archived import LakeStore
+from korvet.log.remote.archived import RemoteOffsetStore
 
 POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
 
@@ -32,7 +32,7 @@ def main(url: str, lake: str, point: str, master: str = "") -> None:
     surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
     if point == "before the mirror":
         # What a commit before this one has left untold is told first, and is not meant.
-        surround(LakeStore, "mirror", stops[point], lambda: None)
+        surround(RemoteOffsetStore, "mirror", stops[point], lambda: None)
     if not master:
         _archive(Archiver(source, lake, options), stops, partial(archive_ranges, source, options))
         return

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import KafkaError
-from korvet.log import replies as log_replies
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError
+from korvet.redis.replies import Reply, RespError, malformed, refused
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -39,7 +38,7 @@ class Mirrored(NamedTuple):
     start: int
 
 
-class LakeStore:
+class RemoteOffsetStore:
     """Writes what is known of the lake; every method raises StorageUnavailableError where Redis is away."""
 
     def __init__(self, redis: Redis) -> None:
@@ -75,19 +74,19 @@ def _mirrored(partition: Partition, reply: Reply) -> Mirrored | KafkaError:
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
-        return log_replies.refused(partition.state, reply)
+        return refused(partition.state, reply)
     match reply:
         case [bytes() as archived, bytes() as start] if archived.isdigit() and start.isdigit():
             return Mirrored(int(archived), int(start))
-    return log_replies.malformed(partition.state, "the answer of lake/mirror")
+    return malformed(partition.state, "the answer of lake/mirror")
 
 
 def _offset(partition: Partition, reply: Reply) -> int | KafkaError:
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):
-        return log_replies.refused(partition.state, reply)
+        return refused(partition.state, reply)
     match reply:
         case bytes() as start if start == b"-1" or start.isdigit():
             return int(start)
-    return log_replies.malformed(partition.state, "the answer of lake/expire")
+    return malformed(partition.state, "the answer of lake/expire")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from korvet.errors import KafkaError
-from korvet.log.index import IndexStore, Position
+from korvet.log.index import IndexStore, LogPosition
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read
-from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.log.types import Bounds, Read
 from korvet.telemetry.lake_metrics import LakeLag
 from korvet.topics.types import Partition
 
@@ -30,12 +29,12 @@ def read(
         if isinstance(bounds, KafkaError):
             errors.append(bounds)
             continue
-        first = max(bounds.archived, bounds.local_start if bounds.cold else bounds.log_start)
+        first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
         if first < bounds.high_watermark:
             behind.append((partition, bounds, first))
         else:
             lags.append(_lag(partition, bounds, 0, 0))
-    counts = indexes.records_behind([Position(partition, first) for partition, _, first in behind])
+    counts = indexes.records_from([LogPosition(partition, first) for partition, _, first in behind])
     for at in range(0, len(behind), _FIRST_ENTRIES_PER_READ):
         some = behind[at : at + _FIRST_ENTRIES_PER_READ]
         read_now = logs.read([Read(partition, first, 1) for partition, _, first in some])
@@ -45,8 +44,8 @@ def read(
             elif isinstance(fetched, KafkaError):
                 errors.append(fetched)
             else:
-                timestamp = _first_timestamp(fetched)
-                age_ms = max(now_ms - timestamp, 0) if timestamp >= 0 else None
+                timestamp = fetched.first_timestamp
+                age_ms = max(now_ms - timestamp, 0) if timestamp is not None and timestamp >= 0 else None
                 lags.append(_lag(partition, bounds, count, age_ms))
     return lags, errors
 
@@ -59,11 +58,3 @@ def _lag(partition: Partition, bounds: Bounds, records: int, age_ms: int | None)
         records=records,
         age_ms=age_ms,
     )
-
-
-def _first_timestamp(fetched: Fetched) -> int:
-    """Return the timestamp (ms) of the first record, -1 without one."""
-    if fetched.batches:
-        header = fetched.batches[0].header
-        return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
-    return fetched.records[0][1] if fetched.records else -1

@@ -17,7 +17,7 @@ import msgspec
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote.client import Kind, RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
-from korvet.log.types import RemoteBelow
+from korvet.log.types import RemoteRange
 from korvet.topics.types import Partition
 
 HELD_SECONDS_MAX = 30.0
@@ -48,7 +48,7 @@ class RemoteReadRequest(msgspec.Struct, frozen=True):
     """
 
     partition: Partition
-    cold: RemoteBelow
+    cold: RemoteRange
     offset: int
     bytes_max: int
     at_least_one: bool
@@ -62,7 +62,7 @@ class RemoteTimestampRequest(msgspec.Struct, frozen=True):
     """
 
     partition: Partition
-    cold: RemoteBelow
+    cold: RemoteRange
     timestamp: int | None
 
 
@@ -246,7 +246,7 @@ def _serves(held: RemoteReadRequest, wish: RemoteReadRequest) -> bool:
     )
 
 
-def _request(kind: Kind, partition: Partition, cold: RemoteBelow, offset: int) -> RemoteRequest:
+def _request(kind: Kind, partition: Partition, cold: RemoteRange, offset: int) -> RemoteRequest:
     return RemoteRequest(
         number=0,
         kind=kind,

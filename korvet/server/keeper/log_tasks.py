@@ -20,7 +20,7 @@ from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.compaction import Compactor, Plan
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
-from korvet.log.index_repair import IndexMender, IndexUpkeep
+from korvet.log.index_repair import IndexRepair, IndexRepairStore
 from korvet.log.producers import ProducerRows
 from korvet.log.retention import Kept, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
@@ -147,7 +147,7 @@ def _limited(context: Context) -> Iterator[Kept]:
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
     """Make indexes anew where rows are missing, and forget timestamps of records that have left the log."""
-    mender = IndexMender(IndexUpkeep(context.redis))
+    mender = IndexRepair(IndexRepairStore(context.redis))
     for some in context.partitions():
         for partition, outcome in mender.mend(some, check_lease):
             if isinstance(outcome, StorageUnavailableError):
