@@ -105,11 +105,11 @@ async def poll(running: Any, wait_ms_max: int) -> list[Received]:
     ]
 
 
-def test_a_hundred_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
+def test_twenty_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
     async def run() -> None:
         topic = topic_name("aiokafka")
         await create(broker, topic, PARTITIONS)
-        sent = samples(0, PER_CODEC * len(CODECS))
+        sent = samples(0, PER_CODEC // 5 * len(CODECS))
         offsets: list[tuple[int, int]] = []
         weights: list[float] = []
         for codec, part in by_codec(sent):
