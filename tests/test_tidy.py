@@ -17,7 +17,7 @@ WRITTEN = (".ci", "deploy", "docs", "korvet", "loadtest", "lua", "tests")
 TEXTS = {".conf", ".lua", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
 
 # Files of handlers/ and messages/ that are no API of their own.
-SHARED = {"__init__", "common", "context"}
+SHARED = {"__init__", "common", "registry", "context"}
 
 # Drives a program that no lock file can install: it says itself, with a reason, where it did not run.
 ONLY_WHERE_INSTALLED = "tests/clients/test_kcat.py:"

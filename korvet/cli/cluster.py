@@ -109,7 +109,7 @@ def _as_object(
 
 
 if TYPE_CHECKING:
-    from korvet.handlers.context import Handler
+    from korvet.handlers.registry import Handler
 
 
 @click.command()
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
 @click.option("--markdown", is_flag=True, hidden=True, help="README's table.")
 def apis(*, as_json: bool, markdown: bool) -> None:
     """Print the Kafka APIs that are served, and their versions."""
-    from korvet.handlers import HANDLERS  # noqa: PLC0415 - imports gevent, which no other command needs
+    from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent, which no other command needs
 
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     if markdown:

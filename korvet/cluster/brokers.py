@@ -26,8 +26,9 @@ from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
-from korvet.redis.client import Redis, Running
+from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.pending import Pending, Then
 from korvet.redis.replies import Reply, RespError, value_of
 
 _LOG = logging.getLogger(__name__)
@@ -66,19 +67,6 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     listeners: dict[str, Endpoint] = {}
 
 
-class Looking:
-    """A look that is on its way."""
-
-    def __init__(self, store: BrokerStore, running: Running) -> None:
-        self._store = store
-        self._running = running
-
-    def finish(self) -> Seen:
-        """Wait for the answer; to be called once. Raises KafkaError, StorageUnavailableError."""
-        [reply] = self._running.finish()
-        return self._store.read(reply)
-
-
 class BrokerStore:
     """The registry of one namespace. Every method raises StorageUnavailableError where Redis is away."""
 
@@ -105,10 +93,10 @@ class BrokerStore:
         except RespError as error:
             raise self._malformed(str(error)) from error
 
-    def begin_look(self) -> Looking:
+    def begin_look(self) -> Pending[Seen]:
         """Ask who is live; what is asked of Redis until the answer is awaited goes there in the same round trip."""
         call = (_LOOK, (self._keys.brokers, self._keys.keeper_lease), ())
-        return Looking(self, self._redis.begin_scripts([call]))
+        return Then(self._redis.begin_scripts([call]), lambda replies: self.read(replies[0]))
 
     def read(self, reply: Reply) -> Seen:
         """Return what the answer of lua/broker/look.lua says; raises KafkaError where it says nothing."""
@@ -299,7 +287,7 @@ class Cluster:
             return
         yield
         with contextlib.suppress(KafkaError):
-            self._see(looking.finish())
+            self._see(looking.result())
 
     def look(self) -> LiveBrokers:
         """Look who is live, and return that."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -19,10 +20,8 @@ from korvet.protocol.messages.alter_configs import (
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import Change, Resource
 
-REQUEST = AlterConfigsRequest
 
-
-def handle(request: AlterConfigsRequest, _caller: Caller, broker: Broker) -> AlterConfigsResponse:
+def handle(request: AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> AlterConfigsResponse:
     """Set each resource anew; one that cannot be does not keep the others from it."""
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
     responses = []
@@ -31,7 +30,7 @@ def handle(request: AlterConfigsRequest, _caller: Caller, broker: Broker) -> Alt
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             responses.append(_answer(resource, error))
         else:
-            responses.append(_altered(resource, broker, validate_only=request.validate_only))
+            responses.append(_altered(resource, api, validate_only=request.validate_only))
     return AlterConfigsResponse(responses=responses)
 
 
@@ -41,10 +40,10 @@ def refuse(request: AlterConfigsRequest, _caller: Caller, error: KafkaError) -> 
 
 
 def _altered(
-    resource: AlterConfigsResource, broker: Broker, *, validate_only: bool
+    resource: AlterConfigsResource, api: ClusterApi, *, validate_only: bool
 ) -> AlterConfigsResourceResponse:
     try:
-        broker.configs.alter(
+        api.configs.alter(
             Resource(resource.resource_type, resource.resource_name),
             [Change(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
             anew=True,
@@ -62,3 +61,6 @@ def _answer(resource: AlterConfigsResource, error: KafkaError | None = None) -> 
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+register(AlterConfigsRequest, ClusterApi, handle, refuse)

@@ -11,7 +11,8 @@ from itertools import repeat
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -22,22 +23,20 @@ from korvet.protocol.messages.alter_partition_reassignments import (
 )
 from korvet.topics.placement import Target
 
-REQUEST = AlterPartitionReassignmentsRequest
-
 
 def handle(
-    request: AlterPartitionReassignmentsRequest, _caller: Caller, broker: Broker
+    request: AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
 ) -> AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; one that is refused does not keep the others from it."""
-    live = broker.cluster.look()
-    broker.topics.refresh()
+    live = api.cluster.look()
+    api.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
     targets: dict[str, list[Target]] = {}
     for topic in request.topics:
         given = [Target(each.partition_index, each.replicas) for each in topic.partitions]
         targets.setdefault(topic.name, []).extend(given)
     outcomes = {
-        name: iter(_move(name, given, live, broker, factor_may_change=factor_may_change))
+        name: iter(_move(name, given, live, api, factor_may_change=factor_may_change))
         for name, given in targets.items()
     }
     return AlterPartitionReassignmentsResponse(
@@ -60,14 +59,14 @@ def refuse(
 
 
 def _move(
-    name: str, targets: Sequence[Target], live: LiveBrokers, broker: Broker, *, factor_may_change: bool
+    name: str, targets: Sequence[Target], live: LiveBrokers, api: TopicApi, *, factor_may_change: bool
 ) -> Sequence[KafkaError | None]:
-    topic = broker.topics.known(name)
+    topic = api.topics.known(name)
     if topic is None:
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return [error] * len(targets)
     try:
-        return broker.placement.move(topic, targets, live, factor_may_change=factor_may_change)
+        return api.placement.move(topic, targets, live, factor_may_change=factor_may_change)
     except StorageUnavailableError:
         raise
     except KafkaError as error:
@@ -87,3 +86,6 @@ def _result(asked: ReassignablePartition, outcome: KafkaError | None) -> Reassig
         error_code=ErrorCode.NONE if outcome is None else outcome.code,
         error_message=None if outcome is None else outcome.message or None,
     )
+
+
+register(AlterPartitionReassignmentsRequest, TopicApi, handle, refuse)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import HANDLERS, register
 from korvet.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.schema import Api
 
-REQUEST = ApiVersionsRequest
 SOFTWARE_VERSION_FIRST = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: ApiVersionsRequest, caller: Caller, broker: Broker) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, caller: Caller, _api: ClusterApi) -> ApiVersionsResponse:
     """Answer with every API that is served. No feature is finalized: none that clients ask for is built."""
     if caller.version >= SOFTWARE_VERSION_FIRST:
         for text in (request.client_software_name, request.client_software_version):
@@ -26,7 +26,8 @@ def handle(request: ApiVersionsRequest, caller: Caller, broker: Broker) -> ApiVe
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
                 )
-    return ApiVersionsResponse(api_keys=[_row(api) for api in broker.apis], finalized_features_epoch=0)
+    served = [_row(handler.request.api) for _, handler in sorted(HANDLERS.items())]
+    return ApiVersionsResponse(api_keys=served, finalized_features_epoch=0)
 
 
 def refuse(_request: ApiVersionsRequest, _caller: Caller, error: KafkaError) -> ApiVersionsResponse:
@@ -36,9 +37,14 @@ def refuse(_request: ApiVersionsRequest, _caller: Caller, error: KafkaError) -> 
 
 def unsupported() -> ApiVersionsResponse:
     """Answer, in version 0, a version that is not served: with this API's own range, to ask again in (KIP-511)."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(REQUEST.api)])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiVersionsRequest.api)]
+    )
 
 
 def _row(api: Api) -> ApiVersion:
     first, last = api.advertised
     return ApiVersion(api_key=api.key, min_version=first, max_version=last)
+
+
+register(ApiVersionsRequest, ClusterApi, handle, refuse)

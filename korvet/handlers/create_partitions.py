@@ -11,7 +11,8 @@ from collections.abc import Collection
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -20,13 +21,11 @@ from korvet.protocol.messages.create_partitions import (
 )
 from korvet.topics.placement import grown
 
-REQUEST = CreatePartitionsRequest
 
-
-def handle(request: CreatePartitionsRequest, _caller: Caller, broker: Broker) -> CreatePartitionsResponse:
+def handle(request: CreatePartitionsRequest, _caller: Caller, api: TopicApi) -> CreatePartitionsResponse:
     """Let each topic grow; one that cannot does not keep the others from it."""
-    broker.topics.refresh()
-    live = {each.broker_id for each in broker.cluster.look().all}
+    api.topics.refresh()
+    live = {each.broker_id for each in api.cluster.look().all}
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -34,7 +33,7 @@ def handle(request: CreatePartitionsRequest, _caller: Caller, broker: Broker) ->
         if times[topic.name] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
         else:
-            error = _grow(topic, live, broker, validate_only=request.validate_only)
+            error = _grow(topic, live, api, validate_only=request.validate_only)
         results.append(_result(topic.name, error))
     return CreatePartitionsResponse(results=results)
 
@@ -45,16 +44,16 @@ def refuse(request: CreatePartitionsRequest, _caller: Caller, error: KafkaError)
 
 
 def _grow(
-    asked: CreatePartitionsTopic, live: Collection[int], broker: Broker, *, validate_only: bool
+    asked: CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
 ) -> KafkaError | None:
     """Return why it is refused, None where it is done."""
-    topic = broker.topics.known(asked.name)
+    topic = api.topics.known(asked.name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
     brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
     try:
         change = partial(grown, count=asked.count, brokers=brokers, live=live)
-        broker.topics.grow(topic, change, validate_only=validate_only)
+        api.topics.grow(topic, change, validate_only=validate_only)
     except KafkaError as error:
         return error
     return None
@@ -64,3 +63,6 @@ def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
     if error is None:
         return CreatePartitionsTopicResult(name=name)
     return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+
+
+register(CreatePartitionsRequest, TopicApi, handle, refuse)

@@ -14,7 +14,8 @@ from collections import Counter
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import work_until
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -26,12 +27,10 @@ from korvet.topics import config as topic_config
 from korvet.topics.placement import in_order, replication_factor
 from korvet.topics.registry import NewTopic, Topic
 
-REQUEST = CreateTopicsRequest
 
-
-def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> CreateTopicsResponse:
+def handle(request: CreateTopicsRequest, _caller: Caller, api: TopicApi) -> CreateTopicsResponse:
     """Create each topic; one that cannot be does not keep the others from it, unless all are too many."""
-    broker.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
+    api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, time.monotonic())
     times = Counter(topic.name for topic in request.topics)
     results = []
@@ -40,7 +39,7 @@ def handle(request: CreateTopicsRequest, _caller: Caller, broker: Broker) -> Cre
             error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
             results.append(_failed(topic.name, error))
         else:
-            results.append(_create(topic, broker, until, validate_only=request.validate_only))
+            results.append(_create(topic, api, until, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
@@ -50,24 +49,24 @@ def refuse(request: CreateTopicsRequest, _caller: Caller, error: KafkaError) -> 
 
 
 def _create(
-    topic: CreatableTopic, broker: Broker, until: float, *, validate_only: bool
+    topic: CreatableTopic, api: TopicApi, until: float, *, validate_only: bool
 ) -> CreatableTopicResult:
     try:
         # First, as in Kafka: who makes topics that may be there already is to hear that, and not what else is wrong.
-        broker.topics.check_free(topic.name)
-        made = broker.topics.create(_new_topic(topic, broker), validate_only=validate_only, until=until)
+        api.topics.check_free(topic.name)
+        made = api.topics.create(_new_topic(topic, api), validate_only=validate_only, until=until)
     except KafkaError as error:
         return _failed(topic.name, error)
-    return _result(made, broker)
+    return _result(made, api)
 
 
-def _new_topic(topic: CreatableTopic, broker: Broker) -> NewTopic:
+def _new_topic(topic: CreatableTopic, api: TopicApi) -> NewTopic:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 where there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        live = {each.broker_id for each in broker.cluster.look().all}
+        live = {each.broker_id for each in api.cluster.look().all}
         given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
         assignment = in_order(topic.name, given, live)
         partitions = len(assignment)
@@ -85,7 +84,7 @@ def _new_topic(topic: CreatableTopic, broker: Broker) -> NewTopic:
     )
 
 
-def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
+def _result(topic: Topic, api: TopicApi) -> CreatableTopicResult:
     configs = [
         CreatableTopicConfigs(
             name=entry.name,
@@ -94,7 +93,7 @@ def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in topic_config.entries(topic.overrides, broker.live.layers)
+        for entry in topic_config.entries(topic.overrides, api.live.layers)
     ]
     return CreatableTopicResult(
         name=topic.name,
@@ -108,3 +107,6 @@ def _result(topic: Topic, broker: Broker) -> CreatableTopicResult:
 
 def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+
+
+register(CreateTopicsRequest, TopicApi, handle, refuse)

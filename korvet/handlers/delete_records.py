@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.log.trim import Deletion
 from korvet.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,19 +21,17 @@ from korvet.protocol.messages.delete_records import (
 )
 from korvet.topics.types import Partition
 
-REQUEST = DeleteRecordsRequest
-
 NO_LOW_WATERMARK = -1
 
 
-def handle(request: DeleteRecordsRequest, _caller: Caller, broker: Broker) -> DeleteRecordsResponse:
+def handle(request: DeleteRecordsRequest, _caller: Caller, api: LogApi) -> DeleteRecordsResponse:
     """Delete in each partition; one that refuses does not keep the others from it."""
-    every, fenced = _answers(request, broker)
+    every, fenced = _answers(request, api)
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked. What was done is not done again: a start
         # that lies there already stays.
-        broker.topics.look_again(fenced)
-        every, _ = _answers(request, broker)
+        api.topics.look_again(fenced)
+        every, _ = _answers(request, api)
     answers = iter(every)
     topics = [
         DeleteRecordsTopicResult(
@@ -55,11 +54,11 @@ def refuse(request: DeleteRecordsRequest, _caller: Caller, error: KafkaError) ->
     return DeleteRecordsResponse(topics=topics)
 
 
-def _answers(request: DeleteRecordsRequest, broker: Broker) -> tuple[list[int | KafkaError], list[Partition]]:
+def _answers(request: DeleteRecordsRequest, api: LogApi) -> tuple[list[int | KafkaError], list[Partition]]:
     """Answer in the order of the request; returns also the partitions that the log does not know."""
-    places = [_deletion(topic.name, each, broker) for topic in request.topics for each in topic.partitions]
+    places = [_deletion(topic.name, each, api) for topic in request.topics for each in topic.partitions]
     deletions = [each for each in places if isinstance(each, Deletion)]
-    found = broker.deletion.delete(deletions)
+    found = api.deletion.delete(deletions)
     fenced = [each.partition for each, answer in zip(deletions, found, strict=True) if _is_fenced(answer)]
     remaining = iter(found)
     return [next(remaining) if isinstance(each, Deletion) else each for each in places], fenced
@@ -69,9 +68,9 @@ def _is_fenced(answer: int | KafkaError) -> bool:
     return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _deletion(name: str, asked: DeleteRecordsPartition, broker: Broker) -> Deletion | KafkaError:
+def _deletion(name: str, asked: DeleteRecordsPartition, api: LogApi) -> Deletion | KafkaError:
     try:
-        topic, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
+        topic, partition = api.topics.partition(partial(api.topics.find, name), asked.partition_index)
     except KafkaError as error:
         return error
     if not topic.config.delete:
@@ -87,3 +86,6 @@ def _result(index: int, answer: int | KafkaError) -> DeleteRecordsPartitionResul
     return DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=answer, error_code=ErrorCode.NONE
     )
+
+
+register(DeleteRecordsRequest, LogApi, handle, refuse)

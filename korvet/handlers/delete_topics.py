@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import work_until
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -25,25 +26,24 @@ from korvet.protocol.messages.delete_topics import (
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic
 
-REQUEST = DeleteTopicsRequest
 DISABLED_VERSION_FIRST = 3
 
 Given = Mapping[tuple[str | None, bytes], int]
 """How often each topic is given in a request: by its name with the zero id, or by its id without a name."""
 
 
-def handle(request: DeleteTopicsRequest, caller: Caller, broker: Broker) -> DeleteTopicsResponse:
+def handle(request: DeleteTopicsRequest, caller: Caller, api: TopicApi) -> DeleteTopicsResponse:
     """Delete each topic; one that cannot be does not keep the others from it."""
-    if not broker.settings.delete_topic_enable:
+    if not api.live.settings.delete_topic_enable:
         known = caller.version >= DISABLED_VERSION_FIRST
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
-    broker.topics.refresh()
+    api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
     return DeleteTopicsResponse(
-        responses=[_delete(name, topic_id, given, broker, until) for name, topic_id in given]
+        responses=[_delete(name, topic_id, given, api, until) for name, topic_id in given]
     )
 
 
@@ -59,35 +59,35 @@ def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 def _delete(
-    name: str | None, topic_id: bytes, given: Given, broker: Broker, until: float
+    name: str | None, topic_id: bytes, given: Given, api: TopicApi, until: float
 ) -> DeletableTopicResult:
     try:
-        topic = _find_once(name, topic_id, given, broker)
-        broker.topics.delete(topic, until)
+        topic = _find_once(name, topic_id, given, api)
+        api.topics.delete(topic, until)
     except KafkaError as error:
         return _failed(name, topic_id, error)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 
-def _find_once(name: str | None, topic_id: bytes, given: Given, broker: Broker) -> Topic:
+def _find_once(name: str | None, topic_id: bytes, given: Given, api: TopicApi) -> Topic:
     if given[name, topic_id] > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
-    topic = _find(name, topic_id, broker)
+    topic = _find(name, topic_id, api)
     other_way = (topic.name, ZERO_UUID) if name is None else (None, topic.id)
     if other_way in given:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, and by its id too.")
     return topic
 
 
-def _find(name: str | None, topic_id: bytes, broker: Broker) -> Topic:
+def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
     if name is None:
         if topic_id == ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
-        return broker.topics.find_by_id(topic_id)
+        return api.topics.find_by_id(topic_id)
     if topic_id != ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or by its id, not by both.")
     try:
-        return broker.topics.find(name)
+        return api.topics.find(name)
     except KafkaError as error:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 
@@ -96,3 +96,6 @@ def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> DeletableTo
     return DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
     )
+
+
+register(DeleteTopicsRequest, TopicApi, handle, refuse)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers import common as operations
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_cluster import (
     ENDPOINT_BROKERS,
     ENDPOINT_CONTROLLERS,
@@ -16,19 +17,17 @@ from korvet.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-REQUEST = DescribeClusterRequest
 
-
-def handle(request: DescribeClusterRequest, caller: Caller, broker: Broker) -> DescribeClusterResponse:
+def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> DescribeClusterResponse:
     """Answer with the live brokers that have the caller's listener."""
     if request.endpoint_type == ENDPOINT_CONTROLLERS:
-        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a api, not a controller")
     if request.endpoint_type != ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    live = broker.cluster.look().on(caller.listener)
+    live = api.cluster.look().on(caller.listener)
     return DescribeClusterResponse(
-        cluster_id=broker.cluster.cluster_id,
+        cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
@@ -43,3 +42,6 @@ def handle(request: DescribeClusterRequest, caller: Caller, broker: Broker) -> D
 def refuse(_request: DescribeClusterRequest, _caller: Caller, error: KafkaError) -> DescribeClusterResponse:
     """Answer with the error."""
     return DescribeClusterResponse(error_code=error.code, error_message=error.message or None, cluster_id="")
+
+
+register(DescribeClusterRequest, ClusterApi, handle, refuse)

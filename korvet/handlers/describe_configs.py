@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,8 +24,6 @@ from korvet.protocol.messages.describe_configs import (
 from korvet.topics.config_admin import Resource
 from korvet.topics.config_defs import ConfigEntry
 
-REQUEST = DescribeConfigsRequest
-
 REPEATS_MAX = 10
 """Answers for one resource in one response: a name takes a few bytes of a request, its configs thousands."""
 
@@ -32,9 +31,9 @@ Tell = Callable[[ConfigEntry], DescribeConfigsResourceResult]
 """Says how a config is; what many topics have in common is said once."""
 
 
-def handle(request: DescribeConfigsRequest, _caller: Caller, broker: Broker) -> DescribeConfigsResponse:
+def handle(request: DescribeConfigsRequest, _caller: Caller, api: ClusterApi) -> DescribeConfigsResponse:
     """Describe each resource; one that cannot be does not keep the others from it."""
-    broker.configs.refresh()
+    api.configs.refresh()
     told = cache(partial(_told, request=request))
     times: Counter[tuple[int, str]] = Counter()
     results = []
@@ -45,7 +44,7 @@ def handle(request: DescribeConfigsRequest, _caller: Caller, broker: Broker) -> 
             message = f"The request names {resource.resource_name} more than {REPEATS_MAX} times."
             results.append(_failed(resource, KafkaError(ErrorCode.INVALID_REQUEST, message)))
         else:
-            results.append(_described(resource, told, broker))
+            results.append(_described(resource, told, api))
     return DescribeConfigsResponse(results=results)
 
 
@@ -54,9 +53,9 @@ def refuse(request: DescribeConfigsRequest, _caller: Caller, error: KafkaError) 
     return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
 
 
-def _described(resource: DescribeConfigsResource, told: Tell, broker: Broker) -> DescribeConfigsResult:
+def _described(resource: DescribeConfigsResource, told: Tell, api: ClusterApi) -> DescribeConfigsResult:
     try:
-        entries = broker.configs.describe(Resource(resource.resource_type, resource.resource_name))
+        entries = api.configs.describe(Resource(resource.resource_type, resource.resource_name))
     except KafkaError as error:
         return _failed(resource, error)
     # Kafka takes an empty list of names as it takes none.
@@ -92,3 +91,6 @@ def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCon
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+register(DescribeConfigsRequest, ClusterApi, handle, refuse)

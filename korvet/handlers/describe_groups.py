@@ -11,7 +11,8 @@ from korvet.groups.listing import DEAD, STABLE
 from korvet.groups.store import Described, DescribedMember
 from korvet.handlers import common as operations
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -19,15 +20,14 @@ from korvet.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-REQUEST = DescribeGroupsRequest
 NOT_FOUND_VERSION_FIRST = 6
 
 
-def handle(request: DescribeGroupsRequest, caller: Caller, broker: Broker) -> DescribeGroupsResponse:
+def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> DescribeGroupsResponse:
     """Describe each group, once: its name is short, and what its members told may be much."""
     authorized = operations.told(operations.GROUP, asked=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
-    outcomes = broker.group_listing.describe(names)
+    outcomes = api.listing.describe(names)
     groups = []
     for group, outcome in zip(names, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
@@ -77,3 +77,6 @@ def _refused(group: str, caller: Caller, error: KafkaError) -> DescribedGroup:
         error_code=code_of(error),
         error_message=(error.message or None) if told else None,
     )
+
+
+register(DescribeGroupsRequest, GroupApi, handle, refuse)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -22,21 +23,17 @@ from korvet.protocol.messages.describe_log_dirs import (
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
-REQUEST = DescribeLogDirsRequest
 
-
-def handle(request: DescribeLogDirsRequest, _caller: Caller, broker: Broker) -> DescribeLogDirsResponse:
+def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) -> DescribeLogDirsResponse:
     """Tell of the one log directory; where Redis is away, that it is offline."""
-    log_dir = broker.log_dir
+    log_dir = api.log_dir
     try:
-        live = broker.cluster.look()
-        broker.topics.refresh()
+        live = api.cluster.look()
+        api.topics.refresh()
         led: list[Partition] = []
-        for topic, indexes in _asked(request, broker):
+        for topic, indexes in _asked(request, api):
             leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
-            led += [
-                topic.partitions[each] for each in indexes if leaders[each] == broker.cluster.this.broker_id
-            ]
+            led += [topic.partitions[each] for each in indexes if leaders[each] == api.cluster.this.broker_id]
         sizes = log_dir.sizes(led)
     except StorageUnavailableError as error:
         offline = DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
@@ -56,14 +53,14 @@ def refuse(_request: DescribeLogDirsRequest, _caller: Caller, error: KafkaError)
     return DescribeLogDirsResponse(error_code=error.code)
 
 
-def _asked(request: DescribeLogDirsRequest, broker: Broker) -> Iterable[tuple[Topic, Iterable[int]]]:
+def _asked(request: DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
     """Return topics and the indexes of those of their partitions that are asked for, each once."""
     if request.topics is None:
-        return [(topic, range(len(topic.partitions))) for topic in broker.topics.cached()]
+        return [(topic, range(len(topic.partitions))) for topic in api.topics.cached()]
     indexes: dict[str, set[int]] = {}
     for asked in request.topics:
         indexes.setdefault(asked.topic, set()).update(asked.partitions)
-    found = [(broker.topics.known(name), wanted) for name, wanted in indexes.items()]
+    found = [(api.topics.known(name), wanted) for name, wanted in indexes.items()]
     return [
         (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
         for topic, wanted in found
@@ -83,3 +80,6 @@ def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[DescribeLogDi
             )
         )
     return list(topics.values())
+
+
+register(DescribeLogDirsRequest, ClusterApi, handle, refuse)

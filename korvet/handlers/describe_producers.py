@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,19 +22,17 @@ from korvet.protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-REQUEST = DescribeProducersRequest
-
 NO_COORDINATOR = -1
 
 Asked = Mapping[str, Iterable[int]]
 """The partitions of each topic, each once: it takes 4 bytes of a request, and its producers thousands of an answer."""
 
 
-def handle(request: DescribeProducersRequest, _caller: Caller, broker: Broker) -> DescribeProducersResponse:
+def handle(request: DescribeProducersRequest, _caller: Caller, api: LogApi) -> DescribeProducersResponse:
     """Tell of each partition's producers; one that is not there does not keep the others from it."""
     asked = _asked(request)
     places = [(name, index) for name, indexes in asked.items() for index in indexes]
-    return _response(asked, iter(broker.active_producers.read(places)))
+    return _response(asked, iter(api.active_producers.read(places)))
 
 
 def refuse(
@@ -78,3 +77,6 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> Partiti
             for each in answer
         ],
     )
+
+
+register(DescribeProducersRequest, LogApi, handle, refuse)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from korvet.cluster.brokers import LEADER_EPOCH, Placed, Reachable
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers import common as operations
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -19,29 +20,27 @@ from korvet.protocol.messages.describe_topic_partitions import (
 )
 from korvet.topics.registry import Topic, check_name
 
-REQUEST = DescribeTopicPartitionsRequest
-
 PARTITIONS_MAX = 2000
 """Partitions of one answer, whatever limit was asked for: Kafka's max.request.partition.size.limit."""
 
 
 def handle(
-    request: DescribeTopicPartitionsRequest, caller: Caller, broker: Broker
+    request: DescribeTopicPartitionsRequest, caller: Caller, api: TopicApi
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
-    live = broker.cluster.look().on(caller.listener)
-    unknown = _refresh(broker)
+    live = api.cluster.look().on(caller.listener)
+    unknown = _refresh(api)
     cursor = request.cursor or Cursor(topic_name="", partition_index=0)
     if request.topics:
         names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
     else:
-        names = [topic.name for topic in broker.topics.cached() if topic.name >= cursor.topic_name]
+        names = [topic.name for topic in api.topics.cached() if topic.name >= cursor.topic_name]
     _check_cursor(request, names)
     # Who asks for none at a time gets one nevertheless: else following the cursor would never end.
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
-        topic = broker.topics.known(name)
+        topic = api.topics.known(name)
         if left == 0:
             return _response(described, Cursor(topic_name=name, partition_index=0))
         if topic is None:
@@ -67,10 +66,10 @@ def refuse(
     return _response([_failed(name, error.code) for name in names], None)
 
 
-def _refresh(broker: Broker) -> ErrorCode:
+def _refresh(api: TopicApi) -> ErrorCode:
     """Take in what changed; returns what a topic that this worker does not know is then."""
     try:
-        broker.topics.refresh()
+        api.topics.refresh()
     except StorageUnavailableError:
         # As in Metadata: what this worker knows is better than nothing, and for the rest clients wait and ask again.
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -128,3 +127,6 @@ def _response(
     topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
 ) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+
+
+register(DescribeTopicPartitionsRequest, TopicApi, handle, refuse)

@@ -12,7 +12,8 @@ from functools import cache
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -23,20 +24,19 @@ from korvet.protocol.types import ElectionType
 from korvet.topics.placement import election
 from korvet.topics.registry import Topic
 
-REQUEST = ElectLeadersRequest
 ERROR_VERSION_FIRST = 1
 
 
-def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> ElectLeadersResponse:
+def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> ElectLeadersResponse:
     """Say what an election comes to for each partition."""
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
-    live = broker.cluster.look()
-    broker.topics.refresh()
+    live = api.cluster.look()
+    api.topics.refresh()
     if request.topic_partitions is None:
         results = []
-        for topic in broker.topics.cached():
+        for topic in api.topics.cached():
             others = {
                 index: outcome
                 for index, outcome in _outcomes(topic, live, unclean=unclean).items()
@@ -48,7 +48,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, broker: Broker) -> Ele
 
     @cache  # a few bytes name a topic once more, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
-        found = broker.topics.known(name)
+        found = api.topics.known(name)
         return {} if found is None else _outcomes(found, live, unclean=unclean)
 
     return ElectLeadersResponse(
@@ -89,3 +89,6 @@ def _result(name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError
             )
         )
     return ReplicaElectionResult(topic=name, partition_result=results)
+
+
+register(ElectLeadersRequest, TopicApi, handle, refuse)

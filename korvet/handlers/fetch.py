@@ -13,7 +13,8 @@ from functools import partial
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.log.fetch import Limits, check_leader_epoch
 from korvet.log.reader import FetchPartitionSpec, FetchResult
 from korvet.protocol.messages.fetch import (
@@ -29,32 +30,31 @@ from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
-REQUEST = FetchRequest
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 10
 EPOCHS_WITHOUT_SESSION = (0, -1)
 """0 asks for a new session, -1 for none (KIP-227)."""
 
 
-def handle(request: FetchRequest, caller: Caller, broker: Broker) -> FetchResponse:
+def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
     """Read what is asked for, within the limits of request and broker."""
     if request.session_epoch not in EPOCHS_WITHOUT_SESSION:
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
         )
     wait_ms_max = request.max_wait_ms
-    if broker.settings.connections_max_idle_ms >= 0:
+    if api.live.settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
-        wait_ms_max = min(wait_ms_max, broker.settings.connections_max_idle_ms)
-    answers, read = _read(request, caller, broker, wait_ms_max)
+        wait_ms_max = min(wait_ms_max, api.live.settings.connections_max_idle_ms)
+    answers, read = _read(request, caller, api, wait_ms_max)
     fenced = [partition for partition, found in read if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
-        broker.topics.look_again(fenced)
-        answers, read = _read(request, caller, broker, 0)
+        api.topics.look_again(fenced)
+        answers, read = _read(request, caller, api, 0)
     for partition, found in read:
         if found.chunks:
-            broker.traffic.sent(
+            api.traffic.sent(
                 partition.topic, partition.topic_id, found.record_count, sum(map(len, found.chunks))
             )
     return FetchResponse(responses=_topics(request, iter(answers)))
@@ -70,7 +70,7 @@ def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchRe
 
 
 def _read(
-    request: FetchRequest, caller: Caller, broker: Broker, wait_ms_max: int
+    request: FetchRequest, caller: Caller, api: LogApi, wait_ms_max: int
 ) -> tuple[list[FetchResult], list[tuple[Partition, FetchResult]]]:
     """Read every partition, in the order of the request; returns also those that there are, with their answers."""
     places: list[FetchPartitionSpec | FetchResult] = []
@@ -84,30 +84,28 @@ def _read(
             places.append(
                 FetchResult(error=ErrorCode.INVALID_REQUEST)
                 if twice
-                else _wanted(topic, partition, caller, broker)
+                else _wanted(topic, partition, caller, api)
             )
     wanted = [each for each in places if isinstance(each, FetchPartitionSpec)]
     limits = Limits(
         # An error is answered at once.
         wait_ms_max=wait_ms_max if len(wanted) == len(places) else 0,
         bytes_min=request.min_bytes,
-        bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
+        bytes_max=min(request.max_bytes, api.live.settings.fetch_max_bytes),
     )
-    caller.laps.lap(DECODE)
-    found = broker.fetcher.fetch(wanted, limits, caller.laps)
+    caller.timer.end_stage(DECODE)
+    found = api.fetcher.fetch(wanted, limits, caller.timer)
     remaining = iter(found)
     answers = [each if isinstance(each, FetchResult) else next(remaining) for each in places]
     return answers, list(zip((each.partition for each in wanted), found, strict=True))
 
 
 def _wanted(
-    topic: FetchTopic, partition: FetchPartition, caller: Caller, broker: Broker
+    topic: FetchTopic, partition: FetchPartition, caller: Caller, api: LogApi
 ) -> FetchPartitionSpec | FetchResult:
     """Say what to read, or why it cannot be read."""
     try:
-        found, found_partition = broker.topics.partition(
-            partial(_find, topic, caller, broker), partition.partition
-        )
+        found, found_partition = api.topics.partition(partial(_find, topic, caller, api), partition.partition)
         wanted = FetchPartitionSpec(
             topic=found,
             partition=found_partition,
@@ -121,10 +119,10 @@ def _wanted(
     return wanted
 
 
-def _find(topic: FetchTopic, caller: Caller, broker: Broker) -> Topic:
+def _find(topic: FetchTopic, caller: Caller, api: LogApi) -> Topic:
     if caller.version >= TOPIC_ID_VERSION_FIRST:
-        return broker.topics.find_by_id(topic.topic_id)
-    return broker.topics.find(topic.topic)
+        return api.topics.find_by_id(topic.topic_id)
+    return api.topics.find(topic.topic)
 
 
 def _topics(request: FetchRequest, answers: Iterator[FetchResult]) -> list[FetchableTopicResponse]:
@@ -151,3 +149,6 @@ def _data(index: int, found: FetchResult, *, committed: bool) -> PartitionData:
         aborted_transactions=[] if committed else None,
         records=found.chunks,
     )
+
+
+register(FetchRequest, LogApi, handle, refuse, timed=True)

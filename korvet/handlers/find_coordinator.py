@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -17,7 +18,6 @@ from korvet.protocol.messages.find_coordinator import (
 )
 from korvet.protocol.types import CoordinatorType
 
-REQUEST = FindCoordinatorRequest
 BATCH_VERSION_FIRST = 4
 UNSUPPORTED: dict[int, str] = {
     CoordinatorType.TRANSACTION: "transactions are not supported",
@@ -25,12 +25,12 @@ UNSUPPORTED: dict[int, str] = {
 }
 
 
-def handle(request: FindCoordinatorRequest, caller: Caller, broker: Broker) -> FindCoordinatorResponse:
-    """Answer each key with a live broker, always the same one as long as that lives, at its caller's listener."""
+def handle(request: FindCoordinatorRequest, caller: Caller, api: ClusterApi) -> FindCoordinatorResponse:
+    """Answer each key with a live api, always the same one as long as that lives, at its caller's listener."""
     if request.key_type != CoordinatorType.GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    live = broker.cluster.look().on(caller.listener)
+    live = api.cluster.look().on(caller.listener)
 
     def found(key: str) -> Coordinator:
         try:
@@ -68,3 +68,6 @@ def _response(
         host=one.host,
         port=one.port,
     )
+
+
+register(FindCoordinatorRequest, ClusterApi, handle, refuse)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-REQUEST = HeartbeatRequest
 
-
-def handle(request: HeartbeatRequest, _caller: Caller, broker: Broker) -> HeartbeatResponse:
+def handle(request: HeartbeatRequest, _caller: Caller, api: GroupApi) -> HeartbeatResponse:
     """Renew the member's session."""
     instance = request.group_instance_id or ""
-    broker.groups.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
+    api.groups.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
     return HeartbeatResponse()
 
 
 def refuse(_request: HeartbeatRequest, _caller: Caller, error: KafkaError) -> HeartbeatResponse:
     """Answer with the error."""
     return HeartbeatResponse(error_code=code_of(error))
+
+
+register(HeartbeatRequest, GroupApi, handle, refuse)

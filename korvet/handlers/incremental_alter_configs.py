@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -20,11 +21,9 @@ from korvet.protocol.messages.incremental_alter_configs import (
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import Change, Resource
 
-REQUEST = IncrementalAlterConfigsRequest
-
 
 def handle(
-    request: IncrementalAlterConfigsRequest, _caller: Caller, broker: Broker
+    request: IncrementalAlterConfigsRequest, _caller: Caller, api: ClusterApi
 ) -> IncrementalAlterConfigsResponse:
     """Alter each resource; one that cannot be does not keep the others from it."""
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -34,7 +33,7 @@ def handle(
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             responses.append(_answer(resource, error))
         else:
-            responses.append(_altered(resource, broker, validate_only=request.validate_only))
+            responses.append(_altered(resource, api, validate_only=request.validate_only))
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -48,10 +47,10 @@ def refuse(
 
 
 def _altered(
-    resource: AlterConfigsResource, broker: Broker, *, validate_only: bool
+    resource: AlterConfigsResource, api: ClusterApi, *, validate_only: bool
 ) -> AlterConfigsResourceResponse:
     try:
-        broker.configs.alter(
+        api.configs.alter(
             Resource(resource.resource_type, resource.resource_name),
             [_change(config) for config in resource.configs],
             validate_only=validate_only,
@@ -77,3 +76,6 @@ def _answer(resource: AlterConfigsResource, error: KafkaError | None = None) -> 
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+register(IncrementalAlterConfigsRequest, ClusterApi, handle, refuse)

@@ -7,17 +7,16 @@ producer begins anew. Transactions are not supported.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-REQUEST = InitProducerIdRequest
 
-
-def handle(request: InitProducerIdRequest, _caller: Caller, broker: Broker) -> InitProducerIdResponse:
+def handle(request: InitProducerIdRequest, _caller: Caller, api: LogApi) -> InitProducerIdResponse:
     """Hand out the next id."""
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
-    return InitProducerIdResponse(producer_id=broker.producer_ids.take(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=api.producer_ids.take(), producer_epoch=0)
 
 
 def refuse(_request: InitProducerIdRequest, _caller: Caller, error: KafkaError) -> InitProducerIdResponse:
@@ -30,3 +29,6 @@ def refuse(_request: InitProducerIdRequest, _caller: Caller, error: KafkaError) 
     if code is ErrorCode.KAFKA_STORAGE_ERROR:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+
+register(InitProducerIdRequest, LogApi, handle, refuse)

@@ -9,21 +9,21 @@ from __future__ import annotations
 from korvet.errors import KafkaError
 from korvet.groups.membership import JoinRequest, MemberIdRequiredError
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-REQUEST = JoinGroupRequest
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
 TOLD_VERSION_FIRST = 4
 NULL_PROTOCOL_VERSION_FIRST = 7
 SKIP_VERSION_FIRST = 9
 
 
-def handle(request: JoinGroupRequest, caller: Caller, broker: Broker) -> JoinGroupResponse:
+def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGroupResponse:
     """Join, waiting for the other members."""
     # Version 0 has one time-out for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
-    joined = broker.groups.join(
+    joined = api.groups.join(
         JoinRequest(
             group=request.group_id,
             member_id=request.member_id,
@@ -62,3 +62,6 @@ def refuse(request: JoinGroupRequest, caller: Caller, error: KafkaError) -> Join
         protocol_name=None if caller.version >= NULL_PROTOCOL_VERSION_FIRST else "",
         member_id=told,
     )
+
+
+register(JoinGroupRequest, GroupApi, handle, refuse)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
-REQUEST = LeaveGroupRequest
 BATCH_VERSION_FIRST = 3
 
 
-def handle(request: LeaveGroupRequest, caller: Caller, broker: Broker) -> LeaveGroupResponse:
+def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGroupResponse:
     """Take the members out."""
     if caller.version < BATCH_VERSION_FIRST:
-        [outcome] = broker.groups.leave(request.group_id, [(request.member_id, "")])
+        [outcome] = api.groups.leave(request.group_id, [(request.member_id, "")])
         return LeaveGroupResponse(error_code=outcome)
     names = [(each.member_id, each.group_instance_id or "") for each in request.members]
-    outcomes = broker.groups.leave(request.group_id, names)
+    outcomes = api.groups.leave(request.group_id, names)
     return LeaveGroupResponse(
         members=[
             MemberResponse(
@@ -31,3 +31,6 @@ def handle(request: LeaveGroupRequest, caller: Caller, broker: Broker) -> LeaveG
 def refuse(_request: LeaveGroupRequest, _caller: Caller, error: KafkaError) -> LeaveGroupResponse:
     """Answer with the error, for all of them."""
     return LeaveGroupResponse(error_code=code_of(error))
+
+
+register(LeaveGroupRequest, GroupApi, handle, refuse)

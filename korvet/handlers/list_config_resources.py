@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -17,13 +18,11 @@ from korvet.protocol.messages.list_config_resources import (
 )
 from korvet.protocol.types import ResourceType
 
-REQUEST = ListConfigResourcesRequest
-
 _VERSION_OF_ALL_TYPES = 1
 
 
 def handle(
-    request: ListConfigResourcesRequest, caller: Caller, broker: Broker
+    request: ListConfigResourcesRequest, caller: Caller, api: ClusterApi
 ) -> ListConfigResourcesResponse:
     """List what there is of the types that are asked for, of every type where none is named."""
     asked = (
@@ -33,7 +32,7 @@ def handle(
     if unknown := sorted(types - set(ResourceType)):
         message = f"resource types {unknown} are unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-    return ListConfigResourcesResponse(config_resources=list(_resources(types, caller, broker)))
+    return ListConfigResourcesResponse(config_resources=list(_resources(types, caller, api)))
 
 
 def refuse(
@@ -43,10 +42,13 @@ def refuse(
     return ListConfigResourcesResponse(error_code=error.code)
 
 
-def _resources(types: set[int], caller: Caller, broker: Broker) -> Iterator[ConfigResource]:
+def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[ConfigResource]:
     if ResourceType.TOPIC in types:
-        for topic in broker.topics.all():
+        for topic in api.topics.all():
             yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
     if ResourceType.BROKER in types:
-        for each in broker.cluster.look().on(caller.listener).all:
+        for each in api.cluster.look().on(caller.listener).all:
             yield ConfigResource(resource_name=str(each.broker_id), resource_type=ResourceType.BROKER)
+
+
+register(ListConfigResourcesRequest, ClusterApi, handle, refuse)

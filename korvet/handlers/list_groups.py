@@ -5,15 +5,14 @@ from __future__ import annotations
 from korvet.errors import KafkaError
 from korvet.groups.listing import CLASSIC
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-REQUEST = ListGroupsRequest
 
-
-def handle(request: ListGroupsRequest, _caller: Caller, broker: Broker) -> ListGroupsResponse:
+def handle(request: ListGroupsRequest, _caller: Caller, api: GroupApi) -> ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
-    found = broker.group_listing.listed(request.states_filter, request.types_filter)
+    found = api.listing.listed(request.states_filter, request.types_filter)
     groups = [
         ListedGroup(
             group_id=each.group,
@@ -29,3 +28,6 @@ def handle(request: ListGroupsRequest, _caller: Caller, broker: Broker) -> ListG
 def refuse(_request: ListGroupsRequest, _caller: Caller, error: KafkaError) -> ListGroupsResponse:
     """Answer with the error."""
     return ListGroupsResponse(error_code=code_of(error))
+
+
+register(ListGroupsRequest, GroupApi, handle, refuse)

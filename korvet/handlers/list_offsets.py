@@ -10,7 +10,8 @@ from collections import Counter
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, OffsetQuery, is_stale
 from korvet.protocol.messages.list_offsets import (
@@ -23,7 +24,6 @@ from korvet.protocol.messages.list_offsets import (
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.types import Partition
 
-REQUEST = ListOffsetsRequest
 LEADER_EPOCH_VERSION_FIRST = 4
 SPECIAL_SINCE: dict[int, int] = {
     SpecialTimestamp.LATEST: 0,
@@ -36,13 +36,13 @@ SPECIAL_SINCE: dict[int, int] = {
 """The version from which on a special timestamp may be asked for (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
 
-def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, caller: Caller, api: LogApi) -> ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
-    every, fenced = _answers(request, caller, broker)
+    every, fenced = _answers(request, caller, api)
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked.
-        broker.topics.look_again(fenced)
-        every, _ = _answers(request, caller, broker)
+        api.topics.look_again(fenced)
+        every, _ = _answers(request, caller, api)
     answers = iter(every)
     topics = [
         ListOffsetsTopicResponse(
@@ -55,7 +55,7 @@ def handle(request: ListOffsetsRequest, caller: Caller, broker: Broker) -> ListO
 
 
 def _answers(
-    request: ListOffsetsRequest, caller: Caller, broker: Broker
+    request: ListOffsetsRequest, caller: Caller, api: LogApi
 ) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
     """Answer in the order of the request; returns also the partitions that the log does not know."""
     times = Counter(
@@ -67,9 +67,9 @@ def _answers(
             if times[topic.name, partition.partition_index] > 1:
                 places.append(KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice"))
             else:
-                places.append(_question(topic.name, partition, caller, broker))
+                places.append(_question(topic.name, partition, caller, api))
     questions = [each for each in places if isinstance(each, OffsetQuery)]
-    found = broker.offsets.find(questions)
+    found = api.offsets.find(questions)
     fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_stale(answer)]
     remaining = iter(found)
     return [next(remaining) if isinstance(each, OffsetQuery) else each for each in places], fenced
@@ -91,10 +91,10 @@ def refuse(request: ListOffsetsRequest, _caller: Caller, error: KafkaError) -> L
 
 
 def _question(
-    name: str, asked: ListOffsetsPartition, caller: Caller, broker: Broker
+    name: str, asked: ListOffsetsPartition, caller: Caller, api: LogApi
 ) -> OffsetQuery | KafkaError:
     try:
-        topic, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition_index)
+        topic, partition = api.topics.partition(partial(api.topics.find, name), asked.partition_index)
         check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return error
@@ -113,3 +113,6 @@ def _response(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> L
         # Not ignorable in the schema: older versions have no leader epoch to carry (KIP-320).
         leader_epoch=answer.leader_epoch if caller.version >= LEADER_EPOCH_VERSION_FIRST else -1,
     )
+
+
+register(ListOffsetsRequest, LogApi, handle, refuse)

@@ -6,17 +6,16 @@ A move is done when it is answered. What is asked for and not there is not told 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 
-REQUEST = ListPartitionReassignmentsRequest
-
 
 def handle(
-    _request: ListPartitionReassignmentsRequest, _caller: Caller, _broker: Broker
+    _request: ListPartitionReassignmentsRequest, _caller: Caller, _api: TopicApi
 ) -> ListPartitionReassignmentsResponse:
     """Answer that nothing moves."""
     return ListPartitionReassignmentsResponse(error_message=None)
@@ -27,3 +26,6 @@ def refuse(
 ) -> ListPartitionReassignmentsResponse:
     """Answer with the error."""
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
+
+
+register(ListPartitionReassignmentsRequest, TopicApi, handle, refuse)

@@ -14,7 +14,8 @@ import math
 from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, Reachable
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers import common as operations
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, TopicApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -25,27 +26,26 @@ from korvet.protocol.messages.metadata import (
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import NewTopic, Topic, check_name
 
-REQUEST = MetadataRequest
 TOPIC_ID_VERSION_FIRST = 12
 LISTENER_NOT_FOUND_VERSION_FIRST = 6
 
 _AT_ONCE = -math.inf
 
 
-def handle(request: MetadataRequest, caller: Caller, broker: Broker) -> MetadataResponse:
+def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
-    live = _look_again(broker).on(caller.listener)
+    live = _look_again(api).on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live, request, caller) for topic in broker.topics.cached()]
+        topics = [_described(topic, live, request, caller) for topic in api.topics.cached()]
     else:
-        topics = _asked(request, caller, broker, live)
+        topics = _asked(request, caller, api, live)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
-        cluster_id=broker.cluster.cluster_id,
+        cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
         cluster_authorized_operations=operations.told(
@@ -61,15 +61,15 @@ def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> Meta
     return MetadataResponse(topics=topics, error_code=error.code)
 
 
-def _look_again(broker: Broker) -> LiveBrokers:
+def _look_again(api: TopicApi) -> LiveBrokers:
     # Without Redis what this worker knows is better than nothing: clients find the brokers and wait with them.
-    with broker.cluster.looking(), contextlib.suppress(StorageUnavailableError):
-        broker.topics.refresh()
-    return broker.cluster.live
+    with api.cluster.looking(), contextlib.suppress(StorageUnavailableError):
+        api.topics.refresh()
+    return api.cluster.live
 
 
 def _asked(
-    request: MetadataRequest, caller: Caller, broker: Broker, live: Reachable
+    request: MetadataRequest, caller: Caller, api: TopicApi, live: Reachable
 ) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
     for topic in request.topics or ():
@@ -82,7 +82,7 @@ def _asked(
         if key in answers:
             continue
         try:
-            found = _find(name, topic.topic_id, broker, may_create=request.allow_auto_topic_creation)
+            found = _find(name, topic.topic_id, api, may_create=request.allow_auto_topic_creation)
         except KafkaError as error:
             answers[key] = _failed(name, topic.topic_id, error)
         else:
@@ -90,22 +90,22 @@ def _asked(
     return list(answers.values())
 
 
-def _find(name: str | None, topic_id: bytes, broker: Broker, *, may_create: bool) -> Topic:
+def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool) -> Topic:
     if name is None:
-        return broker.topics.find_by_id(topic_id)
+        return api.topics.find_by_id(topic_id)
     check_name(name, reserved_prefix="")  # a reserved name is a name, only not one to be made
     try:
-        return broker.topics.find(name)
+        return api.topics.find(name)
     except KafkaError as error:
-        creates = may_create and broker.settings.auto_create_topics_enable
+        creates = may_create and api.live.settings.auto_create_topics_enable
         if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     try:
-        return broker.topics.create(NewTopic(name=name), until=_AT_ONCE)
+        return api.topics.create(NewTopic(name=name), until=_AT_ONCE)
     except KafkaError as refusal:
         match refusal.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                return broker.topics.find(name)  # another client was faster
+                return api.topics.find(name)  # another client was faster
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What a deleted topic of that name has left is being cleared away: nobody of the many who may ask is
                 # to wait for that, nor to do it too.
@@ -147,3 +147,6 @@ def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> MetadataRes
     # Clients wait and ask again for a leader that is not available, which is what a lost Redis comes to.
     code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, StorageUnavailableError) else error.code
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+
+
+register(MetadataRequest, TopicApi, handle, refuse)

@@ -11,7 +11,8 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, Wish
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -20,13 +21,12 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-REQUEST = OffsetCommitRequest
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
 TOPIC_ID_VERSION_FIRST = 10
 RETENTION_OF_BROKER = -1
 
 
-def handle(request: OffsetCommitRequest, caller: Caller, broker: Broker) -> OffsetCommitResponse:
+def handle(request: OffsetCommitRequest, caller: Caller, api: GroupApi) -> OffsetCommitResponse:
     """Commit for each partition."""
     by = Committer(
         request.group_id,
@@ -36,9 +36,9 @@ def handle(request: OffsetCommitRequest, caller: Caller, broker: Broker) -> Offs
     )
     asked_ms = request.retention_time_ms
     retention_ms = None if asked_ms == RETENTION_OF_BROKER else asked_ms
-    wishes = [wish for topic in request.topics for wish in _wishes(topic, retention_ms, caller, broker)]
+    wishes = [wish for topic in request.topics for wish in _wishes(topic, retention_ms, caller, api)]
     try:
-        outcomes = broker.committed.commit(by, wishes)
+        outcomes = api.committed.commit(by, wishes)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
@@ -56,10 +56,10 @@ def refuse(request: OffsetCommitRequest, _caller: Caller, error: KafkaError) -> 
 
 
 def _wishes(
-    topic: OffsetCommitRequestTopic, retention_ms: int | None, caller: Caller, broker: Broker
+    topic: OffsetCommitRequestTopic, retention_ms: int | None, caller: Caller, api: GroupApi
 ) -> list[Wish]:
     by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-    topics = broker.topics
+    topics = api.topics
     find = partial(topics.find_by_id, topic.topic_id) if by_id else partial(topics.find, topic.name)
     return [
         Wish(
@@ -83,3 +83,6 @@ def _topic(topic: OffsetCommitRequestTopic, errors: list[KafkaError | None]) -> 
         for each, error in zip(topic.partitions, errors, strict=True)
     ]
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+register(OffsetCommitRequest, GroupApi, handle, refuse)

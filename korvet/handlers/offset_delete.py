@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -13,10 +14,8 @@ from korvet.protocol.messages.offset_delete import (
 )
 from korvet.protocol.types import TopicPartition
 
-REQUEST = OffsetDeleteRequest
 
-
-def handle(request: OffsetDeleteRequest, _caller: Caller, broker: Broker) -> OffsetDeleteResponse:
+def handle(request: OffsetDeleteRequest, _caller: Caller, api: GroupApi) -> OffsetDeleteResponse:
     """Forget each partition's offset."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group has no name")
@@ -25,7 +24,7 @@ def handle(request: OffsetDeleteRequest, _caller: Caller, broker: Broker) -> Off
         for topic in request.topics
         for each in topic.partitions
     ]
-    answers = iter(broker.group_listing.forget(request.group_id, places))
+    answers = iter(api.listing.forget(request.group_id, places))
     topics = [
         OffsetDeleteResponseTopic(
             name=topic.name,
@@ -44,3 +43,6 @@ def refuse(_request: OffsetDeleteRequest, _caller: Caller, error: KafkaError) ->
 def _partition(index: int, error: KafkaError | None) -> OffsetDeleteResponsePartition:
     code = ErrorCode.NONE if error is None else code_of(error)
     return OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+
+
+register(OffsetDeleteRequest, GroupApi, handle, refuse)

@@ -14,7 +14,8 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -29,7 +30,6 @@ from korvet.protocol.messages.offset_fetch import (
 from korvet.protocol.types import TopicPartition
 from korvet.protocol.wire import ZERO_UUID
 
-REQUEST = OffsetFetchRequest
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
 GROUPS_VERSION_FIRST = 8
 TOPIC_ID_VERSION_FIRST = 10
@@ -38,7 +38,7 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 
 
-def handle(request: OffsetFetchRequest, caller: Caller, broker: Broker) -> OffsetFetchResponse:
+def handle(request: OffsetFetchRequest, caller: Caller, api: GroupApi) -> OffsetFetchResponse:
     """Answer for each group; one that cannot be read does not keep the others from their answers."""
     groups = []
     # All that a group has committed is told once: its name is short, and that may be much.
@@ -49,7 +49,7 @@ def handle(request: OffsetFetchRequest, caller: Caller, broker: Broker) -> Offse
         if asked.topics is None:
             whole.add(asked.group_id)
         try:
-            groups.append(_group(asked, caller, broker))
+            groups.append(_group(asked, caller, api))
         except KafkaError as error:
             groups.append(_refused(asked, error))
     return _response(groups, caller)
@@ -74,20 +74,20 @@ def _groups(request: OffsetFetchRequest, caller: Caller) -> list[OffsetFetchRequ
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
 
 
-def _group(asked: OffsetFetchRequestGroup, caller: Caller, broker: Broker) -> OffsetFetchResponseGroup:
-    if asked.member_epoch >= 0 and not broker.committed.exists(asked.group_id):
+def _group(asked: OffsetFetchRequestGroup, caller: Caller, api: GroupApi) -> OffsetFetchResponseGroup:
+    if asked.member_epoch >= 0 and not api.committed.exists(asked.group_id):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
     if asked.topics is None:
-        found = broker.committed.fetch_all(asked.group_id)
+        found = api.committed.fetch_all(asked.group_id)
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
-    names = [_name(topic, caller, broker) for topic in asked.topics]
+    names = [_name(topic, caller, api) for topic in asked.topics]
     places = [
         TopicPartition(name, index)
         for name, topic in zip(names, asked.topics, strict=True)
         if isinstance(name, str)
         for index in topic.partition_indexes
     ]
-    answers = iter(broker.committed.fetch(asked.group_id, places))
+    answers = iter(api.committed.fetch(asked.group_id, places))
     topics = []
     for name, topic in zip(names, asked.topics, strict=True):
         if isinstance(name, KafkaError):
@@ -100,11 +100,11 @@ def _group(asked: OffsetFetchRequestGroup, caller: Caller, broker: Broker) -> Of
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _name(topic: OffsetFetchRequestTopics, caller: Caller, broker: Broker) -> str | KafkaError:
+def _name(topic: OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
     if caller.version < TOPIC_ID_VERSION_FIRST:
         return topic.name
     try:
-        return broker.topics.find_by_id(topic.topic_id).name
+        return api.topics.find_by_id(topic.topic_id).name
     except KafkaError as error:
         return error
 
@@ -167,3 +167,6 @@ def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> Off
         for topic in told
     ]
     return OffsetFetchResponse(topics=topics, error_code=code)
+
+
+register(OffsetFetchRequest, GroupApi, handle, refuse)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import KafkaError
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, is_stale
 from korvet.protocol.messages.offset_for_leader_epoch import (
@@ -21,18 +22,16 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 )
 from korvet.topics.types import Partition
 
-REQUEST = OffsetForLeaderEpochRequest
-
 
 def handle(
-    request: OffsetForLeaderEpochRequest, _caller: Caller, broker: Broker
+    request: OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
 ) -> OffsetForLeaderEpochResponse:
     """Answer for each partition."""
-    every, fenced = _answers(request, broker)
+    every, fenced = _answers(request, api)
     if fenced:
         # A topic was deleted, or made anew, since this worker last looked.
-        broker.topics.look_again(fenced)
-        every, _ = _answers(request, broker)
+        api.topics.look_again(fenced)
+        every, _ = _answers(request, api)
     answers = iter(every)
     topics = [
         OffsetForLeaderTopicResult(
@@ -58,20 +57,20 @@ def refuse(
 
 
 def _answers(
-    request: OffsetForLeaderEpochRequest, broker: Broker
+    request: OffsetForLeaderEpochRequest, api: LogApi
 ) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
     """Answer in the order of the request; returns also the partitions that the log does not know."""
-    places = [_asked(topic.topic, each, broker) for topic in request.topics for each in topic.partitions]
+    places = [_asked(topic.topic, each, api) for topic in request.topics for each in topic.partitions]
     asked = [each for each in places if not isinstance(each, KafkaError)]
-    found = broker.offsets.epoch_ends(asked)
+    found = api.offsets.epoch_ends(asked)
     fenced = [partition for (partition, _), answer in zip(asked, found, strict=True) if is_stale(answer)]
     remaining = iter(found)
     return [each if isinstance(each, KafkaError) else next(remaining) for each in places], fenced
 
 
-def _asked(name: str, asked: OffsetForLeaderPartition, broker: Broker) -> tuple[Partition, int] | KafkaError:
+def _asked(name: str, asked: OffsetForLeaderPartition, api: LogApi) -> tuple[Partition, int] | KafkaError:
     try:
-        _, partition = broker.topics.partition(partial(broker.topics.find, name), asked.partition)
+        _, partition = api.topics.partition(partial(api.topics.find, name), asked.partition)
         check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return error
@@ -82,3 +81,6 @@ def _response(index: int, answer: OffsetFound | KafkaError) -> EpochEndOffset:
     if isinstance(answer, KafkaError):
         return EpochEndOffset(partition=index, error_code=answer.code)
     return EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)
+
+
+register(OffsetForLeaderEpochRequest, LogApi, handle, refuse)

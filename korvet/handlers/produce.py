@@ -17,8 +17,9 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
-from korvet.handlers.context import Broker, Caller
-from korvet.log.append import Delivering, Delivery, Result
+from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.registry import Reply, register_pipelined
+from korvet.log.append import Delivery, Result
 from korvet.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -29,108 +30,55 @@ from korvet.protocol.messages.produce import (
 )
 from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
+from korvet.redis.pending import Done, Pending, Then
 from korvet.telemetry.request_timer import REDIS, WAIT
 
-REQUEST = ProduceRequest
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 7
 ACKS = (0, 1, ACKS_ALL)
 
 
-def handle(request: ProduceRequest, caller: Caller, broker: Broker) -> ProduceResponse | None:
-    """Append everything in the request, and answer for each partition; None for acks 0."""
-    return begin(request, caller, broker).finish()
-
-
-class _Producing:
-    """A request whose records are on their way."""
-
-    def __init__(
-        self,
-        request: ProduceRequest,
-        caller: Caller,
-        broker: Broker,
-        delivering: Delivering,
-        throttle_ms: int,
-    ) -> None:
-        self._request = request
-        self._caller = caller
-        self._broker = broker
-        self._delivering = delivering
-        self._throttle_ms = throttle_ms
-
-    @property
-    def in_order(self) -> bool:
-        return self._delivering.in_order
-
-    @property
-    def ready(self) -> bool:
-        return self._delivering.ready and not (
-            self._request.acks == ACKS_ALL and self._broker.replicas.awaited
-        )
-
-    def finish(self) -> ProduceResponse | None:
-        laps = self._caller.laps
-        results = self._delivering.finish()
-        laps.lap(REDIS)
-        if self._request.acks == ACKS_ALL and self._broker.replicas.awaited:
-            results = self._broker.replicas.confirm(results)
-            laps.lap(WAIT)
-        throttle_ms = self._throttle_ms
-        if self._broker.failures.note(results):
-            throttle_ms = self._broker.pressure.full()
-        if throttle_ms:
-            self._caller.mute(throttle_ms)
-        return _respond(self._request, results, throttle_ms)
-
-
-class _Refused:
-    """A request of which nothing is written, since the store has no room."""
-
-    in_order = True
-    ready = True
-
-    def __init__(
-        self, request: ProduceRequest, caller: Caller, broker: Broker, refusal: KafkaError, throttle_ms: int
-    ) -> None:
-        self._request = request
-        self._caller = caller
-        self._broker = broker
-        self._refusal = refusal
-        self._throttle_ms = throttle_ms
-
-    def finish(self) -> ProduceResponse | None:
-        results: list[Result] = [
-            self._refusal for topic in self._request.topic_data for _ in topic.partition_data
-        ]
-        self._broker.failures.refused(self._refusal, len(results))
-        self._caller.mute(self._throttle_ms)
-        return _respond(self._request, results, self._throttle_ms)
-
-
-def begin(request: ProduceRequest, caller: Caller, broker: Broker) -> _Producing | _Refused:
-    """Check, decode and send what is in the request; what is returned waits for Redis and makes the answer."""
+def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Reply]:
+    """Check, decode and send what is in the request; the reply waits for Redis."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-    throttle_ms, refusal = broker.pressure.felt()
+    throttle_ms, refusal = api.pressure.felt()
     if refusal:
-        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, refusal)
-        return _Refused(request, caller, broker, error, throttle_ms)
+        return Done(_refuse_all(request, api, refusal, throttle_ms))
     deliveries = []
     for topic in request.topic_data:
         if caller.version >= TOPIC_ID_VERSION_FIRST:
-            find = partial(broker.topics.find_by_id, topic.topic_id)
+            find = partial(api.topics.find_by_id, topic.topic_id)
         else:
-            find = partial(broker.topics.find, topic.name)
+            find = partial(api.topics.find, topic.name)
         deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
-    delivering = broker.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.hold)
-    return _Producing(request, caller, broker, delivering, throttle_ms)
+    appends = api.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.reserve_memory)
+    waits_for_replicas = request.acks == ACKS_ALL and api.replicas.awaited
+
+    def reply(results: list[Result]) -> Reply:
+        caller.timer.end_stage(REDIS)
+        if waits_for_replicas:
+            results = api.replicas.confirm(results)
+            caller.timer.end_stage(WAIT)
+        throttled_ms = api.pressure.full() if api.failures.note(results) else throttle_ms
+        return Reply(_response(request, results, throttled_ms), throttled_ms)
+
+    return Then(appends, reply, waits=waits_for_replicas)
 
 
-def _respond(request: ProduceRequest, results: list[Result], throttle_ms: int) -> ProduceResponse | None:
+def _refuse_all(request: ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
+    """Answer a request of which nothing is written, since the store has no room."""
+    error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+    results: list[Result] = [error for topic in request.topic_data for _ in topic.partition_data]
+    api.failures.refused(error, len(results))
+    return Reply(_response(request, results, throttle_ms), throttle_ms)
+
+
+def _response(request: ProduceRequest, results: list[Result], throttle_ms: int) -> ProduceResponse | None:
+    """Return the response, None for acks 0."""
     if request.acks == 0:
         _close_on_failure(results)
         return None
@@ -190,3 +138,6 @@ def _partition_response(index: int, result: Result) -> PartitionProduceResponse:
         log_append_time_ms=result.timestamp,
         log_start_offset=result.log_start,
     )
+
+
+register_pipelined(ProduceRequest, LogApi, handle, refuse)

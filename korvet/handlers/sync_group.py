@@ -8,19 +8,19 @@ from __future__ import annotations
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import Sync
 from korvet.handlers.common import code_of
-from korvet.handlers.context import Broker, Caller
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
 from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-REQUEST = SyncGroupRequest
 PROTOCOL_VERSION_FIRST = 5
 
 
-def handle(request: SyncGroupRequest, caller: Caller, broker: Broker) -> SyncGroupResponse:
+def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGroupResponse:
     """Take or give assignments."""
     if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
         message = "the member does not say which protocol it takes part in, or of which type"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-    synced = broker.groups.sync(
+    synced = api.groups.sync(
         Sync(
             group=request.group_id,
             member_id=request.member_id,
@@ -39,3 +39,6 @@ def handle(request: SyncGroupRequest, caller: Caller, broker: Broker) -> SyncGro
 def refuse(_request: SyncGroupRequest, _caller: Caller, error: KafkaError) -> SyncGroupResponse:
     """Answer with the error."""
     return SyncGroupResponse(error_code=code_of(error))
+
+
+register(SyncGroupRequest, GroupApi, handle, refuse)

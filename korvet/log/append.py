@@ -255,7 +255,7 @@ class Delivering:
         """Whether the answers to what was sent are here."""
         return self._sending is None or self._sending.appending.ready
 
-    def finish(self) -> list[Result]:
+    def result(self) -> list[Result]:
         """Wait for the answers, and return what became of each delivery, in order; to be called once.
 
         A topic that was deleted and made anew since this worker last looked is fenced by its id; it is looked up once
@@ -316,7 +316,7 @@ class Delivering:
         sending, self._sending = self._sending, None
         if sending is None:
             return
-        outcomes = stamped(self._log, sending.appends, sending.appending.finish())
+        outcomes = stamped(self._log, sending.appends, sending.appending.result())
         for place, append, result in zip(sending.places, sending.appends, outcomes, strict=True):
             self._results[place] = result
             if isinstance(result, KafkaError):
@@ -360,7 +360,7 @@ class Appender:
 
     def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
         """Append each delivery; returns what became of each, in order. See `begin`."""
-        return self.begin(deliveries, zstd_known=zstd_known).finish()
+        return self.begin(deliveries, zstd_known=zstd_known).result()
 
     def begin(
         self,

@@ -73,7 +73,7 @@ class Appending:
         """Whether the answers to what was sent are here."""
         return isinstance(self._running, StorageUnavailableError) or self._running.ready
 
-    def finish(self) -> list[_Outcome]:
+    def result(self) -> list[_Outcome]:
         """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
         while self._wave:
             self._finish_wave()
@@ -109,7 +109,7 @@ class Appending:
         if isinstance(running, StorageUnavailableError):
             return [running] * len(self._wave)
         try:
-            return running.finish()
+            return running.result()
         except StorageUnavailableError as error:
             return [error] * len(self._wave)
 

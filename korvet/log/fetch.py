@@ -66,7 +66,7 @@ class Fetcher:
             watch.wake_all()
 
     def fetch(
-        self, wanted: Sequence[FetchPartitionSpec], limits: Limits, laps: RequestTimer = NO_TIMER
+        self, wanted: Sequence[FetchPartitionSpec], limits: Limits, timer: RequestTimer = NO_TIMER
     ) -> list[FetchResult]:
         """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
 
@@ -76,16 +76,16 @@ class Fetcher:
         deadline = self._clock() + limits.wait_ms_max / 1000
         found: list[FetchResult] = [FetchResult() for _ in wanted]
         with Watch(self._subscriptions, [each.partition.channel for each in wanted]) as watch:
-            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max, laps)
+            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max, timer)
             while not self._enough(found, limits) and self._clock() < deadline:
                 if not watch.live:
                     watch.listen()
-                    laps.lap(REDIS)
+                    timer.end_stage(REDIS)
                     stale: Iterable[int] = range(len(wanted))
                 else:
                     stale = self._park(watch, deadline) or range(len(wanted))
-                    laps.lap(WAIT)
-                self._reader.read(wanted, stale, found, limits.bytes_max, laps)
+                    timer.end_stage(WAIT)
+                self._reader.read(wanted, stale, found, limits.bytes_max, timer)
         return found
 
     def _enough(self, found: list[FetchResult], limits: Limits) -> bool:

@@ -219,7 +219,7 @@ class Reader:
         places: Iterable[int],
         found: list[FetchResult],
         bytes_max: int,
-        laps: RequestTimer = NO_TIMER,
+        timer: RequestTimer = NO_TIMER,
     ) -> None:
         """Read the partitions at `places` anew into `found`; the others keep what they have, and count.
 
@@ -236,13 +236,13 @@ class Reader:
             wave = self._plan(reading, left, anything=anything)
             if not wave:
                 # What is in the lake only may turn out to be a gap, behind which Redis goes on.
-                left, gaps = self._read_cold(reading, found, left, laps, wait=not anything)
+                left, gaps = self._read_cold(reading, found, left, timer, wait=not anything)
                 if not gaps:
                     break
                 anything = anything or any(each.size_bytes for each in found)
-            laps.lap(ENCODE)
+            timer.end_stage(ENCODE)
             looked = self._look(wave, since)
-            laps.lap(REDIS)
+            timer.end_stage(REDIS)
             for each, result in looked:
                 answer = found[each.place]
                 try:
@@ -260,7 +260,7 @@ class Reader:
                 found[each.place].chunks = each.collector.finish()
 
     def _read_cold(
-        self, reading: list[Reading], found: list[FetchResult], left: int, laps: RequestTimer, *, wait: bool
+        self, reading: list[Reading], found: list[FetchResult], left: int, timer: RequestTimer, *, wait: bool
     ) -> tuple[int, bool]:
         """Read what is in the lake only; returns what is left of the budget, and whether some of it was a gap."""
         cold: list[Reading] = []
@@ -275,9 +275,9 @@ class Reader:
         gaps = False
         if not wishes:
             return left, gaps
-        laps.lap(ENCODE)
+        timer.end_stage(ENCODE)
         answers = self._cold.read(wishes, wait=wait)
-        laps.lap(WAIT)
+        timer.end_stage(WAIT)
         for each, answer in zip(cold, answers, strict=True):
             part, each.cold = each.cold, None
             place = found[each.place]

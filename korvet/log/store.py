@@ -105,7 +105,7 @@ class LogStore:
         forgotten), INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR. StorageUnavailableError stands in the
         answers too: its batch may or may not have been written, and what others were answered stays true.
         """
-        return self.begin_append(appends).finish()
+        return self.begin_append(appends).result()
 
     def begin_append(self, appends: Sequence[Append | AppendBatch]) -> Appending:
         """Send the batches as `append` does; what is returned waits for the answers, and must be finished.

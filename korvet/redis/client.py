@@ -38,9 +38,10 @@ _EXEC = pack(("EXEC",))
 
 
 class Running:
-    """Scripts on their way. `ready`: finishing them waits for nothing, unless Redis did not have them."""
+    """Scripts on their way (Pending). Redis runs them in the order they are sent in, unless it has to load one."""
 
     __slots__ = ("_calls", "_packed", "_redis", "_waiter")
+    in_order = True
 
     def __init__(
         self, redis: Redis, calls: Sequence[ScriptCall], packed: list[bytes], waiter: Waiter[Reply] | None
@@ -52,7 +53,7 @@ class Running:
         """Whether the replies are here."""
         return self._waiter is None or self._waiter.ready()
 
-    def finish(self) -> list[Reply]:
+    def result(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls; to be called once."""
         if self._waiter is None:
             return []
@@ -163,7 +164,7 @@ class Redis:
         Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
         overtake each other (two appends to one partition) do not belong into one pipeline.
         """
-        return self.begin_scripts(calls).finish()
+        return self.begin_scripts(calls).result()
 
     def begin_scripts(self, calls: Sequence[ScriptCall]) -> Running:
         """Send scripts as `scripts` does; what is returned waits for their replies, and must be finished.

@@ -31,8 +31,8 @@ from korvet.groups.listing import GroupListing, GroupRemoval
 from korvet.groups.membership import Groups
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.groups.store import GroupList, GroupStore
-from korvet.handlers import HANDLERS
-from korvet.handlers.context import Broker
+from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, TopicApi
+from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender
 from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
@@ -141,19 +141,20 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     gevent.signal_handler(signal.SIGTERM, stopping.set)
     gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
     storage = Storage.of(settings, slot.lake)
-    broker = build_broker(settings, storage, slot)
-    broker.live.refresh()
-    broker.topics.refresh()
-    doors = [
-        BoundListener(each.name, listen(each.address), Dispatcher(HANDLERS, broker, each.name))
+    apis = build_apis(settings, storage, slot)
+    live = apis.log.live
+    live.refresh()
+    apis.log.topics.refresh()
+    bound = [
+        BoundListener(each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name))
         for each in slot.listeners
     ]
-    acceptor = Acceptor(doors, settings)
-    broker.live.follow(acceptor.use)
-    broker.live.follow(set_level)
+    acceptor = Acceptor(bound, settings)
+    live.follow(acceptor.use)
+    live.follow(set_level)
     acceptor.start()
-    following = gevent.spawn(follower(settings, storage, broker).run)
-    traffic_file = topic_traffic.open_own(broker.traffic, REQUEST_METRICS)
+    watching = gevent.spawn(registry_watcher(settings, storage, apis.log).run)
+    traffic_file = topic_traffic.open_own(apis.log.traffic, REQUEST_METRICS)
     # The supervisor asks by this signal where a loop stands that shows no life.
     faulthandler.register(signal.SIGUSR1)
     gevent.spawn(_beat, slot)
@@ -164,12 +165,12 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
         # Another worker is there, or soon will be; where all of the broker ends, there is nobody to leave them to.
         acceptor.leave_to_others()
     acceptor.close()
-    broker.fetcher.drain()
-    broker.groups.drain()
+    apis.log.fetcher.drain()
+    apis.groups.groups.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
-    following.kill()
+    watching.kill()
     storage.close()
     REQUEST_METRICS.flush()
     if traffic_file is not None:
@@ -182,14 +183,35 @@ def _beat(slot: WorkerSlot) -> None:
         gevent.sleep(BEAT_SECONDS)
 
 
-def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Broker:
-    """Put a broker together on `storage`."""
+def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
+    """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
     keys = Keys(settings.namespace)
     log = _log_store(settings, storage, keys)
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
     live.follow(topics.settle)
+    this = Member(settings.broker_id, listeners.endpoints(slot.listeners))
+    cluster = Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys))
+    log_dir = LogDir(
+        redis_url.parse(settings.redis_url).place if slot.data is None else str(slot.data),
+        LogStatsStore(storage.reads, keys),
+        UsageStore(storage.redis, with_file=False),
+    )
+    return Apis(
+        log=_log_api(settings, storage, slot, log, topics, live),
+        groups=_group_api(settings, storage, topics),
+        topics=TopicApi(live=live, topics=topics, placement=Placement(topics), cluster=cluster),
+        cluster=ClusterApi(
+            cluster=cluster, configs=Configs(topics, live, broker_configs), topics=topics, log_dir=log_dir
+        ),
+    )
+
+
+def _log_api(
+    settings: Settings, storage: Storage, slot: WorkerSlot, log: LogStore, topics: Topics, live: LiveSettings
+) -> LogApi:
+    keys = Keys(settings.namespace)
     replication = Replication(
         storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
     )
@@ -199,47 +221,37 @@ def build_broker(settings: Settings, storage: Storage, slot: WorkerSlot) -> Brok
     background = BackgroundTrims()
     traffic = Traffic()
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
-    group_store = GroupStore(
-        storage.redis,
-        keys,
-        size_max=settings.group_max_size,
-        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
-    )
-    this = Member(settings.broker_id, listeners.endpoints(slot.listeners))
-    return Broker(
+    return LogApi(
         live=live,
-        configs=Configs(topics, live, broker_configs),
-        apis=tuple(handler.request.api for _, handler in sorted(HANDLERS.items())),
-        cluster=Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys)),
         topics=topics,
-        placement=Placement(topics),
         appender=Appender(log, settings, topics, grown=growth.crossed, traffic=traffic),
         fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
-        log_dir=LogDir(
-            redis_url.parse(settings.redis_url).place if slot.data is None else str(slot.data),
-            LogStatsStore(storage.reads, keys),
-            UsageStore(storage.redis, with_file=False),
-        ),
-        groups=Groups(
-            group_store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked
-        ),
-        committed=CommittedOffsets(
-            OffsetStore(storage.redis, keys, mirror=settings.group_mirror), topics, settings
-        ),
-        group_listing=GroupListing(
-            group_store,
-            GroupList(storage.redis, keys),
-            GroupRemoval(storage.redis, keys, mirror=settings.group_mirror),
-            topics,
-        ),
         replicas=Replicas(replication),
         pressure=_pressure(live, storage, slot),
         failures=Failures(_count_failure),
         traffic=traffic,
+    )
+
+
+def _group_api(settings: Settings, storage: Storage, topics: Topics) -> GroupApi:
+    keys = Keys(settings.namespace)
+    store = GroupStore(
+        storage.redis,
+        keys,
+        size_max=settings.group_max_size,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
+    )
+    offsets = OffsetStore(storage.redis, keys, mirror=settings.group_mirror)
+    removal = GroupRemoval(storage.redis, keys, mirror=settings.group_mirror)
+    return GroupApi(
+        groups=Groups(store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked),
+        committed=CommittedOffsets(offsets, topics, settings),
+        listing=GroupListing(store, GroupList(storage.redis, keys), removal, topics),
+        topics=topics,
     )
 
 
@@ -273,8 +285,8 @@ def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Backpre
     return pressure
 
 
-def follower(settings: Settings, storage: Storage, broker: Broker) -> RegistryWatcher:
-    """Return what lets `broker` see at once what others change in the cluster; its greenlet is to be spawned."""
+def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> RegistryWatcher:
+    """Return what refreshes this worker's settings and topics when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
 
     def ask_the_master() -> None:
@@ -283,15 +295,15 @@ def follower(settings: Settings, storage: Storage, broker: Broker) -> RegistryWa
         storage.redis.call("UNLINK", keys.probe)
 
     def exists(name: str, topic_id: str) -> bool:
-        topic = broker.topics.known(name)
+        topic = api.topics.known(name)
         return topic is not None and id_text(topic.id) == topic_id
 
     def forget_deleted() -> None:
-        broker.traffic.keep(exists)
+        api.traffic.keep(exists)
         REQUEST_METRICS.flush_soon()
 
     # Settings before topics, which are made of them.
-    looks = [ask_the_master, broker.live.refresh, broker.topics.refresh, forget_deleted]
+    looks = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
     return RegistryWatcher(storage.subscriptions, keys.topics_channel, looks)
 
 

@@ -1,7 +1,4 @@
-"""Where the time of one request goes: a stopwatch that whoever serves it presses at the end of each stage.
-
-Knows stages and the clock; nothing of who looks at it.
-"""
+"""Where the time of one request goes: a stopwatch that is pressed at the end of each stage."""
 
 from __future__ import annotations
 
@@ -28,22 +25,22 @@ class RequestTimer(msgspec.Struct, gc=False):
     at: float
     seconds: list[float]
 
-    def lap(self, stage: int) -> None:
-        """Say that what was done since the last lap was this stage."""
+    def end_stage(self, stage: int) -> None:
+        """Count the time since the end of the last stage as this one's."""
         now = monotonic()
         self.seconds[stage] += now - self.at
         self.at = now
 
 
 def request_timer(at: float) -> RequestTimer:
-    """Return the laps of a request that begins at this time (time.monotonic)."""
+    """Return the timer of a request that begins at this time (time.monotonic)."""
     return RequestTimer(at, [0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 class NoTimer(RequestTimer):
-    """Of requests whose stages nobody wants to know."""
+    """For requests whose stages are not measured."""
 
-    def lap(self, stage: int) -> None:
+    def end_stage(self, stage: int) -> None:
         """Do nothing."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from korvet.cli.cluster import markdown_table
-from korvet.handlers import HANDLERS
+from korvet.handlers.registry import HANDLERS
 from tests.cli.test_options import korvet
 
 

@@ -6,7 +6,7 @@ import json
 
 from confluent_kafka.admin import AdminClient as Librdkafka
 
-from korvet.handlers import HANDLERS
+from korvet.handlers.registry import HANDLERS
 from tests.cli.asking import failed
 from tests.cli.test_groups import table
 from tests.cli.test_options import korvet

@@ -32,7 +32,7 @@ def store(redis: Redis) -> BrokerStore:
 
 
 def look(store: BrokerStore) -> Seen:
-    return store.begin_look().finish()
+    return store.begin_look().result()
 
 
 def live(store: BrokerStore) -> list[tuple[int, str, int]]:

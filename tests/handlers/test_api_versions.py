@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.handlers import HANDLERS
+from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame, header

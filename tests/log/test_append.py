@@ -27,7 +27,7 @@ def begin(view: Domain, sequence: int) -> Delivering:
 
 
 def offset(delivering: Delivering) -> int:
-    [result] = delivering.finish()
+    [result] = delivering.result()
     assert isinstance(result, Appended), result
     return result.base_offset
 
@@ -57,7 +57,7 @@ def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
 def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
     here.topics.create(NewTopic(name=ORDERS))
     offset(begin(here, 0))
-    [result] = begin(here, 2).finish()
+    [result] = begin(here, 2).result()
     assert isinstance(result, KafkaError)
     assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -79,7 +79,7 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
         delivering = here.appender.begin(deliveries, zstd_known=True, hold=hold)
         assert not delivering.in_order
         assert held >= bytes_max
-        assert [type(result) for result in delivering.finish()] == [Appended] * partitions
+        assert [type(result) for result in delivering.result()] == [Appended] * partitions
         assert bytes_max <= most < bytes_max + size + RECORD_BYTES + 100
 
 

@@ -117,7 +117,7 @@ def test_a_request_is_decoded_only_while_something_is_free() -> None:
         send_first(PRODUCE)
         held = first.reader.next()
         assert held is not None
-        held.hold(1000)  # more than there was
+        held.reserve_memory(1000)  # more than there was
         send_second(PRODUCE)
         waiting = gevent.spawn(second.reader.next)
         gevent.sleep(0)
@@ -137,11 +137,11 @@ def test_a_request_is_decoded_only_while_something_is_free() -> None:
 def test_what_is_decoded_and_needed_no_longer_is_free_again() -> None:
     budget = ByteBudget(100)
     first, second = budget.charge(LATE), budget.charge(LATE)
-    first.hold(500)
+    first.reserve(500)
     waiting = gevent.spawn(second.add, 1)
     gevent.sleep(0)
     assert not waiting.dead
-    first.hold(-450)
+    first.reserve(-450)
     waiting.get(timeout=LATE)
     first.close()
     second.close()

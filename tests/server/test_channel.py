@@ -110,13 +110,13 @@ def test_whoever_is_killed_while_it_waits_leaves_the_channel_usable(
     assert channel.receive(10, LATE) == b""
 
 
-def test_a_close_behind_what_was_sent_drops_what_comes_and_waits_for_the_peer_or_no_longer_than_it_may(
+def test_a_close_after_peer_what_was_sent_drops_what_comes_and_waits_for_the_peer_or_no_longer_than_it_may(
     pair: tuple[Channel, gevent_socket.socket],
 ) -> None:
     channel, peer = pair
     channel.end_receiving()
     channel.send([b"last"], LATE)
-    closing = gevent.spawn(channel.close_behind, LATE)
+    closing = gevent.spawn(channel.close_after_peer, LATE)
     peer.sendall(b"more" * 1000)
     assert received(peer, 4) + peer.recv(1) == b"last"
     assert not closing.ready()
@@ -128,7 +128,7 @@ def test_what_is_dropped_keeps_nobody_waiting(pair: tuple[Channel, gevent_socket
     channel, peer = pair
     peer.sendall(b"more" * 25_000)
     peer.shutdown(socket.SHUT_WR)
-    closing = gevent.spawn(channel.close_behind, LATE)
+    closing = gevent.spawn(channel.close_after_peer, LATE)
     seen: list[bool] = []
     gevent.spawn(lambda: seen.append(closing.ready()))
     closing.get(timeout=LATE)
@@ -137,6 +137,6 @@ def test_what_is_dropped_keeps_nobody_waiting(pair: tuple[Channel, gevent_socket
 
 def test_a_peer_that_does_not_close_is_left(pair: tuple[Channel, gevent_socket.socket]) -> None:
     channel, peer = pair
-    gevent.spawn(channel.close_behind, 0.01).get(timeout=LATE)
+    gevent.spawn(channel.close_after_peer, 0.01).get(timeout=LATE)
     with pytest.raises(BrokenPipeError):
         peer.sendall(b"more")

@@ -13,9 +13,9 @@ from gevent import socket
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
-from korvet.handlers import HANDLERS, describe_cluster, init_producer_id
-from korvet.handlers.context import Broker as Parts
-from korvet.handlers.context import Caller, Handler
+from korvet.handlers import describe_cluster, init_producer_id
+from korvet.handlers.context import Caller
+from korvet.handlers.registry import HANDLERS, Handler
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -164,17 +164,15 @@ def caller(version: int) -> Caller:
     return Caller("client", "peer", version)
 
 
-def broken(_request: Message, _caller: object, _broker: Parts) -> Message:
+def broken(_request: Message, _caller: object, _api: object) -> Message:
     raise ZeroDivisionError("secret of ours")
 
 
 def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFixture) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, broken, describe_cluster.refuse)}
-    nothing: Any = None
+    handlers = {60: Handler(DescribeClusterRequest, object, broken, describe_cluster.refuse)}
     with caplog.at_level(logging.DEBUG):
-        chunks = Dispatcher(handlers, nothing).begin(request_frame(request, 2)[4:], "peer").answer()
-    assert chunks is not None
+        chunks = Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result().chunks
     answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in (answer.error_message or "")
@@ -186,17 +184,15 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
 def test_a_redis_that_is_away_is_told_of_once_and_not_with_every_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def away(_request: Message, _caller: object, _broker: Parts) -> Message:
+    def away(_request: Message, _caller: object, _api: object) -> Message:
         raise StorageUnavailableError("Redis is away")
 
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, away, describe_cluster.refuse)}
-    nothing: Any = None
-    dispatcher = Dispatcher(handlers, nothing)
+    handlers = {60: Handler(DescribeClusterRequest, object, away, describe_cluster.refuse)}
+    dispatcher = Dispatcher(handlers, [object()])
     with caplog.at_level(logging.INFO):
         for _ in range(100):
-            chunks = dispatcher.begin(request_frame(request, 2)[4:], "peer").answer()
-            assert chunks is not None
+            chunks = dispatcher.begin(request_frame(request, 2)[4:], "peer").result().chunks
             assert decode(DescribeClusterResponse, 2, b"".join(chunks)[9:]).error_code == AWAY
     [record] = caplog.records
     assert record.message == "Redis unavailable"
@@ -209,18 +205,17 @@ def unsayable(_request: Message, _caller: object, _error: KafkaError) -> Message
 def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refused(_request: Message, _caller: object, _broker: Parts) -> Message:
+    def refused(_request: Message, _caller: object, _api: object) -> Message:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
 
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, refused, unsayable)}
-    nothing: Any = None
+    handlers = {60: Handler(DescribeClusterRequest, object, refused, unsayable)}
     ours, theirs = socket.socketpair()
     with theirs, caplog.at_level(logging.INFO):
         settings = Settings()
         budgets = Budgets.of(settings.queued_max_request_bytes)
         connection = Connection(
-            Channel(ours), "peer", Dispatcher(handlers, nothing), Limits.of(settings), budgets
+            Channel(ours), "peer", Dispatcher(handlers, [object()]), Limits.of(settings), budgets
         )
         theirs.sendall(request_frame(request, 2))
         connection.serve()
@@ -232,23 +227,20 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
 def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def unencodable(request: Message, caller: Caller, _broker: Parts) -> Message:
+    def unencodable(request: Message, caller: Caller, _api: object) -> Message:
         return unsayable(request, caller, KafkaError(AWAY))
 
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = HANDLERS | {60: Handler(DescribeClusterRequest, unencodable, describe_cluster.refuse)}
-    nothing: Any = None
-    chunks = Dispatcher(handlers, nothing).begin(request_frame(request, 2)[4:], "peer").answer()
-    assert chunks is not None
+    handlers = {60: Handler(DescribeClusterRequest, object, unencodable, describe_cluster.refuse)}
+    chunks = Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result().chunks
     answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(caplog.records) == 1
 
 
 def test_a_broken_protocol_is_left_to_the_connection() -> None:
-    nothing: Any = None
     with pytest.raises(ProtocolError, match="API key 999"):
-        Dispatcher(HANDLERS, nothing).begin(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
+        Dispatcher({}, []).begin(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])

@@ -18,7 +18,7 @@ from korvet.cli.main import korvet
 from korvet.config.dynamic import Layers
 from korvet.config.settings import rows
 from korvet.config.sources import load
-from korvet.handlers import HANDLERS
+from korvet.handlers.registry import HANDLERS
 from korvet.telemetry import lake_metrics, metrics, redis_metrics
 from korvet.telemetry import snapshot as figures_file
 from korvet.telemetry import topic_counters as topic_metrics

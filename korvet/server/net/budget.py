@@ -60,7 +60,7 @@ class ByteBudget:
                 raise OverBudgetError(message)
         self._free -= size
 
-    def hold(self, charge: Charge, size: int) -> None:
+    def reserve(self, charge: Charge, size: int) -> None:
         """Take `size` bytes for `charge`, be they free or not; negative: give so many back."""
         self._charges[charge] = None
         self._free -= size
@@ -91,10 +91,10 @@ class Charge:
         self._budget.take(self, size, self._wait_seconds)
         self._taken += size
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Take `size` bytes more, be they free or not; negative: give so many back."""
         self._begun = True
-        self._budget.hold(self, size)
+        self._budget.reserve(self, size)
         self._taken += size
 
     def close(self) -> None:

@@ -15,8 +15,9 @@ from korvet.errors import ProtocolError
 from korvet.logs import Log
 from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
+from korvet.redis.pending import Pending
 from korvet.server.net.budget import Budgets, OverBudgetError
-from korvet.server.net.dispatch import Dispatcher, Exchange, FaultError, Refusal
+from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
 from korvet.server.net.framing import Frame, FrameReader, Limits
 from korvet.server.net.socket import Channel
 from korvet.telemetry import metrics
@@ -27,7 +28,7 @@ _log = Log(__name__)
 LEAVING_SECONDS_MAX = 1.0
 """What a client has to close its side of a connection that is drained; clients do as soon as they see the end."""
 
-OVERLAPPING_MAX = 5
+PIPELINED_MAX = 5
 """Requests of one connection under way at once: as many as an idempotent producer keeps in flight."""
 
 
@@ -47,18 +48,18 @@ class Connection:
         self._dispatcher = dispatcher
         self._limits = limits
         self._frames = FrameReader(channel, limits, budgets)
-        self._begun: deque[tuple[Frame, Exchange | Refusal]] = deque()
+        self._begun: deque[tuple[Frame, Pending[ResponseFrame]]] = deque()
         self._draining = False
-        self._mute_ms = 0
-        self._muted: Event | None = None
+        self._throttle_ms = 0
+        self._throttled: Event | None = None
 
     def serve(self) -> None:
         """Answer requests in their order until the connection ends; closes the channel."""
         reason = "peer closed"
         try:
             while not self._draining and self._serve_one():
-                if self._mute_ms:
-                    self._wait_muted()
+                if self._throttle_ms:
+                    self._wait_throttled()
             if self._draining:
                 reason = "draining"
         except ProtocolError as error:
@@ -80,15 +81,15 @@ class Connection:
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
             if reason == "draining":
-                self._channel.close_behind(LEAVING_SECONDS_MAX)
+                self._channel.close_after_peer(LEAVING_SECONDS_MAX)
             else:
                 self._channel.close()
 
     def drain(self) -> None:
-        """End the connection behind the requests it serves now, at once where it serves none."""
+        """End the connection after the requests it serves now, at once where it serves none."""
         self._draining = True
-        if self._muted is not None:
-            self._muted.set()
+        if self._throttled is not None:
+            self._throttled.set()
         if self._frames.waiting:
             self._channel.end_receiving()
 
@@ -121,46 +122,40 @@ class Connection:
         return True
 
     def _following(self) -> Frame | None:
-        """Return the next request where it may begin now, and is here."""
-        if self._draining or self._mute_ms:
+        """Return the next request, if it may begin now and has arrived."""
+        if self._draining or self._throttle_ms:
             return None
-        if len(self._begun) >= OVERLAPPING_MAX or not self._begun[-1][1].overlaps:
+        if len(self._begun) >= PIPELINED_MAX or not self._begun[-1][1].in_order:
             return None
         return self._frames.next_at_once()
 
     def _begin(self, frame: Frame) -> None:
         try:
-            exchange = self._dispatcher.begin(frame.data, self._peer, frame.hold, self._mute, frame.arrived)
+            pending = self._dispatcher.begin(frame.data, self._peer, frame.reserve_memory, frame.arrived)
         except BaseException:
             frame.close()
             raise
-        self._begun.append((frame, exchange))
+        self._begun.append((frame, pending))
         REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
 
-    def _mute(self, milliseconds: int) -> None:
-        """Take no requests for so long, from when those that have begun are answered."""
-        metrics.THROTTLED_REQUESTS.inc()
-        self._mute_ms = max(self._mute_ms, milliseconds)
-
-    def _wait_muted(self) -> None:
-        """Leave the peer's next request unread until the mute is over, or the connection is to end."""
-        metrics.THROTTLE_SECONDS.inc(self._mute_ms / 1000)
-        self._muted = Event()
+    def _wait_throttled(self) -> None:
+        """Leave the peer's next request unread until the throttle is over, or the connection is to end."""
+        metrics.THROTTLE_SECONDS.inc(self._throttle_ms / 1000)
+        self._throttled = Event()
         if not self._draining:
-            self._muted.wait(self._mute_ms / 1000)
-        self._muted, self._mute_ms = None, 0
+            self._throttled.wait(self._throttle_ms / 1000)
+        self._throttled, self._throttle_ms = None, 0
 
     def _answer(self) -> bool:
-        """Answer the oldest, and those behind it whose answers are there: one write, and one wake-up of the client.
+        """Answer the oldest request, and those after it that are ready: one write, and one wake-up of the client.
 
-        Tells whether others may begin before those that have begun are answered.
+        Returns whether others may begin before those that have begun are answered.
         """
         out: list[Buffer] = []
         in_order = True
         try:
             while True:
-                exchange = self._answer_one(out)
-                in_order = in_order and exchange.overlaps
+                in_order = self._answer_one(out) and in_order
                 if not self._begun or not self._begun[0][1].ready:
                     break
         except (ProtocolError, FaultError):
@@ -169,14 +164,18 @@ class Connection:
         self._send(out)
         return in_order
 
-    def _answer_one(self, out: list[Buffer]) -> Exchange | Refusal:
-        frame, exchange = self._begun.popleft()
+    def _answer_one(self, out: list[Buffer]) -> bool:
+        frame, pending = self._begun.popleft()
         try:
-            out += exchange.answer() or ()
+            chunks, throttle_ms = pending.result()
         finally:
             REQUEST_METRICS.ended()
             frame.close()
-        return exchange
+        out += chunks
+        if throttle_ms:
+            metrics.THROTTLED_REQUESTS.inc()
+            self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        return pending.in_order
 
     def _send(self, out: list[Buffer]) -> None:
         if out:

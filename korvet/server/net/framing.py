@@ -69,9 +69,9 @@ class Frame:
         self._received = received
         self._decoded = decoded
 
-    def hold(self, size: int) -> None:
-        """Say that serving the request takes `size` bytes more, or, negative, less."""
-        self._decoded.hold(size)
+    def reserve_memory(self, size: int) -> None:
+        """Take `size` bytes that serving the request needs beyond the frame; negative: no longer needs."""
+        self._decoded.reserve(size)
 
     def close(self) -> None:
         """Give back what the request took of the budgets: it is answered."""

@@ -114,7 +114,7 @@ class Channel:
             self._due = time.monotonic()
             self._set_timer(0)
 
-    def close_behind(self, seconds: float) -> None:
+    def close_after_peer(self, seconds: float) -> None:
         """Close behind what was sent: once the peer has closed too, after `seconds` at the latest.
 
         What it still sends is dropped. A socket that closes beside bytes that nobody has read resets the connection,

@@ -1,4 +1,4 @@
-"""A connection that a request mutes: what has begun is answered, what comes then waits, and a drain ends it at once."""
+"""A connection that a request throttles: what has begun is answered, what comes then waits; a drain ends it at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gevent import socket
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.handlers import describe_cluster
-from korvet.handlers.context import Caller, Handler
+from korvet.handlers.context import Caller
+from korvet.handlers.registry import Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.server.net.budget import Budgets
@@ -25,45 +26,40 @@ from korvet.server.net.socket import Channel
 from tests.support.wire_client import request_frame
 
 KEY = DescribeClusterRequest.api.key
-FOR_EVER_MS = 3_600_000
+AN_HOUR_MS = 3_600_000
 SECONDS_MAX = 30
 
 
 class Served:
-    """A request under way that others may overtake in the making; its answer mutes the connection."""
+    """A request under way that others may begin after; its reply throttles the connection."""
 
     in_order = True
     ready = True
 
-    def __init__(self, caller: Caller, mute_ms: int, meanwhile: Callable[[], None]) -> None:
-        self._caller, self._mute_ms, self._meanwhile = caller, mute_ms, meanwhile
+    def __init__(self, throttle_ms: int, meanwhile: Callable[[], None]) -> None:
+        self._throttle_ms, self._meanwhile = throttle_ms, meanwhile
 
-    def finish(self) -> Message | None:
+    def result(self) -> Reply:
         self._meanwhile()
-        if self._mute_ms:
-            self._caller.mute(self._mute_ms)
-        return DescribeClusterResponse(cluster_id="")
+        return Reply(DescribeClusterResponse(cluster_id=""), self._throttle_ms)
 
 
 class Peer:
     """A client, and the connection that serves it in a greenlet of its own."""
 
-    def __init__(self, mute_ms: int) -> None:
+    def __init__(self, throttle_ms: int) -> None:
         settings = Settings()
         self.meanwhile: Callable[[], None] = lambda: None
 
-        def begin(_request: Message, caller: Caller, _broker: object) -> Served:
-            return Served(caller, mute_ms, self.meanwhile)
-
-        def handle(_request: Message, _caller: Caller, _broker: object) -> Message | None:
-            raise AssertionError("what has a `begin` is not handled otherwise")
+        def handle(_request: Message, _caller: Caller, _api: object) -> Served:
+            return Served(throttle_ms, self.meanwhile)
 
         def refuse(request: Any, caller: Caller, error: KafkaError) -> Message | None:
             return describe_cluster.refuse(request, caller, error)
 
-        nothing: Any = None
         ours, self._theirs = socket.socketpair()
-        dispatcher = Dispatcher({KEY: Handler(DescribeClusterRequest, handle, refuse, begin)}, nothing)
+        handler = Handler(DescribeClusterRequest, object, handle, refuse, pipelined=True)
+        dispatcher = Dispatcher({KEY: handler}, [object()])
         budgets = Budgets.of(settings.queued_max_request_bytes)
         # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
         plain = plain_socket.socket(fileno=ours.detach())
@@ -93,9 +89,9 @@ class Peer:
 
 
 @contextmanager
-def peer(mute_ms: int) -> Iterator[Peer]:
+def peer(throttle_ms: int) -> Iterator[Peer]:
     with gevent.Timeout(SECONDS_MAX):
-        made = Peer(mute_ms)
+        made = Peer(throttle_ms)
         yield made
         made.end()
 
@@ -109,23 +105,23 @@ def turn(others: Peer) -> None:
 
 @pytest.mark.parametrize("begun", [(1,), (1, 2, 3)])
 def test_what_has_begun_is_answered_and_what_comes_then_waits(begun: tuple[int, ...]) -> None:
-    with peer(FOR_EVER_MS) as muted, peer(0) as others:
-        muted.send(*begun)
-        assert [muted.answered() for _ in begun] == list(begun)
-        muted.send(9)
+    with peer(AN_HOUR_MS) as throttled, peer(0) as others:
+        throttled.send(*begun)
+        assert [throttled.answered() for _ in begun] == list(begun)
+        throttled.send(9)
         turn(others)
-        muted.connection.drain()
-        assert muted.answered() == 0
+        throttled.connection.drain()
+        assert throttled.answered() == 0
 
 
-def test_when_the_mute_is_over_the_connection_goes_on() -> None:
-    with peer(1) as muted:
+def test_when_the_throttle_is_over_the_connection_goes_on() -> None:
+    with peer(1) as throttled:
         for number in range(1, 6):
-            muted.send(number)
-            assert muted.answered() == number
+            throttled.send(number)
+            assert throttled.answered() == number
 
 
-def test_a_connection_that_is_not_muted_goes_on_at_once() -> None:
+def test_a_connection_that_is_not_throttled_goes_on_at_once() -> None:
     with peer(0) as free, peer(0) as others:
         free.send(1)
         assert free.answered() == 1
@@ -135,8 +131,8 @@ def test_a_connection_that_is_not_muted_goes_on_at_once() -> None:
         assert free.answered() == 2
 
 
-def test_a_drain_before_the_mute_begins_waits_for_nothing() -> None:
-    with peer(FOR_EVER_MS) as muted:
-        muted.meanwhile = muted.connection.drain
-        muted.send(1)
-        assert [muted.answered() for _ in range(2)] == [1, 0]
+def test_a_drain_before_the_throttle_begins_waits_for_nothing() -> None:
+    with peer(AN_HOUR_MS) as throttled:
+        throttled.meanwhile = throttled.connection.drain
+        throttled.send(1)
+        assert [throttled.answered() for _ in range(2)] == [1, 0]

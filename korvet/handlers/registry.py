@@ -1,0 +1,72 @@
+"""The registry of handlers: which requests are served, and by which functions.
+
+Each handler file registers itself. Dispatch finds the handler of a request here, and ApiVersions lists what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from korvet.errors import KafkaError
+from korvet.handlers.context import Caller
+from korvet.protocol.schema import Message
+from korvet.redis.pending import Pending
+
+
+class Reply(NamedTuple):
+    """A response, None where none is to be sent, and for how long the connection then takes no requests."""
+
+    response: Message | None
+    throttle_ms: int = 0
+
+
+Answer: TypeAlias = Message | Reply
+"""What a handler returns; a plain response throttles nobody."""
+
+R = TypeVar("R", bound=Message)
+C = TypeVar("C")
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """How requests of one class are served.
+
+    `handle` is given the context of the class `context`. A `pipelined` one does all but wait for Redis, and returns a
+    Pending of its answer: the next request of the connection may begin meanwhile. Any other is called when it is the
+    request's turn to be answered. `timed`: metrics show how long each stage takes.
+    """
+
+    request: type[Message]
+    context: type[object]
+    handle: Callable[[Any, Caller, Any], Any]
+    refuse: Callable[[Any, Caller, KafkaError], Message | None]
+    pipelined: bool = False
+    timed: bool = False
+
+
+HANDLERS: dict[int, Handler] = {}
+"""By API key."""
+
+
+def register(
+    request: type[R],
+    context: type[C],
+    handle: Callable[[R, Caller, C], Answer],
+    refuse: Callable[[R, Caller, KafkaError], Message | None],
+    *,
+    timed: bool = False,
+) -> None:
+    """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error."""
+    HANDLERS[request.api.key] = Handler(request, context, handle, refuse, timed=timed)
+
+
+def register_pipelined(
+    request: type[R],
+    context: type[C],
+    handle: Callable[[R, Caller, C], Pending[Answer]],
+    refuse: Callable[[R, Caller, KafkaError], Message | None],
+) -> None:
+    """Serve requests of this class by `handle`, which returns before Redis has answered (Handler)."""
+    HANDLERS[request.api.key] = Handler(request, context, handle, refuse, pipelined=True, timed=True)
