@@ -20,6 +20,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     config      settings: one definition each, where values come from, listeners
     logs        log lines, as text or JSON
     java        where Java is, for Spark
+    backoff     pauses between attempts that failed
     errors      Kafka's error codes and Korvet's exceptions
 
 `lua/`, beside this package (inside it in a wheel), holds the scripts; `lua/README.md` lists every key in Redis.

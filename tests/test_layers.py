@@ -15,9 +15,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
 # What each room may import of Korvet, besides itself, from the ground up.
-GROUND = {"errors", "config", "logs", "protocol"}
+GROUND = {"errors", "backoff", "config", "logs", "protocol"}
 BELOW = {
     "errors": set[str](),
+    "backoff": set[str](),
     "config": {"errors"},
     "logs": {"errors", "config"},
     "java": set[str](),

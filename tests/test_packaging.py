@@ -52,7 +52,7 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
         "from korvet.console.app import Site\n"
         "from korvet.redis import scripts\n"
         "assert Site().page('/')\n"
-        "print(scripts.__file__, scripts.folder(), *sorted(script.name for script in scripts.every()), sep='\\n')"
+        "print(scripts.__file__, scripts.folder(), *sorted(script.name for script in scripts.all_scripts()), sep='\\n')"
     )
     result = subprocess.run(
         [str(python), "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True

@@ -24,7 +24,7 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, group_encoded
+from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topics
 
@@ -96,7 +96,7 @@ class GroupRemoval:
             [fields] = self._redis.pipeline([("HKEYS", key)])
             named = cast("list[bytes]", listed(key, fields))
             streams = [field for field in named if self._is_stream(field)]
-            args: list[Arg] = [group, group_encoded(group), self._mirror, len(named)]
+            args: list[Arg] = [group, encode_group_id(group), self._mirror, len(named)]
             [reply] = self._redis.scripts([(_DELETE, [*self._group_keys(group), *streams], args)])
             if self._number(key, reply):
                 return
@@ -118,7 +118,9 @@ class GroupRemoval:
         key = self._keys.group_offsets(group)
         [reply] = self._redis.pipeline([("HGETALL", key)])
         flat = cast("list[bytes]", listed(key, reply))
-        named = ((self._keys.place(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True))
+        named = (
+            (self._keys.parse_stream(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True)
+        )
         rows = {TopicPartition(*place): row for place, row in named if place is not None}
         topics = self._redis.pipeline([("HGET", self._keys.state(*place), "topic") for place in rows])
         return [_held(place, row, topic) for (place, row), topic in zip(rows.items(), topics, strict=True)]
@@ -147,7 +149,7 @@ class GroupRemoval:
         keys = [*self._group_keys(group), *(self._keys.stream(*place) for place in rows)]
         args: list[Arg] = [
             group,
-            group_encoded(group),
+            encode_group_id(group),
             self._mirror,
             "drop" if drop else "keep",
             seen.state,
@@ -168,7 +170,7 @@ class GroupRemoval:
         return [*names.membership_of(group), names.groups, names.group_offsets(group)]
 
     def _is_stream(self, field: bytes) -> bool:
-        return self._keys.place(field) is not None
+        return self._keys.parse_stream(field) is not None
 
     @staticmethod
     def _number(key: str, reply: Reply) -> int:

@@ -23,7 +23,7 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, group_encoded
+from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topic, Topics, check_name
 from korvet.topics.types import Partition
@@ -92,7 +92,7 @@ class OffsetStore:
         keys = [*self._keys.membership_of(by.group), self._keys.groups, offsets]
         args: list[Arg] = [
             by.group,
-            group_encoded(by.group),
+            encode_group_id(by.group),
             by.generation,
             by.member,
             by.instance,
@@ -134,7 +134,7 @@ class OffsetStore:
         [reply] = self._redis.pipeline([("HGETALL", key)])
         flat = cast("list[bytes]", listed(key, reply))
         found: Mapping[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
-        rows = ((self._keys.place(field), self._row(key, text)) for field, text in found.items())
+        rows = ((self._keys.parse_stream(field), self._row(key, text)) for field, text in found.items())
         return {TopicPartition(*place): row for place, row in rows if place is not None and row is not None}
 
     def group_exists(self, group: str) -> bool:

@@ -23,7 +23,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, group_decoded, group_encoded
+from korvet.redis.keys import Keys, decode_group_id, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, value_of
 from korvet.redis.scripts import Script
 
@@ -247,7 +247,7 @@ class GroupStore:
         key = self._keys.groups
         [reply] = self._redis.pipeline([("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", skip, limit)])
         names = cast("list[bytes]", listed(key, reply))
-        return [group_decoded(name.decode(errors="replace")) for name in names]
+        return [decode_group_id(name.decode(errors="replace")) for name in names]
 
     def describe(self, groups: Sequence[str]) -> list[Described | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or what is wrong with it."""
@@ -263,7 +263,7 @@ class GroupStore:
         return outcomes
 
     def _names(self, group: str) -> tuple[str, str]:
-        return self._keys.group_channel(group), group_encoded(group)
+        return self._keys.group_channel(group), encode_group_id(group)
 
     def _change(self, script: Script, group: str, args: Sequence[Arg]) -> list[Reply]:
         keys = (*self._keys.membership_of(group), self._keys.groups)
@@ -393,7 +393,7 @@ class GroupList:
             fresh = [name for name in found[::2] if name not in seen]
             seen.update(fresh)
             for at in range(0, len(fresh), _PAGE):
-                yield [group_decoded(_text(name)) for name in fresh[at : at + _PAGE]]
+                yield [decode_group_id(_text(name)) for name in fresh[at : at + _PAGE]]
             if cursor == b"0":
                 return
 

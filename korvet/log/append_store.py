@@ -17,7 +17,7 @@ from korvet.log import replies as log_replies
 from korvet.log.record_format import batch_args
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.redis import scripts
-from korvet.redis.client import Redis, Running
+from korvet.redis.client import PendingReplies, Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply
 from korvet.redis.scripts import Script
@@ -97,7 +97,7 @@ class Appending:
             self._wave = {position: self._waiting.pop(position) for position in first.values()}
         self._running = self._send()
 
-    def _send(self) -> Running | StorageUnavailableError:
+    def _send(self) -> PendingReplies | StorageUnavailableError:
         try:
             return self._redis.begin_scripts(list(self._wave.values()))
         except StorageUnavailableError as error:

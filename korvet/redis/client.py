@@ -1,10 +1,15 @@
-"""The workers' way to Redis: any number of greenlets share one connection, which comes back by itself.
+"""The workers' way to Redis: any number of greenlets share one connection, which reconnects by itself.
 
-Knows commands, pipelines, scripts and when to connect; not framing (link.py), not whose reply a reply is
-(wire.py). Nothing connects before the first call, so an instance may be made before a fork. Large replies
-stall whoever waits behind them: a process makes one `Redis` for small commands and another for large reads.
+Three files, three duties:
 
-What fails on a lost connection is never sent again: an append may have been done. The caller decides.
+    client       what callers see: commands, pipelines, scripts. It connects, pauses after a failed attempt, loads
+                 scripts that Redis lacks, and bounds what is in flight
+    multiplex    the order of one connection: which reply is whose, time-outs, the end of a silent connection
+    connection   the socket: handshake, framing, coalesced writes
+
+Nobody retries: a request that fails on a lost connection is never sent again, since an append may have been done. The
+caller decides. Nothing connects before the first call, so an instance may be made before a fork. A large reply delays
+all requests after it, so a process has one `Redis` for small commands and another for large reads.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ from gevent.hub import Waiter
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis import url as redis_url
-from korvet.redis.connection import NOBODY, Arg, BackOff, Observer, connect, pack
-from korvet.redis.multiplex import Room, Wire
+from korvet.redis.connection import NO_OBSERVER, Arg, Observer, connect, pack, reconnect_backoff
+from korvet.redis.multiplex import InFlightLimit, Multiplexer
 from korvet.redis.replies import Reply, RespError, name_of, value_of
 from korvet.redis.scripts import Script
 
@@ -27,9 +32,8 @@ __all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
 
 ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
 
-# What may wait for Redis at once. Redis answers ten thousand small commands in a tenth of a second, so more
-# would only grow the queue; the bytes bound a worker's memory (they are held here and in Redis' query
-# buffer).
+# What may be in flight at once. Redis answers ten thousand small commands in a tenth of a second, so more would only
+# lengthen the queue; the bytes bound a worker's memory (they lie here and in Redis' query buffer).
 _COMMANDS_MAX = 10_000
 _BYTES_MAX = 64 * 1024 * 1024
 
@@ -37,8 +41,8 @@ _MULTI = pack(("MULTI",))
 _EXEC = pack(("EXEC",))
 
 
-class Running:
-    """Scripts on their way (Pending). Redis runs them in the order they are sent in, unless it has to load one."""
+class PendingReplies:
+    """Scripts that were sent (a Pending). Redis runs them in the order of sending, unless it has to load one."""
 
     __slots__ = ("_calls", "_packed", "_redis", "_waiter")
     in_order = True
@@ -50,21 +54,21 @@ class Running:
 
     @property
     def ready(self) -> bool:
-        """Whether the replies are here."""
+        """Whether the replies have arrived."""
         return self._waiter is None or self._waiter.ready()
 
     def result(self) -> list[Reply]:
-        """Wait for the replies and return them in the order of the calls; to be called once."""
+        """Wait for the replies and return them in the order of the calls; may be called once."""
         if self._waiter is None:
             return []
         replies = _listed(self._waiter.get(), len(self._packed))
         failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
-            missing = [index for index in failed if _is_unknown(replies[index])]
+            missing = [index for index in failed if _is_missing(replies[index])]
             if missing:
-                self._redis.load_and_run(self._calls, self._packed, missing, replies)
+                self._redis.rerun(self._calls, self._packed, missing, replies)
             for index in failed:
-                self._redis.tell_failure(self._calls[index][0], replies[index])
+                self._redis.report_failure(self._calls[index][0], replies[index])
         return replies
 
 
@@ -72,8 +76,8 @@ class Redis:
     """Redis over one multiplexed connection: coalesced writes, replies in order, a time-out on every call.
 
     Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
-    `timeout_ms`, loses the connection, or refuses for its own state (LOADING, READONLY, OOM ..:
-    `replies.error_of`). Except for such a refusal the outcome of what was asked is unknown. An error reply
+    `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:
+    `replies.error_of`). Except for such a refusal the outcome of the request is unknown. An error reply
     whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
     killed while it waits; others do not notice.
     """
@@ -86,36 +90,36 @@ class Redis:
         connect_timeout_ms: int,
         commands_max: int = _COMMANDS_MAX,
         bytes_max: int = _BYTES_MAX,
-        observer: Observer = NOBODY,
-        word: str = "commands",
+        observer: Observer = NO_OBSERVER,
+        operation: str = "commands",
     ) -> None:
         """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
 
-        `observer` is told what becomes of it; `word` is how it is told of commands that are no scripts.
+        `operation` is the name under which `observer` hears of commands that are not scripts.
         """
         self._observer = observer
-        self._word = word
-        self.moved: Callable[[], object] = lambda: None
-        """Called when the connection was made anew because it had led to a replica.
+        self._operation = operation
+        self.on_failover: Callable[[], object] = lambda: None
+        """Called after a reconnect because the old connection led to a replica.
 
-        Others that only read do not notice, and are to be renewed.
+        Connections that only read do not notice a failover, and have to reconnect.
         """
         self._address = redis_url.parse(url)
         self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
         self._timeout_s = timeout_ms / 1000
-        self._room = Room(commands_max, bytes_max)
-        self._wire: Wire | None = None
-        self._attempt: gevent.Greenlet[[], Wire | StorageUnavailableError] | None = None
-        self._back_off = BackOff()
+        self._limit = InFlightLimit(commands_max, bytes_max)
+        self._multiplexer: Multiplexer | None = None
+        self._attempt: gevent.Greenlet[[], Multiplexer | StorageUnavailableError] | None = None
+        self._backoff = reconnect_backoff()
         self._not_before = 0.0
         self._refusal = ""
         self._closed = False
-        # How many were made: what one of them has told may not hold for the next, which may lead to another Redis.
+        # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
         self.connections = 0
 
     def call(self, *command: Arg) -> Reply:
-        """Send one command and return its reply; raises what an error reply means."""
-        reply = self._exchange(pack(command), 1, self._word)
+        """Send one command and return its reply; raises the exception of an error reply."""
+        reply = self._exchange(pack(command), 1, self._operation)
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -128,75 +132,74 @@ class Redis:
         if not commands:
             return []
         packed = b"".join([pack(tuple(command)) for command in commands])
-        return self._exchange_all(packed, len(commands), self._word)
+        return self._exchange_all(packed, len(commands), self._operation)
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
 
-        A command that Redis refuses to queue raises what its reply means, and none has run.
+        If Redis refuses to queue a command, its error is raised and none has run.
         """
         packed = [pack(tuple(command)) for command in commands]
         whole = b"".join([_MULTI, *packed, _EXEC])
-        begun, *queued, done = self._exchange_all(whole, len(packed) + 2, self._word)
+        begun, *queued, done = self._exchange_all(whole, len(packed) + 2, self._operation)
         # The first refusal says why; EXEC then only says EXECABORT.
         for reply in (begun, *queued, done):
             value_of(reply)
         if not isinstance(done, list) or len(done) != len(packed):
-            raise StorageUnavailableError("Redis discarded a transaction: nothing of it was done")
+            raise StorageUnavailableError("Redis discarded a transaction: none of its commands has run")
         return done
 
     def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
-        """Run a script and return its reply; loads it and runs it again if Redis does not have it."""
+        """Run a script and return its reply; loads it and runs it again if Redis lacks it."""
         packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
         reply = self._exchange(packed, 1, script.name)
         if not isinstance(reply, Exception):
             return reply
-        if _is_unknown(reply):
-            loaded, reply = self._exchange_all(_load(script) + packed, 2, self._word)
+        if _is_missing(reply):
+            loaded, reply = self._exchange_all(_load(script) + packed, 2, self._operation)
             # A script that does not compile fails at its load; the second NOSCRIPT would hide why.
             reply = loaded if isinstance(loaded, Exception) else reply
-        self.tell_failure(script, reply)
+        self.report_failure(script, reply)
         return value_of(reply)
 
     def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         """Run scripts in one pipeline and return their replies in order; errors stay in their places.
 
-        Those that Redis did not have are loaded and run in a second pipeline, in their order: calls that must not
-        overtake each other (two appends to one partition) do not belong into one pipeline.
+        Scripts that Redis lacks are loaded and run in a second pipeline, in their order: calls that must not overtake
+        each other (two appends to one partition) do not belong into one pipeline.
         """
         return self.begin_scripts(calls).result()
 
-    def begin_scripts(self, calls: Sequence[ScriptCall]) -> Running:
-        """Send scripts as `scripts` does; what is returned waits for their replies, and must be finished.
+    def begin_scripts(self, calls: Sequence[ScriptCall]) -> PendingReplies:
+        """Send scripts as `scripts` does without waiting for their replies, which the caller must take in the end.
 
-        Whoever has something else to send or to prepare meanwhile may do so. Raises StorageUnavailableError where
-        Redis cannot be reached.
+        Raises StorageUnavailableError if Redis cannot be reached.
         """
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
         waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
-        return Running(self, calls, packed, waiter)
+        return PendingReplies(self, calls, packed, waiter)
 
-    def load_and_run(
+    def rerun(
         self, calls: Sequence[ScriptCall], packed: list[bytes], missing: list[int], replies: list[Reply]
     ) -> None:
-        """Put the replies of the calls at `missing` into their places, after Redis was given their scripts."""
+        """Load the scripts of the calls at `missing`, run these again, and put their replies into `replies`."""
         scripts = {calls[index][0].sha: calls[index][0] for index in missing}
         again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
-        late = self._exchange_all(again, len(scripts) + len(missing), self._word)
+        late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
         loaded = dict(zip(scripts, late, strict=False))
         for index, reply in zip(missing, late[len(scripts) :], strict=True):
             load = loaded[calls[index][0].sha]
             replies[index] = load if isinstance(load, Exception) else reply
 
-    def tell_failure(self, script: Script, reply: Reply) -> None:
-        """Tell the observer of a script's reply, if that is an error."""
+    def report_failure(self, script: Script, reply: Reply) -> None:
+        """Report a script's reply to the observer if it is an error."""
         if isinstance(reply, RespError | KafkaError):
             self._observer.script_failed(script.name, name_of(reply))
 
-    def renew(self, reason: str) -> None:
-        """Close the connection, and make another one for the next call; what is in flight fails with `reason`."""
-        if self._wire is not None and not self._wire.lost:
-            self._wire.close(reason)
+    def reconnect(self, reason: str) -> None:
+        """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
+        if self._multiplexer is not None and not self._multiplexer.lost:
+            self._multiplexer.close(reason)
 
     def close(self) -> None:
         """Close the connection for good: what is in flight or called later fails as if Redis were away."""
@@ -204,8 +207,8 @@ class Redis:
         if self._attempt is not None:
             self._attempt.kill(block=False)
             self._attempt = None
-        if self._wire is not None:
-            self._wire.close("closed by this broker")
+        if self._multiplexer is not None:
+            self._multiplexer.close("closed by this broker")
 
     def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
         return _listed(self._exchange(data, count, operation), count)
@@ -216,17 +219,17 @@ class Redis:
 
     def _begin(self, data: bytes, count: int, operation: str) -> Waiter[Reply]:
         deadline = time.monotonic() + self._timeout_s
-        self._room.take(count, len(data), deadline)
-        wire = self._wire
-        if wire is None or wire.lost:
+        self._limit.acquire(count, len(data), deadline)
+        multiplexer = self._multiplexer
+        if multiplexer is None or multiplexer.lost:
             try:
-                wire = self._connected(deadline)
+                multiplexer = self._connected(deadline)
             except BaseException:
-                self._room.give(count, len(data))
+                self._limit.release(count, len(data))
                 raise
-        return wire.exchange(data, count, deadline, operation)
+        return multiplexer.exchange(data, count, deadline, operation)
 
-    def _connected(self, deadline: float) -> Wire:
+    def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
         if self._closed:
             raise StorageUnavailableError(f"the connection to Redis at {self._address} is closed")
@@ -238,7 +241,7 @@ class Redis:
             attempt = self._attempt = gevent.spawn(self._connect)
         attempt.join(max(deadline - time.monotonic(), 0.001))
         outcome = attempt.value
-        if isinstance(outcome, Wire):
+        if isinstance(outcome, Multiplexer):
             return outcome
         if isinstance(outcome, StorageUnavailableError):
             # One exception object per caller: tracebacks gather in it.
@@ -246,25 +249,26 @@ class Redis:
         # Not yet, or the attempt was ended by close().
         raise StorageUnavailableError(f"Redis at {self._address} could not be reached in time")
 
-    def _connect(self) -> Wire | StorageUnavailableError:
+    def _connect(self) -> Multiplexer | StorageUnavailableError:
         try:
             connected = connect(self._address, self._connect_timeout_ms)
         except StorageUnavailableError as error:
             self._refusal = error.message
-            self._not_before = time.monotonic() + self._back_off.next_s()
+            self._not_before = time.monotonic() + self._backoff.next_s()
             self._observer.connect_failed()
             return error
         else:
-            self._back_off.reset()
-            before = self._wire
+            self._backoff.reset()
+            before = self._multiplexer
             self.connections += 1
-            heard = self._observer.round_trip
-            self._wire = Wire(connected, str(self._address), self._room, self._timeout_ms, heard)
+            self._multiplexer = Multiplexer(
+                connected, str(self._address), self._limit, self._timeout_ms, self._observer.round_trip
+            )
             if before is not None:
                 self._observer.reconnected()
-            if before is not None and before.led_to_replica:
-                self.moved()
-            return self._wire
+                if before.led_to_replica:
+                    self.on_failover()
+            return self._multiplexer
         finally:
             self._attempt = None
 
@@ -273,7 +277,7 @@ def _listed(answer: Reply, count: int) -> list[Reply]:
     return cast("list[Reply]", answer) if count > 1 else [answer]
 
 
-def _is_unknown(reply: Reply) -> bool:
+def _is_missing(reply: Reply) -> bool:
     return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
 
 

@@ -1,21 +1,14 @@
 """One connection to Redis: opened, authenticated, its writes coalesced and its replies parsed as they come.
 
-Knows sockets, TLS, the handshake and RESP2 framing; not what was asked, so not whose reply a reply is
-(wire.py and subscriptions.py know). gevent's sockets by name; nothing here is monkey-patched, nothing runs
-before the first use.
+It owns the socket. Which reply belongs to which request is the business of its two users, multiplex.py and pubsub.py.
+gevent's sockets by name; nothing here is monkey-patched, and nothing runs before the first use.
 
-A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are set where things are asked for.
-
-What connections to Redis tell of themselves to whoever watches them.
-
-Knows the words; nothing of who listens. Every method is called in the middle of something else: it must be short, and
-must not wait or raise.
+A reply may be as large as Redis makes it: hiredis holds it whole. Callers set bounds where they ask.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket as plain_socket
 import ssl
 import time
@@ -28,20 +21,20 @@ from gevent import socket
 from gevent import ssl as gevent_ssl
 from gevent.hub import get_hub
 
+from korvet.backoff import Backoff
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis.replies import Reply, RespError, error_of
 from korvet.redis.url import RedisAddress, Tls
 
-# As much as one read takes from the kernel: thousands of small replies, or a part of a large one.
+# One read from the kernel: thousands of small replies, or a part of a large one.
 _READ_BYTES = 128 * 1024
-# After so many bytes the reader lets others run: a large reply must not stall the worker.
+# After this many bytes the reader lets others run: a large reply must not stall the worker.
 _BYTES_PER_TURN = 1024 * 1024
 _LARGE_BYTES = 8 * 1024
 # A peer that vanished without a word is noticed by the kernel after 15 + 3 * 5 s even when nothing is asked.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
-_BACK_OFF_MS_MIN, _BACK_OFF_MS_MAX = 50, 1000
 
-_NAMELESS = ("NOPERM", "unknown command", "unknown subcommand")
+_SETNAME_REFUSALS = ("NOPERM", "unknown command", "unknown subcommand")
 
 _MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
@@ -56,31 +49,41 @@ pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
 
 
 def new_reader() -> hiredis.Reader:
-    """Return a RESP parser: `_MORE` where a reply is not complete, error replies as exceptions."""
+    """Return a RESP parser: `_MORE` while a reply is not complete, error replies as exceptions."""
     return hiredis.Reader(replyError=error_of, notEnoughData=_MORE)
 
 
-class BackOff:
-    """The pauses between attempts to reach a Redis that is away: doubling, spread between processes."""
+class Observer:
+    """What connections report to a listener, such as the metrics; this one ignores it.
 
-    def __init__(self) -> None:
-        self._ms = _BACK_OFF_MS_MIN
+    Every method is called in the middle of something else: it must be short, and must not wait or raise.
+    """
 
-    def next_s(self) -> float:
-        """Return the seconds to wait before the next attempt."""
-        pause_ms = self._ms * random.uniform(0.75, 1.25)  # noqa: S311 - only spreads attempts over time
-        self._ms = min(2 * self._ms, _BACK_OFF_MS_MAX)
-        return pause_ms / 1000
+    def round_trip(self, operation: str, seconds: float) -> None:
+        """Note the seconds from the sending of an operation (a script's name, or a client's word) to its reply."""
 
-    def reset(self) -> None:
-        """Begin again with the shortest pause: Redis was reached."""
-        self._ms = _BACK_OFF_MS_MIN
+    def reconnected(self) -> None:
+        """Note that a new connection replaced one that was lost."""
+
+    def connect_failed(self) -> None:
+        """Note that Redis could not be reached, or refused the connection."""
+
+    def script_failed(self, script: str, error: str) -> None:
+        """Note that a script answered with an error, such as UNKNOWN_MEMBER_ID, WRONGTYPE or OOM."""
 
 
-class Link:
+NO_OBSERVER = Observer()
+
+
+def reconnect_backoff() -> Backoff:
+    """Return the pauses between attempts to reach a Redis that is away; the jitter spreads the workers of a broker."""
+    return Backoff(first_s=0.05, max_s=1.0, jitter=0.25)
+
+
+class RedisConnection:
     """A live connection. `on_replies` gets all replies of one read, in order; `on_lost` is called once.
 
-    Both run in the event loop, or in whoever calls `lose`, and must not block. `heard_at` is the last time anything was
+    Both run in the event loop, or in the caller of `lose`, and must not block. `heard_at` is the last time anything was
     received (time.monotonic), `lost` the reason why the connection is gone, or None.
 
     Reading and writing are callbacks of the loop and not greenlets: a switch to one would cost every command as much
@@ -112,15 +115,14 @@ class Link:
     ) -> None:
         self.lost: str | None = None
         self.heard_at = time.monotonic()
-        self._socket = _without_waiting(connected)
+        self._socket = _nonblocking(connected)
         self._pending: Callable[[], int] = getattr(self._socket, "pending", int)
         self._on_replies, self._on_lost = on_replies, on_lost
         self._reader = new_reader()
         self._out: list[bytes] = []
         self._rest = memoryview(b"")
-        self._flushing = (
-            False  # what is queued will be sent: in this turn, or (stuck) when the kernel takes more
-        )
+        # What is queued will be sent: in this turn, or (stuck) when the kernel takes more.
+        self._flushing = False
         self._stuck = False
         self._loop = get_hub().loop
         self._readable = self._loop.io(self._socket.fileno(), _READ)
@@ -159,7 +161,7 @@ class Link:
             while self.lost is None and self._send_some():
                 pass
         except OSError as error:
-            self.lose(_told(error))
+            self.lose(_reason_of(error))
         if self.lost is not None:
             return
         stuck = self._stuck
@@ -170,7 +172,7 @@ class Link:
             self._writable.stop()
 
     def _send_some(self) -> bool:
-        """Send what the kernel takes at once; False where it takes nothing, or nothing is left."""
+        """Send what the kernel takes at once; False if it takes nothing, or nothing is left."""
         if not self._rest:
             if not self._out:
                 return False
@@ -200,7 +202,7 @@ class Link:
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
-            self.lose(_told(error))
+            self.lose(_reason_of(error))
         except hiredis.ProtocolError as error:
             self.lose(f"it sent what is not RESP: {error}")
 
@@ -216,7 +218,7 @@ class Link:
             self._on_replies(replies)
 
 
-def _without_waiting(connected: socket.socket) -> plain_socket.socket | socket.socket:
+def _nonblocking(connected: socket.socket) -> plain_socket.socket | socket.socket:
     """Return the connection as a socket that never waits.
 
     A plain one loses gevent's layer, which costs more than the system calls below it.
@@ -244,7 +246,7 @@ def connect(address: RedisAddress, timeout_ms: int) -> socket.socket:
     except _TimedOutError as error:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
     except (OSError, UnicodeError) as error:
-        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {_told(error)}") from error
+        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {_reason_of(error)}") from error
     finally:
         if opened is not None:
             opened.close()
@@ -303,9 +305,8 @@ def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
         if not isinstance(reply, RespError | KafkaError):
             continue
         text = f"{reply.name} {reply.message}" if isinstance(reply, RespError) else reply.message
-        # The name only helps whoever reads CLIENT LIST: where CLIENT is forbidden or absent, we stay
-        # nameless.
-        if command[0] == "CLIENT" and any(word in text for word in _NAMELESS):
+        # The name only helps a reader of CLIENT LIST: if CLIENT is forbidden or absent, there is none.
+        if command[0] == "CLIENT" and any(word in text for word in _SETNAME_REFUSALS):
             continue
         # Redis repeats the arguments of a command that it does not know.
         text = text.replace(address.password or "\0", "***")
@@ -324,26 +325,6 @@ def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:
     return cast("Reply", reply)
 
 
-def _told(error: Exception) -> str:
-    """Say what went wrong in the system's words without its number."""
+def _reason_of(error: Exception) -> str:
+    """Return the system's words for an error, without its number."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-class Observer:
-    """Watches nothing; who wants to know overrides."""
-
-    def round_trip(self, operation: str, seconds: float) -> None:
-        """Hear how long Redis took from a command's sending to its answer: a script's name, or a connection's word."""
-
-    def reconnected(self) -> None:
-        """Hear that a connection was made in the place of one that was lost."""
-
-    def connect_failed(self) -> None:
-        """Hear that Redis could not be reached, or refused the connection."""
-
-    def script_failed(self, script: str, error: str) -> None:
-        """Hear that a script answered with an error, such as UNKNOWN_MEMBER_ID, WRONGTYPE or OOM."""
-
-
-NOBODY = Observer()
-"""For connections that nobody watches."""

@@ -1,8 +1,7 @@
 """Every name Korvet uses in Redis: keys and pub/sub channels, as functions of the namespace.
 
-Knows names; nothing of what is stored under them, of Redis or of connections. `lua/README.md` is the same
-list with types and writers, and a test compares the two. No script builds a name of its own: they get them in
-KEYS.
+`lua/README.md` has the same list with types and writers, and a test compares the two. Scripts build no names of their
+own: they get them in KEYS.
 
 The stream keeps the documented name, `korvet:orders:0`. Its side keys carry that whole name in braces,
 `{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share
@@ -56,7 +55,7 @@ class Keys:
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
         self.archiver_lease = f"{namespace}:archiver"
         self.archiver_fence = f"{{{namespace}:archiver}}:fence"
-        # Named as a log and its side keys are: what a user may do with these he may do with those.
+        # Named like a log and its side keys: an ACL rule that matches these matches those.
         self.probe = f"{namespace}:probe"
         self.probe_side = f"{{{namespace}:probe}}:side"
 
@@ -64,8 +63,8 @@ class Keys:
         """Return the stream that is the log of one partition."""
         return f"{self.namespace}:{topic}:{partition}"
 
-    def place(self, stream: bytes) -> tuple[str, int] | None:
-        """Return topic and partition of a stream; None where the name is not that of a log."""
+    def parse_stream(self, stream: bytes) -> tuple[str, int] | None:
+        """Return topic and partition of a stream; None if the name is not that of a log."""
         topic, _, partition = (
             stream.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
         )
@@ -86,7 +85,7 @@ class Keys:
         return f"{{{self.namespace}:{topic}:{partition}}}:index"
 
     def moving(self, topic: str, partition: int) -> str:
-        """Return the stream of foreign entries that are on their way to free offsets; absent at rest."""
+        """Return the stream of external entries on their way to free offsets; absent at rest."""
         return f"{{{self.namespace}:{topic}:{partition}}}:moving"
 
     def clean(self, topic: str, partition: int, which: int) -> str:
@@ -99,7 +98,7 @@ class Keys:
 
     def group_offsets(self, group: str) -> str:
         """Return the hash with the group's committed offsets; its side keys are named after it."""
-        return f"{self.namespace}:group:{group_encoded(group)}:offsets"
+        return f"{self.namespace}:group:{encode_group_id(group)}:offsets"
 
     def group_state(self, group: str) -> str:
         """Return the hash with the group's state, generation and protocol."""
@@ -118,18 +117,18 @@ class Keys:
         return self.group_state(group), self.group_members(group), self.group_deadlines(group)
 
     def group_channel(self, group: str) -> str:
-        """Return the channel on which the group's transitions are told: named as its offsets.
+        """Return the channel on which the group's transitions are announced: named as its offsets.
 
         Without `:offsets` it could be the channel of a partition of a topic `group`.
         """
         return self.group_offsets(group)
 
 
-def group_encoded(group: str) -> str:
-    """Return a group id as names and the list of groups have it: without braces, which would move the hash tag."""
+def encode_group_id(group: str) -> str:
+    """Return a group id as it stands in keys and the list of groups: without braces, which would move the hash tag."""
     return group.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
-def group_decoded(encoded: str) -> str:
-    """Return the group id that `group_encoded` was given."""
+def decode_group_id(encoded: str) -> str:
+    """Return the group id that `encode_group_id` encoded."""
     return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")

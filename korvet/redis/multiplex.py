@@ -1,12 +1,9 @@
-"""Many greenlets on one connection: requests out in the order they came, replies back to whoever asked.
+"""Many greenlets on one connection: requests out in the order they came, replies back to their callers.
 
-Knows which reply belongs to which caller, when a caller has waited long enough, and how much may be in
-flight; nothing of commands, reconnecting or sockets.
-
-Redis answers in the order of the requests, so a slot per request in a queue is all the bookkeeping. A caller
-that gives up (its own time-out, or it is killed) leaves its slot behind; the reply, when it comes, is dropped
-there. A connection on which nothing at all was heard for a whole time-out while a reply was due is given up, and so is
-one to a master that has become a replica: after a failover its name leads elsewhere, but this connection does not.
+It owns the order. Redis answers in the order of the requests, so a queue of pending replies is all the bookkeeping. A
+caller that gives up (its own time-out, or it is killed) leaves its entry in the queue; the reply, when it comes, is
+dropped there. A connection is closed if nothing at all was heard for a whole time-out while a reply was due, and if it
+leads to a master that has become a replica: after a failover its name leads elsewhere, but this connection does not.
 """
 
 from __future__ import annotations
@@ -21,20 +18,19 @@ from gevent import socket
 from gevent.hub import Waiter, get_hub
 
 from korvet.errors import StorageUnavailableError
-from korvet.redis.connection import Link
+from korvet.redis.connection import RedisConnection
 from korvet.redis.replies import ReadOnlyError, Reply
 
-# A connection to a replica is given up no sooner: where the address leads to the same replica again, once in this time.
+# A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
 _READ_ONLY_S_MIN = 1.0
 
-_UNKNOWN = "what was asked may or may not have been done"
+_UNKNOWN = "the outcome of the request is unknown"
 
 
-class Room:
-    """How much may be in flight at once; whoever finds it full waits for its turn, first come first served.
+class InFlightLimit:
+    """How much may be in flight at once; callers that find it reached wait for their turn, first come first served.
 
-    The limits are passed by the one request that reaches them, so a request larger than the limit still goes
-    through once it is alone.
+    The request that reaches a limit may exceed it, so one that is larger than the limit still goes through alone.
     """
 
     __slots__ = ("_bytes_max", "_commands_max", "_queue", "bytes", "commands")
@@ -43,43 +39,43 @@ class Room:
         self.commands = 0
         self.bytes = 0
         self._commands_max, self._bytes_max = commands_max, bytes_max
-        self._queue: deque[_Place] = deque()
+        self._queue: deque[_QueuedCaller] = deque()
 
-    def take(self, commands: int, size: int, deadline: float) -> None:
-        """Take room; raises StorageUnavailableError when there is none before `deadline` (time.monotonic)."""
+    def acquire(self, commands: int, size: int, deadline: float) -> None:
+        """Wait for room; raises StorageUnavailableError if there is none before `deadline` (time.monotonic)."""
         if self._queue or self.commands >= self._commands_max or self.bytes >= self._bytes_max:
-            self._wait(_Place(commands, size), deadline)
+            self._wait(_QueuedCaller(commands, size), deadline)
             return
         self.commands += commands
         self.bytes += size
 
-    def give(self, commands: int, size: int) -> None:
-        """Return room that was taken."""
+    def release(self, commands: int, size: int) -> None:
+        """Free room that was acquired."""
         self.commands -= commands
         self.bytes -= size
         queue = self._queue
         while queue and self.commands < self._commands_max and self.bytes < self._bytes_max:
-            place = queue.popleft()
-            place.granted = True
-            self.commands += place.commands
-            self.bytes += place.size
-            get_hub().loop.run_callback(place.waiter.switch, None)
+            queued = queue.popleft()
+            queued.granted = True
+            self.commands += queued.commands
+            self.bytes += queued.size
+            get_hub().loop.run_callback(queued.waiter.switch, None)
 
-    def _wait(self, place: _Place, deadline: float) -> None:
+    def _wait(self, queued: _QueuedCaller, deadline: float) -> None:
         error = StorageUnavailableError("too much is in flight to Redis: timed out before anything was sent")
-        self._queue.append(place)
+        self._queue.append(queued)
         try:
             with gevent.Timeout(max(deadline - time.monotonic(), 0.001), error):
-                place.waiter.get()
+                queued.waiter.get()
         except BaseException:
-            if place.granted:
-                self.give(place.commands, place.size)
+            if queued.granted:
+                self.release(queued.commands, queued.size)
             else:
-                self._queue.remove(place)
+                self._queue.remove(queued)
             raise
 
 
-class _Place:
+class _QueuedCaller:
     __slots__ = ("commands", "granted", "size", "waiter")
 
     def __init__(self, commands: int, size: int) -> None:
@@ -88,7 +84,7 @@ class _Place:
         self.waiter: Waiter[None] = Waiter()
 
 
-class _Slot:
+class _PendingReply:
     __slots__ = ("count", "deadline", "operation", "replies", "sent_at", "size", "waiter")
 
     def __init__(self, waiter: Waiter[Reply], count: int, size: int, deadline: float, operation: str) -> None:
@@ -98,18 +94,18 @@ class _Slot:
         self.replies: list[Reply] = []
 
 
-class Wire:
+class Multiplexer:
     """One connection shared by any number of greenlets, from its first request to its loss."""
 
     __slots__ = (
         "_check_at",
-        "_fifo",
-        "_heard",
+        "_connection",
         "_hub",
-        "_link",
+        "_limit",
         "_made_at",
         "_name",
-        "_room",
+        "_on_round_trip",
+        "_pending",
         "_timeout_s",
         "_timer",
         "led_to_replica",
@@ -119,96 +115,95 @@ class Wire:
         self,
         connected: socket.socket,
         name: str,
-        room: Room,
+        limit: InFlightLimit,
         timeout_ms: int,
-        heard: Callable[[str, float], None] = lambda _operation, _seconds: None,
+        on_round_trip: Callable[[str, float], None],
     ) -> None:
-        """Take over a connection. `name` is the server's, for messages; `room` outlives the wire.
+        """Take over a connection. `name` is the server's, for messages; `limit` outlives the connection.
 
-        `heard` is told how long the answer to each exchange took, in seconds, late ones included.
+        `on_round_trip` is called with the operation and the seconds of each exchange, late ones included.
         """
-        self._heard = heard
-        self._name, self._room, self._timeout_s = name, room, timeout_ms / 1000
+        self._on_round_trip = on_round_trip
+        self._name, self._limit, self._timeout_s = name, limit, timeout_ms / 1000
         self._hub = get_hub()
-        self._fifo: deque[_Slot] = deque()
+        self._pending: deque[_PendingReply] = deque()
         self._check_at = inf
         self._made_at = time.monotonic()
-        # Whether it was given up for that.
+        # Whether it was closed for that.
         self.led_to_replica = False
         self._timer = self._hub.loop.timer(0)
-        self._link = Link(connected, self._on_replies, self._on_lost)
+        self._connection = RedisConnection(connected, self._on_replies, self._on_lost)
 
     @property
     def lost(self) -> bool:
-        """Tell whether the connection is gone."""
-        return self._link.lost is not None
+        """Whether the connection is gone."""
+        return self._connection.lost is not None
 
     def exchange(self, data: bytes, count: int, deadline: float, operation: str) -> Waiter[Reply]:
         """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
 
-        Room for them has been taken and is given back here. `deadline` is time.monotonic()'s; `operation` says in a
-        word what they are. Error replies are returned, not raised; StorageUnavailableError tells that the outcome is
-        unknown.
+        Room for them has been acquired and is released here. `deadline` is time.monotonic()'s; `operation` names them
+        in metrics. Error replies are returned, not raised; StorageUnavailableError means that the outcome is unknown.
         """
-        if self._link.lost is not None:
-            self._room.give(count, len(data))
-            raise StorageUnavailableError(f"Redis at {self._name} is away: {self._link.lost}")
+        if self._connection.lost is not None:
+            self._limit.release(count, len(data))
+            raise StorageUnavailableError(f"Redis at {self._name} is away: {self._connection.lost}")
         waiter: Waiter[Reply] = Waiter(self._hub)
-        idle = not self._fifo
-        self._fifo.append(_Slot(waiter, count, len(data), deadline, operation))
+        idle = not self._pending
+        self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation))
         if deadline < self._check_at:
-            self._check_again(deadline)
+            self._schedule_check(deadline)
         # Redis has nothing to do for us: it may begin while others are on their way to it.
-        self._link.send(data, at_once=idle)
+        self._connection.send(data, at_once=idle)
         return waiter
 
     def close(self, reason: str) -> None:
         """Close the connection; what is in flight fails with `reason`."""
-        self._link.lose(reason)
+        self._connection.lose(reason)
 
     def _on_replies(self, replies: list[Reply]) -> None:
-        fifo = self._fifo
+        pending = self._pending
         ready: list[tuple[Waiter[Reply], Reply]] = []
         read_only = False
-        heard_at = self._link.heard_at
+        heard_at = self._connection.heard_at
         for reply in replies:
-            if not fifo:
-                self._link.lose(f"it sent what nobody had asked for: {str(reply)[:100]}")
+            if not pending:
+                self._connection.lose(f"it sent a reply without a request: {str(reply)[:100]}")
                 break
-            slot = fifo[0]
+            oldest = pending[0]
             answer: Reply = reply
             if type(reply) is ReadOnlyError:
                 read_only = True
-            if slot.count > 1:
-                slot.replies.append(reply)
-                if len(slot.replies) < slot.count:
+            if oldest.count > 1:
+                oldest.replies.append(reply)
+                if len(oldest.replies) < oldest.count:
                     continue
-                answer = slot.replies
-            fifo.popleft()
-            self._room.give(slot.count, slot.size)
-            self._heard(slot.operation, heard_at - slot.sent_at)
-            if slot.waiter is not None:
-                ready.append((slot.waiter, answer))
-        # First those that nobody is waiting for yet: whoever waits for the oldest of several finds all of them. We are
+                answer = oldest.replies
+            pending.popleft()
+            self._limit.release(oldest.count, oldest.size)
+            self._on_round_trip(oldest.operation, heard_at - oldest.sent_at)
+            if oldest.waiter is not None:
+                ready.append((oldest.waiter, answer))
+        # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
         # in the loop: what the woken greenlets ask next leaves in one write again.
         ready.sort(key=_is_waited_for)
         for waiter, answer in ready:
             waiter.switch(answer)
         if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
             self.led_to_replica = True
-            self._link.lose("the server is a read-only replica")
+            self._connection.lose("the server is a read-only replica")
 
     def _on_lost(self, reason: str) -> None:
         self._timer.stop()
         self._timer.close()
         text = f"the connection to Redis at {self._name} was lost ({reason}): {_UNKNOWN}"
-        slots, self._fifo = self._fifo, deque()
-        for slot in slots:
-            self._room.give(slot.count, slot.size)
-        failed = [slot.waiter for slot in slots if slot.waiter is not None]
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            self._limit.release(each.count, each.size)
+        failed = [each.waiter for each in pending if each.waiter is not None]
         self._hub.loop.run_callback(_fail, failed, text)
 
-    def _check_again(self, at: float) -> None:
+    def _schedule_check(self, at: float) -> None:
         self._check_at = at
         self._timer.stop()
         self._timer.close()
@@ -216,22 +211,22 @@ class Wire:
         self._timer.start(self._check, update=True)
 
     def _check(self) -> None:
-        """Fail the callers whose time is up, and give the connection up if it has gone silent."""
+        """Fail the callers whose time is up, and close the connection if it has gone silent."""
         self._check_at = inf
-        if not self._fifo:
+        if not self._pending:
             return
         now = time.monotonic()
-        due = [slot for slot in self._fifo if slot.deadline <= now]
-        if due and now - self._link.heard_at >= self._timeout_s:
-            self._link.lose(f"nothing was heard for {self._timeout_s * 1000:.0f} ms")
+        due = [each for each in self._pending if each.deadline <= now]
+        if due and now - self._connection.heard_at >= self._timeout_s:
+            self._connection.lose(f"nothing was heard for {self._timeout_s * 1000:.0f} ms")
             return
-        timed_out = [slot.waiter for slot in due if slot.waiter is not None]
-        for slot in due:
-            slot.waiter = None
+        timed_out = [each.waiter for each in due if each.waiter is not None]
+        for each in due:
+            each.waiter = None
         _fail(timed_out, f"Redis at {self._name} did not answer in time: {_UNKNOWN}")
-        if self._fifo:
-            waiting = [slot.deadline for slot in self._fifo if slot.deadline > now]
-            self._check_again(min(waiting, default=now + self._timeout_s))
+        if self._pending:
+            waiting = [each.deadline for each in self._pending if each.deadline > now]
+            self._schedule_check(min(waiting, default=now + self._timeout_s))
 
 
 def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:

@@ -1,7 +1,4 @@
-"""Replies of Redis, and the ONE place where its error replies become Korvet's errors.
-
-Knows RESP2's reply types and the first words of Redis' error replies; nothing of sockets or commands.
-"""
+"""Replies of Redis, and the ONE place where its error replies become Korvet's errors."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class RespError(Exception):
 
 
 class ReadOnlyError(StorageUnavailableError):
-    """The server is a replica: one that was the master may be so no more, and its name lead to another by now."""
+    """The server is a replica: perhaps a former master whose name leads to another server by now."""
 
 
 class MemoryFullError(StorageUnavailableError):
@@ -71,7 +68,7 @@ def error_of(text: str) -> ReplyError:
 
 
 def name_of(error: ReplyError) -> str:
-    """Return an error in one word, out of a bounded number of words: Kafka's name of it, or Redis' own."""
+    """Return an error as one word out of a bounded number: Kafka's name, or that of Redis."""
     if isinstance(error, StorageUnavailableError):
         return _NAMES.get(type(error), "UNAVAILABLE")
     if isinstance(error, KafkaError):

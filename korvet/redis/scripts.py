@@ -1,9 +1,8 @@
 """The Lua scripts, read once at import: `get("log/append")` is lua/log/append.lua with its SHA-1.
 
-Knows files and digests; nothing of Redis. Sources are passed on byte for byte, comments too, so that line
-numbers in Redis' error messages are those of the file; only a line `-- @include shared/<name>` is replaced by
-that file. Files under lua/shared are parts, no scripts. An include inside an include is refused: what a
-script costs Redis at every call must be readable from its own lines.
+Sources are passed on byte for byte, comments too, so that line numbers in Redis' error messages are those of the file;
+only a line `-- @include shared/<name>` is replaced by that file. Files under lua/shared are parts, not scripts. An
+include inside an include is refused: what a script costs Redis at every call must be readable from its own lines.
 """
 
 from __future__ import annotations
@@ -70,6 +69,6 @@ def get(name: str) -> Script:
     return _SCRIPTS[name]
 
 
-def every() -> tuple[Script, ...]:
+def all_scripts() -> tuple[Script, ...]:
     """Return all scripts in the order of their names, for SCRIPT LOAD at start."""
     return tuple(_SCRIPTS.values())

@@ -1,7 +1,6 @@
-"""What Redis tells of its memory and of its append-only file, and the request to write that file anew.
+"""Memory and append-only file of the server (INFO), and the rewrite of that file (BGREWRITEAOF).
 
-Knows INFO and BGREWRITEAOF; nothing of limits or of who produces. A field that a server does not tell counts as 0:
-no memory limit, no file.
+A field that a server does not report counts as 0: no memory limit, no file.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from korvet.redis.replies import RespError, value_of
 
 
 class ServerUsage(NamedTuple):
-    """One reading.
+    """One reading, in bytes.
 
-    Sizes are in bytes. `memory_used` is what the server holds against `memory_limit` (0 is none); `policy` is its
-    maxmemory-policy, "" where it does not say; `file_bytes` is its append-only file, `rewriting` whether that is being
-    written anew.
+    `memory_used` counts against `memory_limit` (0: none); `policy` is maxmemory-policy, "" if it is not reported;
+    `file_bytes` is the size of the append-only file, `rewriting` whether a rewrite of it is scheduled or under way.
     """
 
     memory_used: int
@@ -29,32 +27,33 @@ class ServerUsage(NamedTuple):
 
 
 class UsageStore:
-    """Reads the usage of one worker's Redis; of its file only where that is the embedded server's (`with_file`)."""
+    """Reads the usage of one worker's Redis; of its file only for the embedded server (`with_file`)."""
 
     def __init__(self, redis: Redis, *, with_file: bool) -> None:
         self._redis = redis
-        self._questions = [("INFO", "memory"), *([("INFO", "persistence")] if with_file else [])]
+        self._commands = [("INFO", "memory"), *([("INFO", "persistence")] if with_file else [])]
 
     def read(self) -> ServerUsage:
-        """Ask once; raises StorageUnavailableError where Redis is away or refuses to tell."""
-        told: dict[str, str] = {}
-        for reply in self._redis.pipeline(self._questions):
+        """Ask once; raises StorageUnavailableError if Redis is away or refuses INFO."""
+        fields: dict[str, str] = {}
+        for reply in self._redis.pipeline(self._commands):
             if isinstance(reply, RespError):
-                raise StorageUnavailableError(f"Redis does not tell its usage: {reply}")
-            told |= _fields(value_of(reply))
+                raise StorageUnavailableError(f"Redis refused INFO: {reply}")
+            fields |= _fields(value_of(reply))
         return ServerUsage(
             # Buffers of replicas and of the append-only file do not count, as for the server itself.
-            memory_used=_number(told, "used_memory") - _number(told, "mem_not_counted_for_evict"),
-            memory_limit=_number(told, "maxmemory"),
-            policy=told.get("maxmemory_policy", ""),
-            file_bytes=_number(told, "aof_current_size"),
-            rewriting=_number(told, "aof_rewrite_in_progress") + _number(told, "aof_rewrite_scheduled") > 0,
+            memory_used=_number(fields, "used_memory") - _number(fields, "mem_not_counted_for_evict"),
+            memory_limit=_number(fields, "maxmemory"),
+            policy=fields.get("maxmemory_policy", ""),
+            file_bytes=_number(fields, "aof_current_size"),
+            rewriting=_number(fields, "aof_rewrite_in_progress") + _number(fields, "aof_rewrite_scheduled")
+            > 0,
         )
 
     def rewrite_file(self) -> str:
-        """Have the append-only file written anew, with what is still there; returns why not, or "".
+        """Start a rewrite of the append-only file; returns why Redis refused, or "".
 
-        Raises StorageUnavailableError where Redis is away.
+        Raises StorageUnavailableError if Redis is away.
         """
         try:
             self._redis.call("BGREWRITEAOF")

@@ -1,8 +1,8 @@
 """The address of Redis, parsed from the setting `redis.url`.
 
-Knows the forms `redis://`, `rediss://` and `unix://` with the query options of redis-py's `from_url`, because
-supervisor and tools give the same URL to redis-py; knows no sockets. A password never leaves through `str()`
-or an error text: whoever names the server in a message writes the address, not the URL.
+The forms are `redis://`, `rediss://` and `unix://` with the query options of redis-py's `from_url`, because the
+supervisor and tools give the same URL to redis-py. A password never leaves through `str()` or an error text: messages
+name the server by its address, not by the URL.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def place(self) -> str:
-        """The database as a URL for whoever may know where the data is, without credentials and options."""
+    def safe_url(self) -> str:
+        """The database as a URL without credentials and options."""
         if self.path:
             return f"unix://{self.path}?db={self.db}"
         return f"{'redis' if self.tls is None else 'rediss'}://{self}/{self.db}"
@@ -130,5 +130,5 @@ def _tls(options: dict[str, str]) -> Tls:
 def _refuse_unknown(options: dict[str, str]) -> None:
     if options:
         # Only the option's name: its value may be a secret that got here by a missing percent-encoding.
-        known = ", ".join(("db", *_TLS_OPTIONS))
-        raise ConfigError(f"redis.url: option {next(iter(options))!r} is not known here; known are {known}")
+        supported = ", ".join(("db", *_TLS_OPTIONS))
+        raise ConfigError(f"redis.url: unknown option {next(iter(options))!r}; supported: {supported}")

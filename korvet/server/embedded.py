@@ -34,9 +34,10 @@ from urllib.parse import quote
 import redis
 
 from korvet import logs
+from korvet.backoff import Backoff
 from korvet.errors import ConfigError
 from korvet.server.data_dir import DataDir, LockedError
-from korvet.server.process import Backoff, die_with_parent
+from korvet.server.process import die_with_parent
 
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0

@@ -94,19 +94,19 @@ class Storage(msgspec.Struct, frozen=True):
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
 
-        def client(word: str) -> Redis:
+        def client(operation: str) -> Redis:
             return Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
                 observer=REDIS_METRICS,
-                word=word,
+                operation=operation,
             )
 
-        def renew() -> None:
-            # Neither ever writes, so neither is told that it asks a replica.
+        def reconnect() -> None:
+            # Neither ever writes, so neither gets an error from a replica.
             for each in (reads, subscriptions):
-                each.renew("another Redis is the master now")
+                each.reconnect("another Redis is the master now")
 
         subscriptions = Subscriptions(
             settings.redis_url,
@@ -115,7 +115,7 @@ class Storage(msgspec.Struct, frozen=True):
             observer=REDIS_METRICS,
         )
         redis, reads = client("commands"), client("reads")
-        redis.moved = renew
+        redis.on_failover = reconnect
         cold = RemoteClient(lake, _saw_lake) if lake else None
         return cls(redis, reads, client("wait"), subscriptions, cold)
 
@@ -194,7 +194,7 @@ def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
     this = Member(settings.broker_id, listeners.endpoints(slot.listeners))
     cluster = Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = LogDir(
-        redis_url.parse(settings.redis_url).place if slot.data is None else str(slot.data),
+        redis_url.parse(settings.redis_url).safe_url if slot.data is None else str(slot.data),
         LogStatsStore(storage.reads, keys),
         UsageStore(storage.redis, with_file=False),
     )

@@ -18,7 +18,7 @@ from korvet.groups.store import GroupList
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, group_decoded
+from korvet.redis.keys import Keys, decode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused, value_of
 from korvet.topics import types as topic_rows
 from korvet.topics.types import TopicRow
@@ -189,7 +189,7 @@ class TopicRemoval:
         names = cast("list[bytes]", listed(self._keys.groups, reply))
         if len(names) > most:
             return None
-        return [self._keys.group_offsets(group_decoded(name.decode("utf-8", "replace"))) for name in names]
+        return [self._keys.group_offsets(decode_group_id(name.decode("utf-8", "replace"))) for name in names]
 
     def _side_keys(self, topic: str, index: int) -> tuple[str, ...]:
         names = self._keys

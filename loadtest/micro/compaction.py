@@ -68,7 +68,7 @@ def longest(redis: Redis) -> str:
         return "below 0.2 ms"
     slowest = max(entries, key=lambda entry: int(entry[2]))
     command, *arguments = [word.decode() for word in cast("list[bytes]", slowest[3])[:2]]
-    names = {script.sha: script.name for script in scripts.every()}
+    names = {script.sha: script.name for script in scripts.all_scripts()}
     return f"{int(slowest[2]) / 1000:.1f} ms ({names.get(arguments[0], command)})"
 
 

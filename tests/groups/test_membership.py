@@ -46,7 +46,7 @@ def test_what_is_not_announced_is_found_by_a_look(worker: Worker, other: Worker,
     other.group.stable("a")
     waiting = worker.joining()
     # Redis publishes, and nobody hears it: as where the subscription is cut at this moment.
-    monkeypatch.setattr(worker.subscriptions, "_tell", lambda *_: None)
+    monkeypatch.setattr(worker.subscriptions, "_notify", lambda *_: None)
     other.group.joined("a")
     assert outcome(waiting).generation == 2
     assert LOOK_MS <= 1000

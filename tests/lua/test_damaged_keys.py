@@ -104,7 +104,7 @@ def test_every_script_of_a_log_does_its_work_on_one_that_is_whole(raw_redis: Any
         keys, args = calls(two_records(raw_redis, log_of))[name]
         run(raw_redis, name, keys, args)
     folders = ("log/", "compaction/", "index/", "lake/")
-    every = {script.name for script in scripts.every() if script.name.startswith(folders)}
+    every = {script.name for script in scripts.all_scripts() if script.name.startswith(folders)}
     assert names == every - APPENDS - {"log/renumber" if log_of is BatchLog else "log/expel"}
 
 

@@ -45,7 +45,7 @@ def connect() -> Iterator[Connect]:
     for one in made:
         one.close()
         gevent.sleep(0)
-        assert (one._room.commands, one._room.bytes) == (0, 0)
+        assert (one._limit.commands, one._limit.bytes) == (0, 0)
 
 
 def eventually(connection: Redis, *command: str) -> object:
@@ -83,7 +83,7 @@ def test_a_request_cut_before_redis_is_not_sent_again(
     network.cut()
     network.speak()
     gevent.joinall(asked)
-    assert all("may or may not have been done" in one.get() for one in asked)
+    assert all("the outcome of the request is unknown" in one.get() for one in asked)
     assert eventually(connection, "ECHO", "after") == b"after"
     assert raw_redis.get("n") is None
 
@@ -94,7 +94,7 @@ def test_a_request_whose_reply_is_cut_is_not_sent_again(
     connection = connect(network.url)
     connection.call("PING")
     network.cut_after_to_client = network.bytes_to_client + 2
-    assert "may or may not have been done" in unavailable(connection, "INCR", "n")
+    assert "the outcome of the request is unknown" in unavailable(connection, "INCR", "n")
     network.cut_after_to_client = None
     assert eventually(connection, "ECHO", "after") == b"after"
     assert raw_redis.get("n") == b"1"
@@ -209,7 +209,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection(network: Proxy, conne
     connection = connect(network.url)
     connection.call("PING")
     network.say(b"+SURPRISE\r\n")
-    until(lambda: connection._wire is not None and connection._wire.lost)
+    until(lambda: connection._multiplexer is not None and connection._multiplexer.lost)
     assert connection.call("ECHO", "after") == b"after"
 
 
@@ -301,7 +301,7 @@ def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
 
     waiting = [gevent.spawn(push, number) for number in range(100)]
     gevent.sleep(0.05)
-    assert connection._room.commands == 10
+    assert connection._limit.commands == 10
     gevent.killall(waiting[50:60])
     raw_redis.rpush("go", "now")
     gevent.joinall(waiting)
@@ -320,7 +320,7 @@ def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
     gevent.sleep(0.02)
     waiting = [gevent.spawn(connection.call, "SET", f"k{number}", b"x" * 4000) for number in range(20)]
     gevent.sleep(0.05)
-    assert connection._room.bytes < 10_000 + 5000
+    assert connection._limit.bytes < 10_000 + 5000
     raw_redis.rpush("go", "now")
     gevent.joinall([blocked, *waiting])
     assert [one.value for one in waiting] == [b"OK"] * 20

@@ -9,7 +9,7 @@ import pytest
 from redis.crc import key_slot
 
 from korvet.errors import ConfigError
-from korvet.redis.keys import Keys, group_decoded, group_encoded
+from korvet.redis.keys import Keys, decode_group_id, encode_group_id
 
 README = Path(__file__).parents[2] / "lua" / "README.md"
 KEYS = Keys("korvet")
@@ -40,7 +40,7 @@ def single_keys() -> set[str]:
 def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
-    assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "place"}
+    assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
     assert section("Keys") == partitioned() | grouped() | single_keys()
 
 
@@ -60,7 +60,7 @@ GROUPS = ["billing", "", "a:b", "{x}", "}{", "%7B", "{%7B%25}", "größe", "a b\
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_keys_of_a_group_of_any_name_share_one_cluster_slot(group: str) -> None:
     assert len({key_slot(key.encode()) for key in grouped(group=group)}) == 1
-    assert group_decoded(group_encoded(group)) == group
+    assert decode_group_id(encode_group_id(group)) == group
 
 
 def test_no_two_groups_share_a_name() -> None:
@@ -74,7 +74,7 @@ def test_a_group_takes_no_name_of_a_topic() -> None:
 
 
 def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
-    assert KEYS.place(KEYS.stream("a.b-c", 12).encode()) == ("a.b-c", 12)
+    assert KEYS.parse_stream(KEYS.stream("a.b-c", 12).encode()) == ("a.b-c", 12)
     for other in (
         "korvet:topics",
         "orders:0",
@@ -83,7 +83,7 @@ def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
         "other:orders:0",
         "\xff",
     ):
-        assert KEYS.place(other.encode("latin-1")) is None
+        assert KEYS.parse_stream(other.encode("latin-1")) is None
 
 
 def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:

@@ -249,7 +249,7 @@ def test_a_redis_that_is_away_is_told_and_found_again(redis_url: str, subscribe:
         with pytest.raises(StorageUnavailableError, match="cannot be reached"):
             subscriptions.listen("c", heard)
     assert not subscriptions.live("c")
-    until(lambda: subscriptions._keeper is None)
+    until(lambda: subscriptions._runner is None)
     assert not subscriptions._channels
 
 

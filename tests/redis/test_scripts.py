@@ -86,14 +86,14 @@ def test_an_unknown_script_is_named() -> None:
 
 def test_every_file_of_the_repository_is_loaded() -> None:
     files = {path.relative_to(scripts.folder()).with_suffix("") for path in scripts.folder().rglob("*.lua")}
-    assert {script.name for script in scripts.every()} == {
+    assert {script.name for script in scripts.all_scripts()} == {
         name.as_posix() for name in files if name.parts[0] != "shared"
     }
-    assert all(scripts.get(script.name) is script for script in scripts.every())
+    assert all(scripts.get(script.name) is script for script in scripts.all_scripts())
 
 
 def test_every_script_opens_with_its_contract() -> None:
-    faults = {script.name: contract_faults(script) for script in scripts.every()}
+    faults = {script.name: contract_faults(script) for script in scripts.all_scripts()}
     assert {name: found for name, found in faults.items() if found} == {}
 
 
@@ -103,7 +103,7 @@ def test_a_script_without_a_contract_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_every_error_a_script_answers_with_is_kafkas_and_named_in_its_head() -> None:
-    for script in scripts.every():
+    for script in scripts.all_scripts():
         head = " ".join(head_of(script))
         for name in error_names(script):
             assert name in ErrorCode.__members__, f"{script.name} answers {name}"
@@ -111,7 +111,7 @@ def test_every_error_a_script_answers_with_is_kafkas_and_named_in_its_head() -> 
 
 
 def test_every_script_compiles(raw_redis: redis.Redis) -> None:
-    for script in scripts.every():
+    for script in scripts.all_scripts():
         assert raw_redis.script_load(script.source) == script.sha
 
 

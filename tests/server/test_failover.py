@@ -95,7 +95,7 @@ def test_whoever_asks_is_told_that_a_connection_has_moved_away_from_a_replica(
 ) -> None:
     moves: list[int] = []
     connection = Redis(network.url, timeout_ms=10_000, connect_timeout_ms=10_000)
-    connection.moved = lambda: moves.append(network.connections)
+    connection.on_failover = lambda: moves.append(network.connections)
     assert write(connection) == ""
     network.cut()
     until(lambda: write(connection) == "")

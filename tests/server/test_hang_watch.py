@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.server.process import Backoff
 from korvet.server.supervisor.children import Child
 from korvet.server.supervisor.process_pool import LOOK_SECONDS, LOOKS, HangWatch
 from korvet.telemetry.process_table import ProcessTable
@@ -72,24 +71,3 @@ def test_nobody_looks_before_it_is_time(watched: Watched) -> None:
         assert watched.look(1) == []
     assert watched.look(1, after=LOOK_SECONDS / 2) == []
     assert watched.look(1, after=LOOK_SECONDS / 2) == ["worker-0"]
-
-
-def test_waits_double_up_to_a_limit() -> None:
-    backoff = Backoff()
-    assert [backoff.delay_s(0.0) for _ in range(9)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
-    for _ in range(10_000):
-        assert backoff.delay_s(0.0) == 10.0
-
-
-def test_a_life_that_was_long_enough_starts_again_without_a_wait() -> None:
-    backoff = Backoff()
-    for _ in range(5):
-        backoff.delay_s(0.0)
-    assert backoff.delay_s(60.0) == 0.0
-    assert backoff.delay_s(0.0) == 0.1
-
-
-def test_how_long_is_long_enough_depends_on_the_child() -> None:
-    backoff = Backoff(lived_s=60.0)
-    assert [backoff.delay_s(5.0) for _ in range(3)] == [0.1, 0.2, 0.4]
-    assert backoff.delay_s(60.0) == 0.0

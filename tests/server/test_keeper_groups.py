@@ -144,7 +144,7 @@ def test_sessions_begin_anew_by_the_clock_of_a_redis_that_took_over(
     task = ExpireGroups()
     task(context, lambda: None)
     group = expired(redis, raw_redis, "billing")
-    context.redis.renew("another Redis is the master now")
+    context.redis.reconnect("another Redis is the master now")
     task(context, lambda: None)
     assert group.ids() == {"a"}
     time_is_up(group)

@@ -32,7 +32,7 @@ def tally() -> RedisMetrics:
 
 @pytest.fixture
 def redis(redis_url: str, tally: RedisMetrics) -> Iterator[Redis]:
-    made = Redis(redis_url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally, word="test")
+    made = Redis(redis_url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally, operation="test")
     yield made
     made.close()
 
@@ -123,7 +123,7 @@ def test_connections_that_replace_others_and_those_that_fail_are_counted(tally: 
     with redis_servers.server() as url:
         redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally)
         assert moved(tally, reconnects, lambda: redis.call("PING")) == 0
-        redis.renew("the test wants another one")
+        redis.reconnect("the test wants another one")
         assert moved(tally, reconnects, lambda: redis.call("PING")) == 1
 
     def fail() -> None:
@@ -132,7 +132,7 @@ def test_connections_that_replace_others_and_those_that_fail_are_counted(tally: 
                 redis.call("PING")
 
     # The second is refused in the pause behind the first, without a try.
-    redis.renew("its server has ended")
+    redis.reconnect("its server has ended")
     assert moved(tally, failures, fail) == 1
     redis.close()
 
@@ -143,7 +143,7 @@ def test_subscriptions_count_theirs_too(redis_url: str, tally: RedisMetrics) -> 
     before = sample("korvet_redis_reconnects_total")
     listening.listen("channel", heard.append)
     assert sample("korvet_redis_reconnects_total") == before
-    listening.renew("the test wants another one")
+    listening.reconnect("the test wants another one")
     # Whoever listens is told to read again once the new connection is confirmed.
     with gevent.Timeout(30):
         while heard != [None]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys, group_encoded
+from korvet.redis.keys import Keys, encode_group_id
 from korvet.topics import deletion as topic_removal
 from korvet.topics.store import Changes, TopicStore
 from korvet.topics.types import TopicRow
@@ -57,7 +57,7 @@ def fill(redis: Any, row: TopicRow) -> None:
 
 
 def commit(redis: Any, group: str, *rows: TopicRow) -> None:
-    redis.zadd(KEYS.groups, {group_encoded(group): "inf"})
+    redis.zadd(KEYS.groups, {encode_group_id(group): "inf"})
     for row in rows:
         text = f'{{"offset":3,"epoch":0,"metadata":"","topic_id":"{row.id}","ms":5}}'
         committed = {KEYS.stream(row.name, index): text for index in range(row.partitions)}

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from korvet import logs
+from korvet.backoff import Backoff
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
-from korvet.server.process import Backoff, die_with_parent
+from korvet.server.process import die_with_parent
 from korvet.server.supervisor import signals
 from korvet.server.supervisor.service_manager import ServiceManager
 from korvet.server.supervisor.signals import Signals

@@ -133,7 +133,7 @@ def try_out(client: redis.Redis, settings: Settings) -> None:
 
     No key is left behind.
     """
-    for script in scripts.every():
+    for script in scripts.all_scripts():
         client.script_load(script.source)
     _try_permissions(client, Keys(settings.namespace))
     if settings.replicas:

@@ -25,9 +25,9 @@ from typing import NoReturn
 
 import msgspec
 
+from korvet.backoff import Backoff
 from korvet.config.settings import Settings
 from korvet.config.values import key_values
-from korvet.server.process import Backoff
 from korvet.server.supervisor import startup
 from korvet.server.supervisor.children import Role, Seat
 from korvet.server.supervisor.slot import READY_NOTE, ChildSlot, KeeperSlot, WorkerSlot

@@ -45,7 +45,7 @@ def test_what_others_left_behind_does_not_matter(raw_redis: Any) -> None:
 
 
 def test_every_command_of_every_script_is_tried() -> None:
-    used = {name for script in scripts.every() for name in COMMAND.findall(script.source)}
+    used = {name for script in scripts.all_scripts() for name in COMMAND.findall(script.source)}
     tried = set(COMMAND.findall(scripts.get("check/permissions").source))
     assert {"XADD", "PUBLISH", "HMGET", "INCR"} <= used
     assert used <= tried

@@ -160,7 +160,7 @@ def test_every_script_of_a_group_does_its_work_on_one_that_is_whole(group: Group
             step(group)
         assert group.snapshot() != before or name.startswith(RENEWS), name
     done = {name.partition(",")[0] for name in STEPS}
-    assert done == {script.name[6:] for script in scripts.every() if script.name.startswith("group/")}
+    assert done == {script.name[6:] for script in scripts.all_scripts() if script.name.startswith("group/")}
 
 
 @pytest.mark.parametrize("content", CONTENTS)
