@@ -78,7 +78,7 @@ READS_THE_ENVIRONMENT = {
     "cli/config.py",  # the one reader: settings
     "java.py",  # where Java is
     "spark/session.py",  # Spark takes from there where Python is
-    "spark/submitted.py",  # where spark-submit says that it is there
+    "spark/__init__.py",  # where spark-submit says that it is there
     "telemetry/process_files.py",  # prometheus_client takes its directory from there only, at import
     "server/supervisor/run_state.py",  # where a service manager has made a directory for this service
     "server/supervisor/supervisor.py",  # what a service manager says, and children must not hear

@@ -29,7 +29,7 @@ from korvet.cli.run import FAILED
 from korvet.errors import LakeError
 
 if TYPE_CHECKING:
-    from korvet.lake.rounds import Round
+    from korvet.lake.archiver import ArchiveRound
 
 
 @click.command()
@@ -63,7 +63,7 @@ def archive(
 
 
 def _archive(wanted: Lake, master: str | None, interval: float | None, *, as_json: bool) -> int:
-    from korvet.spark import archive as job  # noqa: PLC0415 - other commands start without Spark
+    from korvet.spark.jobs import archive_continuously, archive_once, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     # Killing it harms nothing; this lets Spark clear away its files first. Without --interval it has not done its work.
@@ -71,18 +71,20 @@ def _archive(wanted: Lake, master: str | None, interval: float | None, *, as_jso
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
     progress = Progress(shown=sys.stderr.isatty())
 
-    def seen(done: Round) -> None:
+    def seen(done: ArchiveRound) -> None:
         progress.add(done.records, done.bytes)
         if as_json and interval is not None and done.moved:
             click.echo(msgspec.json.encode(done))
 
     with session("korvet lake archive", master=master) as spark:
-        archives = job.archiver(spark, wanted.source, wanted.uri, wanted.storage_options, names=wanted.topics)
-        run = job.runner(spark, wanted.source, wanted.storage_options)
+        archives = make_archiver(
+            spark, wanted.source, wanted.uri, wanted.storage_options, names=wanted.topics
+        )
+        run = archive_runner(spark, wanted.source, wanted.storage_options)
         try:
             if interval is not None:
-                job.archive_for_ever(archives, run, round(interval * 1000), seen)
-            done = job.archive_once(archives, run, seen)
+                archive_continuously(archives, run, round(interval * 1000), seen)
+            done = archive_once(archives, run, seen)
         finally:
             progress.end()
     if as_json:
@@ -122,7 +124,7 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
 
 
 if TYPE_CHECKING:
-    from korvet.lake.status import PartitionStatus
+    from korvet.lake.verify import PartitionStatus
 
 _UNKNOWN = "-"
 _TITLES = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "Lag", "Lag s", "Files", "Size")
@@ -141,7 +143,7 @@ def status(
     """
     wanted = lake_of(**where)
     with failures_of_lake_told():
-        from korvet.lake.status import status as ask  # noqa: PLC0415 - other commands start without Delta
+        from korvet.lake.verify import status as ask  # noqa: PLC0415 - other commands start without Delta
 
         found = ask(wanted.source, wanted.uri, wanted.storage_options, wanted.topics)
     if as_json:
@@ -162,7 +164,7 @@ def _cells(each: PartitionStatus) -> tuple[str, ...]:
 
 
 if TYPE_CHECKING:
-    from korvet.lake.verify import Verified
+    from korvet.lake.verify import VerifiedPartition
 
 
 @click.command()
@@ -202,13 +204,13 @@ def verify(
     return FAILED if failed or any(each.findings for each in found) else 0
 
 
-def _verify(wanted: Lake) -> tuple[list[Verified], dict[str, str]]:
+def _verify(wanted: Lake) -> tuple[list[VerifiedPartition], dict[str, str]]:
     """Return what was found, and why a topic could not be looked at."""
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
     from korvet.lake.verify import verify as look  # noqa: PLC0415 - the same
 
     tables = Tables(wanted.uri, wanted.storage_options)
-    found: list[Verified] = []
+    found: list[VerifiedPartition] = []
     failed: dict[str, str] = {}
     progress = Progress(shown=sys.stderr.isatty())
     with wanted.source.opened() as stores:

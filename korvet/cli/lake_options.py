@@ -25,7 +25,7 @@ from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:
-    from korvet.lake.source import Source
+    from korvet.lake.source import LakeSource
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
@@ -35,7 +35,7 @@ PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 class Lake(NamedTuple):
     """What a command works on: the log, the tables' place with what its object store needs, and the topics named."""
 
-    source: Source
+    source: LakeSource
     uri: str
     storage_options: dict[str, str] | None
     topics: tuple[str, ...]
@@ -88,7 +88,7 @@ def lake_of(
     topics: tuple[str, ...] = (),
 ) -> Lake:
     """Return what the flags of `lake_options` say, and let log lines go to stderr; raises UsageError, ConfigError."""
-    from korvet.lake.source import Source  # noqa: PLC0415 - other commands start without it
+    from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without it
 
     flags: dict[str, str | None] = dict.fromkeys(
         (flag.removeprefix("--").replace("-", "_") for flag in FLAGS), None
@@ -105,7 +105,7 @@ def lake_of(
         uri = str(Path(uri).expanduser().absolute())
     url = settings.redis_url or _embedded(Path(settings.data_dir))
     options = key_values(settings.lake_storage_options) or None
-    return Lake(Source.of(settings, url), uri, options, tuple(topics))
+    return Lake(LakeSource.of(settings, url), uri, options, tuple(topics))
 
 
 def _embedded(directory: Path) -> str:

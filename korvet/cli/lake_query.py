@@ -63,7 +63,7 @@ def query(
 def _query(
     wanted: Lake, master: str | None, sql: str, directory: str | None, *, as_csv: bool, as_json: bool
 ) -> None:
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
@@ -108,8 +108,8 @@ def _for_json(value: object) -> object:
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
-    from korvet.lake.replay import Range, Replay
-    from korvet.lake.replay_state import Edge, Wish
+    from korvet.lake.replay import Replay, ReplayRange
+    from korvet.lake.replay_state import ReplayEdge, ReplaySpec
 
 _OFFSET = click.IntRange(0, 2**63 - 1)
 
@@ -169,9 +169,9 @@ def replay(
     where = lake_of(**options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with failures_of_lake_told():
-        from korvet.lake.replay_state import Wish  # noqa: PLC0415 - other commands start without Delta
+        from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 
-        wish = Wish(
+        wish = ReplaySpec(
             source=source,
             target=target,
             partitions=tuple(sorted(set(mine["partitions"]))),
@@ -189,38 +189,38 @@ def replay(
 
 
 @contextlib.contextmanager
-def _opened(admin: AdminClient, where: Lake, wish: Wish, name: str | None) -> Iterator[Replay]:
-    from korvet.lake.replay import Reading, Replay  # noqa: PLC0415 - other commands start without it
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - the same
+def _opened(admin: AdminClient, where: Lake, wish: ReplaySpec, name: str | None) -> Iterator[Replay]:
+    from korvet.lake.replay import Replay, ReplaySource  # noqa: PLC0415 - other commands start without it
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
     with where.source.opened() as stores:
-        reading = Reading(stores, Tables(where.uri, where.storage_options), where.source)
+        reading = ReplaySource(stores, Tables(where.uri, where.storage_options), where.source)
         yield Replay(admin, reading, wish, name)
 
 
 def _run(found: Replay, rate: float | None, codec: int) -> None:
-    from korvet.lake.pace import Pace  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.replay import RecordRate  # noqa: PLC0415 - other commands start without Delta
 
     if found.resumed:
         click.echo(f"going on with {found.name}", err=True)
     progress = Progress(shown=sys.stderr.isatty())
     try:
-        found.run(Pace(rate), codec, progress.add)
+        found.run(RecordRate(rate), codec, progress.add)
     finally:
         progress.end()
 
 
-def _edge(options: dict[str, Any], which: str) -> Edge:
+def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
     """Return where flags let a range begin or end; raises UsageError for two of them, or a time that is none."""
-    from korvet.lake.replay_state import Edge  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.replay_state import ReplayEdge  # noqa: PLC0415 - other commands start without Delta
 
     offset, time = options.pop(f"{which}_offset"), options.pop(f"{which}_time")
     if offset is not None and time is not None:
         raise click.UsageError(f"--{which}-offset and --{which}-time exclude each other")
     if time is None:
-        return Edge(offset=offset)
+        return ReplayEdge(offset=offset)
     try:
-        return Edge(timestamp=milliseconds_of(time))
+        return ReplayEdge(timestamp=milliseconds_of(time))
     except ValueError as error:
         message = f"--{which}-time takes 2026-01-31T12:00:00+01:00, from 1970 on, not {time!r}"
         raise click.UsageError(message) from error
@@ -247,5 +247,5 @@ def _lake_replay_print(found: Replay, *, as_json: bool, dry_run: bool) -> None:
         click.echo("Nothing is produced: this is what the replay would do, and how far it has come.")
 
 
-def _cells(each: Range) -> tuple[str, ...]:
+def _cells(each: ReplayRange) -> tuple[str, ...]:
     return tuple(map(str, (each.partition, each.first, each.behind, each.next_offset, each.records)))

@@ -18,10 +18,10 @@ from korvet.cli.bootstrap import confirmed, print_table, shown, yes_option
 from korvet.cli.kafka_client import Progress, amount
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds, rounds_options
 from korvet.cli.run import FAILED
-from korvet.spark.submitted import is_submitted
+from korvet.spark import is_submitted
 
 if TYPE_CHECKING:
-    from korvet.lake.compaction import Compacted, Run
+    from korvet.lake.compaction import MergeOutcome, RunMerges
 
 
 @click.command()
@@ -58,21 +58,21 @@ def compact(
 
 
 @contextlib.contextmanager
-def _runner(wanted: Lake, master: str | None) -> Iterator[Run | None]:
+def _runner(wanted: Lake, master: str | None) -> Iterator[RunMerges | None]:
     if master is None and not is_submitted():
         yield None
         return
-    from korvet.spark import compact as job  # noqa: PLC0415 - by default it starts without Spark
+    from korvet.spark.jobs import merge_runner  # noqa: PLC0415 - by default it starts without Spark
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     with session("korvet lake compact", master=master) as spark:
-        yield job.runner(spark, wanted.storage_options)
+        yield merge_runner(spark, wanted.storage_options)
 
 
 class _Work:
     """One round of compaction, as often as it is asked for."""
 
-    def __init__(self, wanted: Lake, run: Run | None, *, as_json: bool, again: bool) -> None:
+    def __init__(self, wanted: Lake, run: RunMerges | None, *, as_json: bool, again: bool) -> None:
         self._wanted = wanted
         self._run = run
         self._as_json = as_json
@@ -81,12 +81,12 @@ class _Work:
     def round(self) -> int:
         """Compact, print what was done, and return the exit code."""
         from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
-        from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - the same
+        from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
         wanted = self._wanted
         tables = Tables(wanted.uri, wanted.storage_options)
         progress = Progress(shown=sys.stderr.isatty())
-        found: list[Compacted] = []
+        found: list[MergeOutcome] = []
         try:
             for each in compact_topics(wanted.source, tables, wanted.topics, self._run):
                 found.append(each)
@@ -102,14 +102,14 @@ class _Work:
             click.echo(shown(f"Error: {place}: {each.error}"), err=True)
         return FAILED if failed else 0
 
-    def _tell(self, found: list[Compacted]) -> None:
+    def _tell(self, found: list[MergeOutcome]) -> None:
         if self._as_json:
             click.echo(msgspec.json.encode(found))
         else:
             _print(found)
 
 
-def _print(found: list[Compacted]) -> None:
+def _print(found: list[MergeOutcome]) -> None:
     done = [each for each in found if each.done]
     before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
     size = amount(sum(each.bytes_after for each in done))
@@ -125,8 +125,8 @@ def _print(found: list[Compacted]) -> None:
 
 
 def _plan(wanted: Lake, *, as_json: bool) -> int:
-    from korvet.lake.compaction import plan, topics_of  # noqa: PLC0415 - other commands start without it
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - the same
+    from korvet.lake.compaction import plan_merges, topics_of  # noqa: PLC0415 - other commands start without it
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
     tables = Tables(wanted.uri, wanted.storage_options)
     rows = [
@@ -139,7 +139,7 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
             "into": task.merge.into,
         }
         for of in topics_of(wanted.source, wanted.topics)
-        for task in plan(tables, of)
+        for task in plan_merges(tables, of)
     ]
     if as_json:
         click.echo(msgspec.json.encode(rows))
@@ -150,9 +150,8 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
 
 
 if TYPE_CHECKING:
-    from korvet.lake.expiry import Round
-    from korvet.lake.reader import TopicOfLake
-    from korvet.lake.tables import Stored
+    from korvet.lake.expiry import ExpiryRound
+    from korvet.lake.table import LakeTopic, StoredFiles
 
 _HOURS_MIN = 24
 
@@ -196,7 +195,7 @@ def expire(
 
     def work() -> int:
         done = _expire(wanted, hours, dry_run=dry_run)
-        removed: dict[TopicOfLake, Stored] = {}
+        removed: dict[LakeTopic, StoredFiles] = {}
         try:
             if remove_gone and not dry_run:
                 removed = _remove(wanted, done.gone, yes=yes)
@@ -210,28 +209,28 @@ def expire(
         return rounds(work, interval, once=once, dry_run=dry_run)
 
 
-def _expire(wanted: Lake, hours: int, *, dry_run: bool) -> Round:
+def _expire(wanted: Lake, hours: int, *, dry_run: bool) -> ExpiryRound:
     from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - the same
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
     tables = Tables(wanted.uri, wanted.storage_options)
     expiry = Expiry(wanted.source, tables, dry_run=dry_run)
     return expiry.round(wanted.topics, hours, time.time_ns() // 1_000_000)
 
 
-def _remove(wanted: Lake, gone: list[TopicOfLake], *, yes: bool) -> dict[TopicOfLake, Stored]:
-    from korvet.lake.tables import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
-    from korvet.lake.tables import remove  # noqa: PLC0415 - the same
+def _remove(wanted: Lake, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
+    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.table import remove_table  # noqa: PLC0415 - the same
 
     if not gone:
         return {}
     names = ", ".join("/".join(each) for each in gone)
     confirmed(f"Delete {names} below {wanted.uri} with all records?", "no table is deleted", yes=yes)
     tables = Tables(wanted.uri, wanted.storage_options)
-    return {each: remove(tables, each) for each in gone}
+    return {each: remove_table(tables, each) for each in gone}
 
 
-def _tell(done: Round, removed: dict[TopicOfLake, Stored], *, as_json: bool, dry_run: bool) -> None:
+def _tell(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
         click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
@@ -253,7 +252,7 @@ def _tell(done: Round, removed: dict[TopicOfLake, Stored], *, as_json: bool, dry
         click.echo(shown(f"table {'/'.join(each)}: {what}"))
 
 
-def _failures_told(done: Round) -> int:
+def _failures_told(done: ExpiryRound) -> int:
     for each in done.expired:
         if each.error is not None:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"

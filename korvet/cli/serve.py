@@ -133,7 +133,6 @@ def doctor(
 
 
 def _lake_problem(settings: Settings) -> str:
-    from korvet.lake import probe  # noqa: PLC0415 - only where there is a lake
-    from korvet.lake.tables import Lake  # noqa: PLC0415 - the same
+    from korvet.lake.table import Lake, write_problem  # noqa: PLC0415 - only where there is a lake
 
-    return probe.problem(Lake(settings.lake_path, key_values(settings.lake_storage_options) or None))
+    return write_problem(Lake(settings.lake_path, key_values(settings.lake_storage_options) or None))

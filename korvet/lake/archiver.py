@@ -4,6 +4,10 @@ Knows the order of things: look at log and table, plan, write files, commit by c
 Spark: who runs the tasks is an argument. A crash or another archiver may come anywhere: what is not committed does not
 count, a commit goes on from the offset that its plan began at or is refused, and the next round tells Redis what this
 one could not.
+
+What a round of archiving did: what came into the lake, what did not, and why.
+
+Knows counts and errors, each of which is logged as it is noted; nothing of how records are archived.
 """
 
 from __future__ import annotations
@@ -12,39 +16,136 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from korvet import logs
-from korvet.errors import KafkaError, LakeError
-from korvet.lake import plan
-from korvet.lake.continuity import contradiction
-from korvet.lake.files import StorageOptions, WrittenFile, filesystem
-from korvet.lake.leftovers import discard, discard_refused
-from korvet.lake.rounds import Failure, Lost, Round
-from korvet.lake.scan import PartReading
-from korvet.lake.source import Source, SourceTopic, Stores
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
-from korvet.lake.tables import Lake
-from korvet.lake.task import Outcome, Task
+from korvet.errors import ErrorCode, KafkaError, LakeError
+from korvet.lake.files import StorageOptions, WrittenFile, discard, discard_refused, filesystem
+from korvet.lake.scan import PartReader, contradiction
+from korvet.lake.source import LakeSource, LakeStores, SourceTopic
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, table_uri
+from korvet.lake.tasks import (
+    RANGES_PER_CORE,
+    ArchiveTask,
+    LogExtent,
+    OffsetRange,
+    PlanError,
+    ResumePoint,
+    SplitPoint,
+    TaskOutcome,
+    WrittenRange,
+    advance,
+    range_bytes,
+    resume_point,
+    split,
+)
 from korvet.log.remote.archived import Archived
 from korvet.log.types import Bounds
 from korvet.topics.types import Partition
 
-Run: TypeAlias = Callable[[Sequence[Task]], Iterable[Outcome]]
-"""Does tasks, somewhere, and returns their outcomes in any order."""
-
 _log = logs.Log(__name__)
 
 
-class Planned(NamedTuple):
+class ArchiveFailure(msgspec.Struct, frozen=True):
+    """Why a partition, or with -1 a topic, did not come as far as it should."""
+
+    topic: str
+    partition: int
+    error: str
+
+
+class LostRange(msgspec.Struct, frozen=True):
+    """Offsets `first` to just before `behind` that left Redis before they were archived, though nobody deleted them."""
+
+    topic: str
+    partition: int
+    first: int
+    behind: int
+
+
+class ArchiveRound(msgspec.Struct, kw_only=True):
+    """What a round did, or several. `more`: it left a part of what it found; `conflicts`: commits that came second."""
+
+    records: int = 0
+    bytes: int = 0
+    files: int = 0
+    partitions: int = 0
+    conflicts: int = 0
+    more: bool = False
+    failures: list[ArchiveFailure] = []
+    lost: list[LostRange] = []
+
+    @property
+    def moved(self) -> bool:
+        """Whether something was archived, by this archiver or by another one."""
+        return self.partitions > 0 or self.conflicts > 0
+
+    def add(self, other: ArchiveRound) -> None:
+        """Take in what a later round did; its failures replace these, for it has tried again."""
+        self.records += other.records
+        self.bytes += other.bytes
+        self.files += other.files
+        self.partitions += other.partitions
+        self.conflicts += other.conflicts
+        self.more = other.more
+        self.failures = other.failures
+        self.lost = [*self.lost, *other.lost]
+
+    def failed(self, failure: ArchiveFailure) -> None:
+        """Note what did not come as far as it should."""
+        _log.error(
+            "could not be archived", topic=failure.topic, partition=failure.partition, reason=failure.error
+        )
+        self.failures = [*self.failures, failure]
+
+    def refused(self, partition: Partition, error: KafkaError) -> None:
+        """Note why Redis said no; that a topic was deleted is no failure."""
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            _gone(partition)
+        else:
+            self.failed(ArchiveFailure(partition.topic, partition.index, error.message))
+
+    def stopped(self, outcome: TaskOutcome) -> None:
+        """Note why a task ended early, where an error was the reason."""
+        partition = outcome.task.partition
+        if outcome.gone:
+            _gone(partition)
+        elif outcome.error is not None:
+            message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
+            self.failed(ArchiveFailure(partition.topic, partition.index, message))
+
+    def missed(self, lost: Sequence[LostRange]) -> None:
+        """Note records that can be archived no more."""
+        for gap in lost:
+            _log.error(
+                "records left Redis before they were archived",
+                topic=gap.topic,
+                partition=gap.partition,
+                first=gap.first,
+                behind=gap.behind,
+            )
+        self.lost = [*self.lost, *lost]
+
+
+def _gone(partition: Partition) -> None:
+    _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
+
+
+RunTasks: TypeAlias = Callable[[Sequence[ArchiveTask]], Iterable[TaskOutcome]]
+"""Does tasks, somewhere, and returns their outcomes in any order."""
+
+
+class PartitionPlan(NamedTuple):
     """The ranges of one partition; `more`: the log goes on behind the last of them.
 
     `archived` is what Redis is to be told of the table as it is, 0 for nothing.
     """
 
     partition: Partition
-    begin: plan.Begin
+    begin: ResumePoint
     log_start: int
     archived: int
-    ranges: list[plan.Range]
+    ranges: list[OffsetRange]
     more: bool
 
     @property
@@ -58,10 +159,10 @@ class TopicPlan(NamedTuple):
 
     topic: SourceTopic
     table: ArchiveTable | None
-    partitions: list[Planned]
+    partitions: list[PartitionPlan]
 
 
-Ends: TypeAlias = dict[tuple[str, int], int]
+EndOffsets: TypeAlias = dict[tuple[str, int], int]
 """Offsets that rounds are not to pass, by topic id and partition."""
 
 
@@ -70,7 +171,7 @@ class Archiver:
 
     def __init__(
         self,
-        source: Source,
+        source: LakeSource,
         lake: str,
         storage_options: StorageOptions = None,
         *,
@@ -86,28 +187,28 @@ class Archiver:
         # Of these topics the table is known to be the one that Redis was told of.
         self._seen: set[str] = set()
 
-    def plan(self) -> tuple[list[TopicPlan], Round]:
+    def plan(self) -> tuple[list[TopicPlan], ArchiveRound]:
         """Return what a round would do, and a round that did nothing with what prevents more.
 
         Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
         """
         with self._source.opened() as stores:
-            done = Round()
+            done = ArchiveRound()
             return self._plan(stores, {}, done), done
 
-    def round(self, run: Run, ends: Ends | None = None) -> Round:
+    def round(self, run: RunTasks, ends: EndOffsets | None = None) -> ArchiveRound:
         """Archive what there is, up to some 100 MB for each core and no further than `ends`; returns what was done.
 
         Partitions that are new are added to `ends`. Raises as `plan` does, and what `run` raises; what was committed by
         then stays.
         """
-        done = Round()
+        done = ArchiveRound()
         with self._source.opened() as stores:
             plans = self._plan(stores, {} if ends is None else ends, done)
             self._mirror(stores, [_known(each) for some in plans for each in some.partitions], done)
             tables = self._tables(plans, done)
             tasks = [task for some in plans if some.topic.id in tables for task in _tasks(some, self._lake)]
-        outcomes: dict[Partition, list[Outcome]] = defaultdict(list)
+        outcomes: dict[Partition, list[TaskOutcome]] = defaultdict(list)
         for outcome in run(tasks) if tasks else ():
             outcomes[outcome.task.partition].append(outcome)
         # The other connection was idle all the time that the tasks took, and may be lost.
@@ -118,7 +219,7 @@ class Archiver:
                     self._mirror(stores, archived, done)
         return done
 
-    def _plan(self, stores: Stores, ends: Ends, done: Round) -> list[TopicPlan]:
+    def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
         topics = self._source.topics(stores, self._names)
         bounds = stores.logs.bounds([each for topic in topics for each in topic.partitions])
         at = iter(bounds)
@@ -135,14 +236,14 @@ class Archiver:
             if len(done.failures) == failures:
                 self._seen.add(topic.id)
         backlog = 0
-        sized: list[tuple[SourceTopic, ArchiveTable | None, list[_Looked]]] = []
+        sized: list[tuple[SourceTopic, ArchiveTable | None, list[_PartitionState]]] = []
         for topic, table, partitions in looked:
             bounded = [_bounded(each, ends) for each in partitions]
             sized.append((topic, table, [_sized(stores, each) for each in bounded]))
             backlog += sum(each.backlog for each in sized[-1][2])
         waiting = sum(each.begin.first < each.end for _, _, some in sized for each in some)
-        target = plan.range_bytes(backlog, self._cores)
-        count_max = max(1, self._cores * plan.RANGES_PER_CORE // max(waiting, 1))
+        target = range_bytes(backlog, self._cores)
+        count_max = max(1, self._cores * RANGES_PER_CORE // max(waiting, 1))
         plans = []
         for topic, table, some in sized:
             planned = [_planned(each, target, count_max) for each in some]
@@ -151,11 +252,15 @@ class Archiver:
         return plans
 
     def _look(
-        self, stores: Stores, topic: SourceTopic, bounds: Sequence[Bounds | KafkaError], done: Round
-    ) -> tuple[SourceTopic, ArchiveTable | None, list[_Looked]] | None:
+        self,
+        stores: LakeStores,
+        topic: SourceTopic,
+        bounds: Sequence[Bounds | KafkaError],
+        done: ArchiveRound,
+    ) -> tuple[SourceTopic, ArchiveTable | None, list[_PartitionState]] | None:
         """Open the table, behind the look at the logs: what they say was archived must be there."""
         lake = Lake(self._lake, self._options)
-        reading = PartReading(stores, lake, self._source, fail_on_data_loss=False)
+        reading = PartReader(stores, lake, self._source, fail_on_data_loss=False)
         try:
             table = ArchiveTable.open(self._lake, topic.name, topic.id, self._options)
             looked = []
@@ -169,18 +274,20 @@ class Archiver:
                     continue
                 why = contradiction(reading, topic, partition, each, next_offset or 0)
                 if why is not None:
-                    done.failed(Failure(partition.topic, partition.index, why))
+                    done.failed(ArchiveFailure(partition.topic, partition.index, why))
                 elif (begin := _begin(partition, next_offset, each, done)) is not None:
                     known = next_offset or 0
                     looked.append(
-                        _Looked(partition, begin, each.log_start, known, each.archived, each.high_watermark)
+                        _PartitionState(
+                            partition, begin, each.log_start, known, each.archived, each.high_watermark
+                        )
                     )
         except LakeError as error:
-            done.failed(Failure(topic.name, -1, str(error)))
+            done.failed(ArchiveFailure(topic.name, -1, str(error)))
             return None
         return topic, table, looked
 
-    def _tables(self, plans: Sequence[TopicPlan], done: Round) -> dict[str, ArchiveTable]:
+    def _tables(self, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[str, ArchiveTable]:
         """Return the tables of topics with something to do, by topic id; those that are missing are made now."""
         tables: dict[str, ArchiveTable] = {}
         for some in plans:
@@ -191,23 +298,23 @@ class Archiver:
                     self._lake, some.topic.name, some.topic.id, self._options
                 )
             except LakeError as error:
-                done.failed(Failure(some.topic.name, -1, str(error)))
+                done.failed(ArchiveFailure(some.topic.name, -1, str(error)))
         return tables
 
     def _commit(
         self,
         some: TopicPlan,
         table: ArchiveTable,
-        outcomes: dict[Partition, list[Outcome]],
-        done: Round,
+        outcomes: dict[Partition, list[TaskOutcome]],
+        done: ArchiveRound,
     ) -> list[Archived]:
         """Commit what tasks have written of a topic; returns what Redis is to be told of it."""
         advances, files, lost = [], [], []
         archived = []
         for each in some.partitions:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
-            steps = [plan.Done(one.task.first, one.task.behind, one.next_offset) for one in of]
-            at, taken = plan.advance(each.begin.expected, steps)
+            steps = [WrittenRange(one.task.first, one.task.behind, one.next_offset) for one in of]
+            at, taken = advance(each.begin.expected, steps)
             at = max(at, each.passed or 0)
             hidden = (one.file for place, one in enumerate(of) if place not in taken)
             discard(table.uri, self._options, [file for file in hidden if file is not None])
@@ -232,7 +339,7 @@ class Archiver:
             done.more = True
             return []
         except LakeError as error:
-            done.failed(Failure(some.topic.name, -1, str(error)))
+            done.failed(ArchiveFailure(some.topic.name, -1, str(error)))
             return []
         done.records += sum(file.rows for file in files)
         done.bytes += sum(file.size_bytes for file in files)
@@ -254,7 +361,7 @@ class Archiver:
                 message = f"{each.path} is not where it was written: a directory has to be one that all machines share"
                 raise LakeError(f"{table.uri}: {message}")
 
-    def _mirror(self, stores: Stores, archived: Iterable[Archived | None], done: Round) -> None:
+    def _mirror(self, stores: LakeStores, archived: Iterable[Archived | None], done: ArchiveRound) -> None:
         """Tell Redis how far the tables are. A crash before leaves that to the next round."""
         told = [each for each in archived if each is not None]
         if not told:
@@ -264,16 +371,16 @@ class Archiver:
                 done.refused(each.partition, outcome)
 
 
-class _Looked(NamedTuple):
+class _PartitionState(NamedTuple):
     """A partition that can be archived: from where on, to which end, and how far table and Redis know it to be."""
 
     partition: Partition
-    begin: plan.Begin
+    begin: ResumePoint
     log_start: int
     next_offset: int
     mirrored: int
     end: int
-    cuts: tuple[plan.Cut, ...] = ()
+    cuts: tuple[SplitPoint, ...] = ()
     bytes: int = 0
 
     @property
@@ -285,9 +392,11 @@ def _is_archived(bounds: Bounds | KafkaError) -> bool:
     return isinstance(bounds, Bounds) and bounds.archived >= bounds.high_watermark
 
 
-def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: Round) -> plan.Begin | None:
+def _begin(
+    partition: Partition, next_offset: int | None, bounds: Bounds, done: ArchiveRound
+) -> ResumePoint | None:
     cold = bounds.remote
-    extent = plan.Extent(
+    extent = LogExtent(
         next_offset=next_offset,
         local_start=bounds.log_start if cold is None else cold.end,
         end=bounds.high_watermark,
@@ -295,18 +404,18 @@ def _begin(partition: Partition, next_offset: int | None, bounds: Bounds, done: 
         deleted=cold is None,
     )
     try:
-        return plan.begin(extent)
-    except plan.PlanError as error:
-        done.failed(Failure(partition.topic, partition.index, str(error)))
+        return resume_point(extent)
+    except PlanError as error:
+        done.failed(ArchiveFailure(partition.topic, partition.index, str(error)))
         return None
 
 
-def _bounded(looked: _Looked, ends: Ends) -> _Looked:
+def _bounded(looked: _PartitionState, ends: EndOffsets) -> _PartitionState:
     end = ends.setdefault((looked.partition.topic_id, looked.partition.index), looked.end)
     return looked._replace(end=min(looked.end, end))
 
 
-def _sized(stores: Stores, looked: _Looked) -> _Looked:
+def _sized(stores: LakeStores, looked: _PartitionState) -> _PartitionState:
     """Add what the index tells of sizes, for a log with something to archive."""
     if looked.begin.first >= looked.end:
         return looked
@@ -315,28 +424,28 @@ def _sized(stores: Stores, looked: _Looked) -> _Looked:
     except KafkaError:
         # Where cuts may lie is not needed: what is wrong with the log, the task will tell.
         return looked
-    cuts = tuple(plan.Cut(row.offset, row.bytes) for row in rows)
+    cuts = tuple(SplitPoint(row.offset, row.bytes) for row in rows)
     return looked._replace(cuts=cuts, bytes=totals.bytes)
 
 
-def _planned(looked: _Looked, target: int, count_max: int) -> Planned:
-    first, end = looked.begin.first, plan.Cut(looked.end, looked.bytes)
-    ranges = plan.ranges(first, end, looked.cuts, target, count_max)
+def _planned(looked: _PartitionState, target: int, count_max: int) -> PartitionPlan:
+    first, end = looked.begin.first, SplitPoint(looked.end, looked.bytes)
+    ranges = split(first, end, looked.cuts, target, count_max)
     more = first < looked.end and ranges[-1].behind < looked.end
     # Redis is told again what it was not told, or has forgotten.
     archived = looked.next_offset if looked.next_offset > looked.mirrored else 0
-    return Planned(looked.partition, looked.begin, looked.log_start, archived, ranges, more)
+    return PartitionPlan(looked.partition, looked.begin, looked.log_start, archived, ranges, more)
 
 
-def _known(planned: Planned) -> Archived | None:
+def _known(planned: PartitionPlan) -> Archived | None:
     if not planned.archived:
         return None
     return Archived(planned.partition, planned.archived, planned.log_start)
 
 
-def _tasks(some: TopicPlan, lake: str) -> list[Task]:
+def _tasks(some: TopicPlan, lake: str) -> list[ArchiveTask]:
     return [
-        Task(
+        ArchiveTask(
             partition=each.partition,
             first=one.first,
             behind=one.behind,
@@ -350,8 +459,8 @@ def _tasks(some: TopicPlan, lake: str) -> list[Task]:
     ]
 
 
-def _gaps(planned: Planned, outcomes: Sequence[Outcome]) -> list[Lost]:
+def _gaps(planned: PartitionPlan, outcomes: Sequence[TaskOutcome]) -> list[LostRange]:
     found = [planned.begin.gap] if planned.begin.gap is not None else []
     found += [gap for outcome in outcomes for gap in outcome.gaps]
     partition = planned.partition
-    return [Lost(partition.topic, partition.index, *gap) for gap in found]
+    return [LostRange(partition.topic, partition.index, *gap) for gap in found]

@@ -5,6 +5,10 @@ first one are older than retention.ms, or the log has more than retention.bytes 
 the log, which DeleteRecords moves, go in any case. First the start of the log is moved in Redis, so no consumer is sent
 to a file that is to go; a crash behind that leaves files that the next pass takes. Nothing that is not archived is
 looked at: that is local retention's, in the brokers.
+
+Upkeep of all tables at once: small files into large ones, then what logs are not to keep, then files without a name.
+
+Knows the order, and what is worth a log line; compaction and expiry know the rest.
 """
 
 from __future__ import annotations
@@ -14,14 +18,21 @@ from itertools import accumulate
 
 import msgspec
 
+from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError
-from korvet.lake.data_files import DataFiles
-from korvet.lake.files import filesystem
-from korvet.lake.reader import TopicOfLake
+from korvet.lake.compaction import RunMerges, compact_topics
+from korvet.lake.files import DataFiles, filesystem
 from korvet.lake.schema import TIMESTAMP, TIMESTAMP_MS, milliseconds_of
-from korvet.lake.source import Retention, Source, SourceTopic, Stores
-from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, TableFile
-from korvet.lake.tables import Lake, tables
+from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
+from korvet.lake.table import (
+    COMMITS_MAX,
+    ArchiveTable,
+    CommitConflictError,
+    Lake,
+    LakeTopic,
+    TableFile,
+    list_tables,
+)
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.topics.types import Partition
 
@@ -32,7 +43,7 @@ _BITS_ANY = 10
 """Whatever the log of a partition has: only its state is asked for."""
 
 
-class Expired(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiredFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What left a partition, which starts at `start` in the lake now; nothing did where `error` says why."""
 
     topic: str
@@ -44,7 +55,7 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Vacuumed(msgspec.Struct, frozen=True):
+class VacuumedFiles(msgspec.Struct, frozen=True):
     """How many files below a topic's table were deleted, or why none were."""
 
     topic: str
@@ -52,12 +63,12 @@ class Vacuumed(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Round(msgspec.Struct, frozen=True):
+class ExpiryRound(msgspec.Struct, frozen=True):
     """What one pass over topics did. `gone` are tables without a topic, which it leaves where they are."""
 
-    expired: list[Expired]
-    vacuumed: list[Vacuumed]
-    gone: list[TopicOfLake]
+    expired: list[ExpiredFiles]
+    vacuumed: list[VacuumedFiles]
+    gone: list[LakeTopic]
 
     @property
     def moved(self) -> bool:
@@ -75,8 +86,8 @@ Largest = Callable[[TableFile], int]
 """Returns the largest timestamp (ms) in a file, -1 where no record has one."""
 
 
-def leaving(
-    files: Sequence[TableFile], retention: Retention, now_ms: int, hot_bytes: int, largest: Largest
+def count_expired(
+    files: Sequence[TableFile], retention: RetentionLimits, now_ms: int, hot_bytes: int, largest: Largest
 ) -> int:
     """Return how many files, the first of a partition, are not to be kept.
 
@@ -98,7 +109,7 @@ def leaving(
     return max(by_time, by_size)
 
 
-def start_behind(files: Sequence[TableFile], count: int, next_offset: int) -> int:
+def start_after(files: Sequence[TableFile], count: int, next_offset: int) -> int:
     """Return where a log starts whose first `count` files leave it; all of it is archived below `next_offset`."""
     if count == len(files):
         return next_offset
@@ -109,23 +120,23 @@ def start_behind(files: Sequence[TableFile], count: int, next_offset: int) -> in
 class Expiry:
     """Lets go what the logs of a source are not to keep in a lake."""
 
-    def __init__(self, source: Source, lake: Lake, *, dry_run: bool = False) -> None:
+    def __init__(self, source: LakeSource, lake: Lake, *, dry_run: bool = False) -> None:
         """With `dry_run` it only tells what would go."""
         self._source = source
         self._lake = lake
         self._dry_run = dry_run
 
-    def round(self, names: Sequence[str], hours: int, now_ms: int) -> Round:
+    def round(self, names: Sequence[str], hours: int, now_ms: int) -> ExpiryRound:
         """Do for the topics that have tables, or for those named, what there is to do; then tell which tables are gone.
 
         What fails hinders no other topic. Raises KafkaError and StorageUnavailableError; ValueError for a name of no
         topic with a cold tier, and as `vacuum` does.
         """
-        expired: list[Expired] = []
-        vacuumed: list[Vacuumed] = []
+        expired: list[ExpiredFiles] = []
+        vacuumed: list[VacuumedFiles] = []
         with self._source.opened() as stores:
             # What was archived of a topic goes by its retention, whether or not more is archived.
-            archived = {each.topic_id for each in tables(self._lake)}
+            archived = {each.topic_id for each in list_tables(self._lake)}
             topics = self._source.topics(stores, names, ids=archived)
             retentions = self._source.retentions(stores)
             for topic in topics:
@@ -134,15 +145,17 @@ class Expiry:
                         expired += self.expire(stores, topic, retentions[topic.id], now_ms)
                     else:
                         message = "nobody can tell what it is to keep"
-                        expired.append(Expired(topic=topic.name, partition=-1, error=message))
+                        expired.append(ExpiredFiles(topic=topic.name, partition=-1, error=message))
                 except LakeError as error:
-                    expired.append(Expired(topic=topic.name, partition=-1, error=str(error)))
+                    expired.append(ExpiredFiles(topic=topic.name, partition=-1, error=str(error)))
                     continue
                 vacuumed.append(self.vacuum(topic, hours))
             unknown = [] if names else gone(stores, self._lake)
-        return Round(expired, vacuumed, unknown)
+        return ExpiryRound(expired, vacuumed, unknown)
 
-    def expire(self, stores: Stores, topic: SourceTopic, retention: Retention, now_ms: int) -> list[Expired]:
+    def expire(
+        self, stores: LakeStores, topic: SourceTopic, retention: RetentionLimits, now_ms: int
+    ) -> list[ExpiredFiles]:
         """Let files leave the log and the table of a topic; returns what did, of the partitions that have files.
 
         Raises StorageUnavailableError; LakeError where the table cannot be read or written.
@@ -150,7 +163,7 @@ class Expiry:
         table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
         if table is None:
             return []
-        outcomes: list[Expired] = []
+        outcomes: list[ExpiredFiles] = []
         starts: dict[int, int] = {}
         for partition in topic.partitions:
             some = [file for file in table.files() if file.partition == partition.index]
@@ -160,7 +173,7 @@ class Expiry:
                 wished = self._wished(stores, partition, table, some, retention, now_ms)
                 start = self._move(stores, partition, wished)
             except (KafkaError, LakeError) as error:
-                outcomes.append(Expired(topic=topic.name, partition=partition.index, error=_text(error)))
+                outcomes.append(ExpiredFiles(topic=topic.name, partition=partition.index, error=_text(error)))
                 continue
             starts[partition.index] = start
             outcomes.append(_expired(topic.name, partition.index, start, some))
@@ -168,7 +181,7 @@ class Expiry:
             self._remove(topic, starts, now_ms)
         return outcomes
 
-    def vacuum(self, topic: SourceTopic, hours: int) -> Vacuumed:
+    def vacuum(self, topic: SourceTopic, hours: int) -> VacuumedFiles:
         """Delete the files of a topic that no commit names since so many hours, or never did.
 
         Raises ValueError for less than VACUUM_HOURS_MIN.
@@ -179,25 +192,25 @@ class Expiry:
             table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
             gone = [] if table is None else table.vacuum(hours, dry_run=self._dry_run)
         except LakeError as error:
-            return Vacuumed(topic.name, error=str(error))
-        return Vacuumed(topic.name, len(gone))
+            return VacuumedFiles(topic.name, error=str(error))
+        return VacuumedFiles(topic.name, len(gone))
 
     def _wished(
         self,
-        stores: Stores,
+        stores: LakeStores,
         partition: Partition,
         table: ArchiveTable,
         files: Sequence[TableFile],
-        retention: Retention,
+        retention: RetentionLimits,
         now_ms: int,
     ) -> int:
         next_offset = table.next_offset(partition.index) or 0
         hot_bytes = _hot_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
         data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
-        count = leaving(files, retention, now_ms, hot_bytes, lambda file: _largest(data, file))
-        return start_behind(files, count, next_offset) if count else 0
+        count = count_expired(files, retention, now_ms, hot_bytes, lambda file: _largest(data, file))
+        return start_after(files, count, next_offset) if count else 0
 
-    def _move(self, stores: Stores, partition: Partition, wished: int) -> int:
+    def _move(self, stores: LakeStores, partition: Partition, wished: int) -> int:
         """Return where the log starts in the lake, from now on; 0: nobody has told Redis yet that it is there."""
         [start] = stores.lake.expire([(partition, 0 if self._dry_run else wished)])
         if isinstance(start, KafkaError):
@@ -223,18 +236,18 @@ class Expiry:
         raise CommitConflictError(f"{topic.name}: others committed before each of {COMMITS_MAX} tries")
 
 
-def gone(stores: Stores, lake: Lake) -> list[TopicOfLake]:
+def gone(stores: LakeStores, lake: Lake) -> list[LakeTopic]:
     """Return the tables of topics that were deleted, or made anew since, by name.
 
     Raises KafkaError and StorageUnavailableError; LakeError; ValueError where there is no topic at all: then it is more
     likely that this is not the Redis or not the namespace that the lake belongs to.
     """
     # A topic that is made behind this is in no table that was seen.
-    found = tables(lake)
+    found = list_tables(lake)
     rows = stores.topics.load().rows.values()
     if found and not rows:
         raise ValueError("there is no topic at all: is that the Redis and the namespace of this lake?")
-    known = {TopicOfLake(row.name, row.id) for row in rows}
+    known = {LakeTopic(row.name, row.id) for row in rows}
     unknown = [each for each in found if each not in known]
     # A row that cannot be read is no topic either; its log tells that it is one.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
@@ -246,9 +259,9 @@ def gone(stores: Stores, lake: Lake) -> list[TopicOfLake]:
     ]
 
 
-def _expired(topic: str, partition: int, start: int, files: Sequence[TableFile]) -> Expired:
+def _expired(topic: str, partition: int, start: int, files: Sequence[TableFile]) -> ExpiredFiles:
     gone = [file for file in files if file.last_offset < start]
-    return Expired(
+    return ExpiredFiles(
         topic=topic,
         partition=partition,
         start=start,
@@ -258,7 +271,7 @@ def _expired(topic: str, partition: int, start: int, files: Sequence[TableFile])
     )
 
 
-def _hot_bytes(stores: Stores, partition: Partition, archived: int) -> int:
+def _hot_bytes(stores: LakeStores, partition: Partition, archived: int) -> int:
     """Return what of a log is in Redis only, as far as the rows of its index tell: half a megabyte more or less."""
     totals, rows = stores.indexes.page(partition, archived)
     return totals.bytes - rows[0].bytes if rows else 0
@@ -277,3 +290,58 @@ def _largest(data: DataFiles, file: TableFile) -> int:
 
 def _text(error: Exception) -> str:
     return error.message if isinstance(error, KafkaError) else str(error)
+
+
+_log = logs.Log(__name__)
+
+
+class UpkeepRound(msgspec.Struct, frozen=True):
+    """What one round did. `compacted` and `expired` are files that left a table; `failures` were logged."""
+
+    compacted: int = 0
+    expired: int = 0
+    expired_records: int = 0
+    failures: int = 0
+
+
+def run_upkeep(source: LakeSource, lake: Lake, now_ms: int, run: RunMerges | None = None) -> UpkeepRound:
+    """Do for all topics what there is to do now; merges are done by `run`, without one in this process.
+
+    Raises KafkaError and StorageUnavailableError; LakeError; ValueError where there are tables and no topic at all.
+    """
+    compacted = failures = 0
+    for merge in compact_topics(source, lake, (), run):
+        if merge.error is not None:
+            failures += 1
+            _log.error(
+                "could not be compacted", topic=merge.topic, partition=merge.partition, reason=merge.error
+            )
+        elif merge.done:
+            compacted += merge.files_before
+            _log.info(
+                "compacted",
+                topic=merge.topic,
+                partition=merge.partition,
+                files=merge.files_before,
+                into=merge.files_after,
+                records=merge.rows,
+            )
+    done = Expiry(source, lake).round((), VACUUM_HOURS_MIN, now_ms)
+    for each in done.expired:
+        if each.error is not None:
+            _log.error("could not expire", topic=each.topic, partition=each.partition, reason=each.error)
+        elif each.files:
+            _log.info(
+                "expired", topic=each.topic, partition=each.partition, start=each.start, records=each.rows
+            )
+    for one in done.vacuumed:
+        if one.error is not None:
+            _log.error("could not be vacuumed", topic=one.topic, reason=one.error)
+    failures += sum(each.error is not None for each in done.expired)
+    failures += sum(one.error is not None for one in done.vacuumed)
+    return UpkeepRound(
+        compacted=compacted,
+        expired=sum(each.files for each in done.expired),
+        expired_records=sum(each.rows for each in done.expired),
+        failures=failures,
+    )

@@ -18,12 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.errors import LakeError
-from korvet.lake.data_files import DataFiles, KeptRows
-from korvet.lake.files import StorageOptions, filesystem
+from korvet.lake.encoding import arrow_to_batches
+from korvet.lake.files import (
+    DataFiles,
+    RowCache,
+    StorageOptions,
+    Window,
+    Windows,
+    filesystem,
+    group_overlapping,
+)
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
-from korvet.lake.serving import arrow_to_batches
-from korvet.lake.table import ArchiveTable, TableFile, table_uri
-from korvet.lake.windows import Window, Windows, apart
+from korvet.lake.table import ArchiveTable, LakeTopic, TableFile, table_uri
 from korvet.protocol.records.builder import Buffer
 
 TABLES_MAX = 256
@@ -32,23 +38,16 @@ TABLES_MAX = 256
 T = TypeVar("T")
 
 
-class TopicOfLake(NamedTuple):
-    """A topic as the lake names it; `topic_id` is the text of 22 characters."""
-
-    topic: str
-    topic_id: str
-
-
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where to read: from an offset of a partition on. `archived` is how far the lake is known to hold it."""
 
-    of: TopicOfLake
+    of: LakeTopic
     partition: int
     offset: int
     archived: int
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ReadLimits(msgspec.Struct, frozen=True):
     """How much to read, and in what form: see `serving.arrow_to_batches`."""
 
     bytes_max: int
@@ -57,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True):
     leader_epoch: int = 0
 
 
-class ColdRead(msgspec.Struct, frozen=True):
+class ArchivedBatches(msgspec.Struct, frozen=True):
     """Batches of archived records, and the offset to read next; `more`: that one is archived too."""
 
     data: bytes
@@ -66,23 +65,23 @@ class ColdRead(msgspec.Struct, frozen=True):
     more: bool
 
 
-class Stamp(NamedTuple):
+class RecordTimestamp(NamedTuple):
     """A record by its offset, and its timestamp (ms)."""
 
     offset: int
     timestamp: int
 
 
-class Reader:
+class LakeReader:
     """Reads the tables of one lake."""
 
     def __init__(self, lake: str, storage_options: StorageOptions = None) -> None:
         self._lake = lake
         self._options = storage_options
-        self._tables: OrderedDict[TopicOfLake, _Table] = OrderedDict()
-        self._kept = KeptRows()
+        self._tables: OrderedDict[LakeTopic, _Table] = OrderedDict()
+        self._kept = RowCache()
 
-    def read(self, place: Place, limits: Limits) -> ColdRead:
+    def read(self, place: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
         """Return archived records from the place on, none where no more are archived.
 
         Raises LakeError: no table, no access, less in the table than is said to be archived, or a file that is damaged
@@ -90,15 +89,15 @@ class Reader:
         """
         return self._ask(place, lambda table: table.read(place, limits))
 
-    def first_from(self, place: Place, timestamp: int) -> Stamp | None:
+    def first_from(self, place: ReadPosition, timestamp: int) -> RecordTimestamp | None:
         """Return the first record from the place on whose timestamp (ms) is not smaller; raises LakeError."""
         return self._ask(place, lambda table: table.first_from(place, timestamp))
 
-    def largest(self, place: Place) -> Stamp | None:
+    def largest(self, place: ReadPosition) -> RecordTimestamp | None:
         """Return the first of the records with the largest timestamp, from the place on; raises LakeError."""
         return self._ask(place, lambda table: table.largest(place))
 
-    def _ask(self, place: Place, ask: Callable[[_Table], T]) -> T:
+    def _ask(self, place: ReadPosition, ask: Callable[[_Table], T]) -> T:
         """Ask the table as it was when it was last looked at, and look again where that may be too old."""
         table = self._tables.get(place.of)
         if table is not None and table.holds(place):
@@ -114,7 +113,7 @@ class Reader:
             raise LakeError(message)
         return ask(table)
 
-    def _look(self, of: TopicOfLake) -> _Table:
+    def _look(self, of: LakeTopic) -> _Table:
         former = self._tables.pop(of, None)
         snapshot = ArchiveTable.open(self._lake, *of, self._options)
         if snapshot is None:
@@ -138,15 +137,15 @@ class _Table:
         self.windows = windows
         self.uri = snapshot.uri
         self._snapshot = snapshot
-        self._by_partition: dict[int, list[_Files]] = {}
+        self._by_partition: dict[int, list[_OverlappingFiles]] = {}
         for partition, files in groupby(snapshot.files(), key=lambda each: each.partition):
-            self._by_partition[partition] = [_Files(each) for each in apart(files)]
+            self._by_partition[partition] = [_OverlappingFiles(each) for each in group_overlapping(files)]
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: ReadPosition) -> bool:
         """Tell whether all is here that is said to be archived."""
         return (self._snapshot.next_offset(place.partition) or 0) >= place.archived
 
-    def read(self, place: Place, limits: Limits) -> ColdRead:
+    def read(self, place: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
         """See Reader.read."""
         pieces: list[Buffer] = []
         size_bytes = count = 0
@@ -165,22 +164,22 @@ class _Table:
             count += served.record_count
             next_offset = max(next_offset, served.next_offset)
             if served.full:
-                return ColdRead(b"".join(pieces), count, next_offset, more=True)
+                return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
         behind = max(next_offset, self._snapshot.next_offset(place.partition) or 0)
-        return ColdRead(b"".join(pieces), count, behind, more=False)
+        return ArchivedBatches(b"".join(pieces), count, behind, more=False)
 
-    def first_from(self, place: Place, timestamp: int) -> Stamp | None:
+    def first_from(self, place: ReadPosition, timestamp: int) -> RecordTimestamp | None:
         """See Reader.first_from."""
         for window in self._windows_from(place, timestamp * 1000):
             offsets, stamps = self._stamps(window, place.offset)
             found = np.flatnonzero(stamps >= timestamp)
             if len(found):
-                return Stamp(int(offsets[found[0]]), int(stamps[found[0]]))
+                return RecordTimestamp(int(offsets[found[0]]), int(stamps[found[0]]))
         return None
 
-    def largest(self, place: Place) -> Stamp | None:
+    def largest(self, place: ReadPosition) -> RecordTimestamp | None:
         """See Reader.largest."""
-        best: Stamp | None = None
+        best: RecordTimestamp | None = None
         for window in sorted(self._windows_from(place), key=_bound, reverse=True):
             if best is not None and _bound(window) < best.timestamp * 1000:
                 break
@@ -188,12 +187,12 @@ class _Table:
             if not len(stamps):
                 continue
             at = int(stamps.argmax())
-            found = Stamp(int(offsets[at]), int(stamps[at]))
+            found = RecordTimestamp(int(offsets[at]), int(stamps[at]))
             if found.timestamp != NO_TIMESTAMP and (best is None or _precedes(found, best)):
                 best = found
         return best
 
-    def _windows_from(self, place: Place, bound_min: float = -np.inf) -> Iterator[Window]:
+    def _windows_from(self, place: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:
         """Yield the windows with rows from an offset on, in order, that may have so large a timestamp (us)."""
         files = self._by_partition.get(place.partition, [])
         for some in files[bisect_left(files, place.offset, key=lambda each: each.last_offset) :]:
@@ -210,7 +209,7 @@ class _Table:
         return rows.column(OFFSET).to_numpy(), stamps
 
 
-class _Files:
+class _OverlappingFiles:
     """A file, or files that overlap."""
 
     def __init__(self, files: Sequence[TableFile]) -> None:
@@ -240,5 +239,5 @@ def _row_from(rows: pa.RecordBatch, offset: int) -> int:
     return int(np.searchsorted(rows.column(OFFSET).to_numpy(), offset))
 
 
-def _precedes(one: Stamp, other: Stamp) -> bool:
+def _precedes(one: RecordTimestamp, other: RecordTimestamp) -> bool:
     return one.timestamp > other.timestamp or (one.timestamp == other.timestamp and one.offset < other.offset)

@@ -4,10 +4,15 @@ Knows how a replay goes on from where it was killed; what it has come to is kept
 source becomes one batch for each partition of the target at the most. Before it is sent the group says so, and a broker
 appends a batch whole or not at all, so whoever goes on asks the target how far the replay's producer has come there.
 Two who run the same replay at once send the same sequences: one of them is refused, and nothing is doubled.
+
+How fast something may go: so many records in a second, whatever they are taken in.
+
+Knows a clock and how to wait; both are arguments.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -21,17 +26,64 @@ from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode, KafkaError, LakeError
-from korvet.lake.pace import Pace
-from korvet.lake.partitioner import NO_KEY, partitions_of
-from korvet.lake.producing import BATCH_BYTES, PRODUCED, batches_of, by_partition, encoded, joined
-from korvet.lake.replay_state import Edge, Kept, Note, ReplayError, Wish, keep, kept, landed, now_ms
-from korvet.lake.scan import Log, PartReading, logs_of, parts, shaped
-from korvet.lake.scan import Wish as ScanWish
-from korvet.lake.scan_offsets import first_from
+from korvet.lake.encoding import (
+    BATCH_BYTES,
+    NO_KEY,
+    PRODUCED,
+    batches_of,
+    by_partition,
+    concat_rows,
+    encode_batch,
+    partitions_of,
+)
+from korvet.lake.replay_state import (
+    ReplayEdge,
+    ReplayError,
+    ReplayNote,
+    ReplaySpec,
+    ReplayState,
+    landed,
+    load_states,
+    now_ms,
+    save_states,
+)
+from korvet.lake.scan import LogSnapshot, PartReader, first_offset_from, scan_parts, select_columns, snapshots
+from korvet.lake.scan import ScanRange as ScanWish
 from korvet.lake.schema import ATTRIBUTES, KEY, OFFSET
-from korvet.lake.source import Source, Stores
-from korvet.lake.tables import Lake
+from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.table import Lake
 from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
+
+
+class RecordRate:
+    """Lets records pass evenly, `per_second` of them, or all at once where that is None."""
+
+    def __init__(
+        self,
+        per_second: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._due = 0.0
+
+    @property
+    def at_once(self) -> int | None:
+        """How many records to take at once, at the most, so that none of them is much too early."""
+        return None if self._per_second is None else max(1, int(self._per_second))
+
+    def take(self, count: int) -> None:
+        """Return when `count` more records may pass: when all before them have had their time."""
+        if self._per_second is None:
+            return
+        now = self._clock()
+        if self._due > now:
+            self._sleep(self._due - now)
+        # Time in which nothing passed is not made up for.
+        self._due = max(self._due, now) + count / self._per_second
+
 
 TARGETS_MAX = 200
 """Partitions that records may be shared out to: the note of each commit has two numbers for each, of 4096 bytes."""
@@ -43,7 +95,7 @@ _RUNS_ELSEWHERE = (
 )
 
 
-class Range(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRange(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's part of a replay: records `first` to just before `behind`, the next of them at `next_offset`.
 
     `records` are replayed, as far as that is known: what was being sent when a replay was killed is not counted yet.
@@ -56,18 +108,20 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
 
 
-class Reading(NamedTuple):
+class ReplaySource(NamedTuple):
     """Where records are read: what is open, and what it takes to open the lake."""
 
-    stores: Stores
+    stores: LakeStores
     lake: Lake | None
-    source: Source
+    source: LakeSource
 
 
 class Replay:
     """One replay, planned when it is made: `ranges` are what there is to do; `name` is the group's."""
 
-    def __init__(self, admin: AdminClient, reading: Reading, wish: Wish, name: str | None = None) -> None:
+    def __init__(
+        self, admin: AdminClient, reading: ReplaySource, wish: ReplaySpec, name: str | None = None
+    ) -> None:
         """Look what there is, and change nothing.
 
         Raises ReplayError for what cannot be; ValueError for a topic that is not there, LakeError, KafkaError,
@@ -78,14 +132,14 @@ class Replay:
         self._reading = reading
         self._wish = wish
         topic = reading.source.topic(reading.stores, wish.source)
-        self._logs = {each.partition.index: each for each in logs_of(reading.stores, reading.lake, topic)}
+        self._logs = {each.partition.index: each for each in snapshots(reading.stores, reading.lake, topic)}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, wish.target) or BATCH_BYTES)
-        self._states = kept(admin, self.name, wish, self._target_id)
+        self._states = load_states(admin, self.name, wish, self._target_id)
         self.resumed = bool(self._states)
         if self.resumed:
             planned = {
-                index: Range(
+                index: ReplayRange(
                     partition=index,
                     first=each.note.first,
                     behind=each.note.behind,
@@ -99,11 +153,11 @@ class Replay:
         self._ranges = dict(sorted(planned.items()))
 
     @property
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[ReplayRange]:
         """What there is to do, partition by partition, and how far it was done."""
         return list(self._ranges.values())
 
-    def run(self, pace: Pace, codec: int, seen: Callable[[int, int], None]) -> None:
+    def run(self, pace: RecordRate, codec: int, seen: Callable[[int, int], None]) -> None:
         """Replay what is left; tells `seen` of records and bytes, uncompressed, as they are appended.
 
         Raises what making it does. Then, as after being killed, the same replay goes on where this one was.
@@ -113,7 +167,7 @@ class Replay:
         with ThreadPoolExecutor(1) as sender:
             for index, state in self._states.items():
                 if state.next_offset < state.note.behind:
-                    _Partition(self, index, pace, codec, seen).run(sender)
+                    _PartitionReplay(self, index, pace, codec, seen).run(sender)
 
     def _described(self, source_id: str) -> tuple[str, int]:
         """Return the target's id and number of partitions; raises ReplayError where source and target do not fit."""
@@ -134,11 +188,11 @@ class Replay:
             raise ReplayError(
                 f"{wish.target} has {count} partitions: records are shared out to {TARGETS_MAX} at the most"
             )
-        if wish.source == wish.target and wish.end == Edge():
+        if wish.source == wish.target and wish.end == ReplayEdge():
             raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
         return str(settled(described)[wish.target].topic_id), count
 
-    def _planned(self) -> dict[int, Range]:
+    def _planned(self) -> dict[int, ReplayRange]:
         """Return what is to be done of each partition; raises ReplayError where the target has none for it."""
         wish, count = self._wish, self._target_count
         wished = self._wished()
@@ -150,7 +204,7 @@ class Replay:
             )
         return {index: self._range(log) for index, log in wished.items()}
 
-    def _wished(self) -> dict[int, Log]:
+    def _wished(self) -> dict[int, LogSnapshot]:
         """Return the logs that are asked for; raises ReplayError for one that there is not."""
         wanted = self._wish.partitions or tuple(self._logs)
         for index in wanted:
@@ -158,7 +212,7 @@ class Replay:
                 raise ReplayError(f"{self._wish.source} has no partition {index}")
         return {index: self._logs[index] for index in wanted}
 
-    def _range(self, log: Log) -> Range:
+    def _range(self, log: LogSnapshot) -> ReplayRange:
         """Return what is to be replayed of a log as it is now."""
         wish = self._wish
         if wish.source == wish.target and (wish.end.offset or 0) > log.end:
@@ -168,11 +222,11 @@ class Replay:
             )
         first = self._offset(log, wish.begin, log.start)
         behind = max(first, self._offset(log, wish.end, log.end))
-        return Range(partition=log.partition.index, first=first, behind=behind, next_offset=first)
+        return ReplayRange(partition=log.partition.index, first=first, behind=behind, next_offset=first)
 
-    def _offset(self, log: Log, edge: Edge, otherwise: int) -> int:
+    def _offset(self, log: LogSnapshot, edge: ReplayEdge, otherwise: int) -> int:
         if edge.timestamp is not None:
-            found = first_from(*self._reading, log, edge.timestamp)
+            found = first_offset_from(*self._reading, log, edge.timestamp)
             return log.end if found is None else found
         wanted = otherwise if edge.offset is None else edge.offset
         return min(max(wanted, log.start), log.end)
@@ -181,7 +235,7 @@ class Replay:
         """Let the group say what is to be done, before anything is."""
         for index, each in self._ranges.items():
             identity = new_identity(self._admin)
-            note = Note(
+            note = ReplayNote(
                 wish=self._wish.digest,
                 target_id=self._target_id,
                 partitions=len(self._ranges),
@@ -194,21 +248,21 @@ class Replay:
                 at_ms=now_ms(),
                 sequences=(0,) * len(self.targets(index)),
             )
-            self._states[index] = Kept(each.first, note)
-        keep(self._admin, self.name, self._wish.source, self._states)
+            self._states[index] = ReplayState(each.first, note)
+        save_states(self._admin, self.name, self._wish.source, self._states)
 
     def targets(self, index: int) -> list[TopicPartition]:
         """Return where records of a partition may go."""
         indexes = [index] if self._wish.sharing == "keep" else range(self._target_count)
         return [TopicPartition(self._wish.target, each) for each in indexes]
 
-    def state(self, index: int) -> Kept:
+    def state(self, index: int) -> ReplayState:
         """Return what a partition has come to."""
         return self._states[index]
 
-    def commit(self, index: int, state: Kept) -> None:
+    def commit(self, index: int, state: ReplayState) -> None:
         """Keep what a partition has come to; raises AdminError."""
-        keep(self._admin, self.name, self._wish.source, {index: state})
+        save_states(self._admin, self.name, self._wish.source, {index: state})
         self._states[index] = state
         self._ranges[index] = msgspec.structs.replace(
             self._ranges[index], next_offset=state.next_offset, records=state.note.records
@@ -225,13 +279,13 @@ class Replay:
     def rows(self, index: int, first: int, behind: int) -> Iterator[pa.RecordBatch]:
         """Yield records of a partition, in the columns of PRODUCED, without those that only brokers write."""
         log = self._logs[index]
-        reading = PartReading(*self._reading)
+        reading = PartReader(*self._reading)
         at = first
         try:
-            for part in parts(self._reading.stores, log, ScanWish(first, behind)):
+            for part in scan_parts(self._reading.stores, log, ScanWish(first, behind)):
                 for rows in reading.rows(part):
                     # Not before: Arrow filters no views.
-                    yield _of_producers(shaped(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+                    yield _of_producers(select_columns(rows, index, PRODUCED), rows.column(ATTRIBUTES))
                 at = part.behind
         except LakeError:
             self.check_there(index, at)
@@ -249,7 +303,7 @@ class Replay:
                 f" were replayed: what there is, from offset {bounds.log_start} on, takes another --name"
             )
 
-    def refused(self, place: TopicPartition, error: AdminError, state: Kept) -> ReplayError:
+    def refused(self, place: TopicPartition, error: AdminError, state: ReplayState) -> ReplayError:
         """Return what to say where a batch was not appended."""
         note = state.note
         if isinstance(error, BrokerError) and error.code in _RUNS_ELSEWHERE:
@@ -268,11 +322,11 @@ class _Stretch(NamedTuple):
     size_bytes: int
 
 
-class _Partition:
+class _PartitionReplay:
     """The replay of one partition: the next stretch is made while one is on its way."""
 
     def __init__(
-        self, replay: Replay, index: int, pace: Pace, codec: int, seen: Callable[[int, int], None]
+        self, replay: Replay, index: int, pace: RecordRate, codec: int, seen: Callable[[int, int], None]
     ) -> None:
         self._replay = replay
         self._index = index
@@ -301,7 +355,7 @@ class _Partition:
             on_its_way = sender.submit(self._send, stretch)
         if on_its_way is not None:
             on_its_way.result()
-        self._state = Kept(behind, self._noted(through=behind))
+        self._state = ReplayState(behind, self._noted(through=behind))
         self._replay.commit(self._index, self._state)
 
     def _finish_stretch(self) -> None:
@@ -314,12 +368,14 @@ class _Partition:
         self._sequences = [
             (each + count) % SEQUENCES for each, count in zip(note.sequences, came, strict=True)
         ]
-        self._state = Kept(next_offset, msgspec.structs.replace(note, records=note.records + sum(came)))
+        self._state = ReplayState(
+            next_offset, msgspec.structs.replace(note, records=note.records + sum(came))
+        )
         if all(there):
-            self._state = Kept(note.through, self._state.note)
+            self._state = ReplayState(note.through, self._state.note)
             return
         self._replay.check_there(self._index, next_offset)
-        rows = joined(list(self._replay.rows(self._index, next_offset, note.through)))
+        rows = concat_rows(list(self._replay.rows(self._index, next_offset, note.through)))
         self._send(self._stretch(rows, note.through, there))
 
     def _stretch(self, rows: pa.RecordBatch, through: int, without: Sequence[bool]) -> _Stretch:
@@ -331,7 +387,7 @@ class _Partition:
             places = np.where(places == NO_KEY, self._index % len(self._targets), places)
             shared = by_partition(rows, places)
         wanted = {place: part for place, part in shared.items() if not without[place]}
-        batches = {place: encoded(part, self._codec) for place, part in wanted.items()}
+        batches = {place: encode_batch(part, self._codec) for place, part in wanted.items()}
         counts = tuple(
             wanted[place].num_rows if place in wanted else 0 for place in range(len(self._targets))
         )
@@ -340,7 +396,7 @@ class _Partition:
     def _send(self, stretch: _Stretch) -> None:
         """Let the group know of a stretch, and send it; the next commit says that it has come."""
         note = self._noted(through=stretch.through, counts=stretch.counts)
-        self._state = Kept(self._state.next_offset, note)
+        self._state = ReplayState(self._state.next_offset, note)
         self._replay.commit(self._index, self._state)
         self._producer.sequences = dict(zip(self._targets, self._sequences, strict=True))
         outcomes = self._producer.send(
@@ -351,10 +407,10 @@ class _Partition:
                 raise self._replay.refused(place, outcome, self._state) from outcome
         self._sequences = [self._producer.sequences[each] for each in self._targets]
         note = msgspec.structs.replace(note, records=note.records + sum(stretch.counts))
-        self._state = Kept(stretch.through, note)
+        self._state = ReplayState(stretch.through, note)
         self._seen(sum(stretch.counts), stretch.size_bytes)
 
-    def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> Note:
+    def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> ReplayNote:
         return msgspec.structs.replace(
             self._state.note,
             through=through,

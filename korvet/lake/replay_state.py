@@ -21,7 +21,7 @@ from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.errors import LakeError
 from korvet.protocol.records.batch import SEQUENCES
 
-Sharing = Literal["keep", "hash"]
+Partitioning = Literal["keep", "hash"]
 
 _EXPIRATION = "producer.id.expiration.ms"
 _EXPIRATION_DEFAULT_MS = 86_400_000
@@ -33,14 +33,14 @@ class ReplayError(LakeError):
     """A replay cannot begin, or not go on; the message says why."""
 
 
-class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReplayEdge(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a range begins or ends in every partition: an offset, a timestamp (ms), or the log's own edge."""
 
     offset: int | None = None
     timestamp: int | None = None
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be replayed: records of `source` from `begin` to just before `end`, into `target`.
 
     No `partitions` are all. `sharing` says where records go: to the partition of the same number, or to that of their
@@ -50,9 +50,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     partitions: tuple[int, ...] = ()
-    begin: Edge = Edge()
-    end: Edge = Edge()
-    sharing: Sharing = "keep"
+    begin: ReplayEdge = ReplayEdge()
+    end: ReplayEdge = ReplayEdge()
+    sharing: Partitioning = "keep"
 
     @property
     def digest(self) -> str:
@@ -65,7 +65,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         return f"korvet-replay.{self.source}.{self.target}.{self.digest}"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayNote(msgspec.Struct, frozen=True, kw_only=True):
     """What stands beside the committed offset of a partition of the source.
 
     Records `first` to just before `behind` are replayed, into a target with this id, as part of `partitions` of the
@@ -93,14 +93,14 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
         return Identity(self.producer_id, self.epoch)
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ReplayState(msgspec.Struct, frozen=True):
     """A partition's committed offset, and the note beside it."""
 
     next_offset: int
-    note: Note
+    note: ReplayNote
 
 
-def kept(admin: AdminClient, name: str, wish: Wish, target_id: str) -> dict[int, Kept]:
+def load_states(admin: AdminClient, name: str, wish: ReplaySpec, target_id: str) -> dict[int, ReplayState]:
     """Return what a replay has come to, by partitions of the source; nothing where it has not begun.
 
     Raises ReplayError where that name is another one's; AdminError.
@@ -108,7 +108,7 @@ def kept(admin: AdminClient, name: str, wish: Wish, target_id: str) -> dict[int,
     found = {}
     for place, committed in admin.offsets.committed(name).items():
         try:
-            note = msgspec.json.decode(committed.metadata, type=Note)
+            note = msgspec.json.decode(committed.metadata, type=ReplayNote)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ReplayError(
                 f"{name} is a consumer group that has committed offsets of {place}: choose another --name"
@@ -122,7 +122,7 @@ def kept(admin: AdminClient, name: str, wish: Wish, target_id: str) -> dict[int,
             raise ReplayError(
                 f"{name}: {wish.target} was deleted and made anew since it began: choose another --name"
             )
-        found[place.partition] = Kept(committed.offset, note)
+        found[place.partition] = ReplayState(committed.offset, note)
     if any(len(found) != each.note.partitions for each in found.values()):
         raise ReplayError(
             f"{name}: group {name} has lost offsets that the replay had committed: choose another --name"
@@ -130,7 +130,7 @@ def kept(admin: AdminClient, name: str, wish: Wish, target_id: str) -> dict[int,
     return found
 
 
-def keep(admin: AdminClient, name: str, source: str, states: Mapping[int, Kept]) -> None:
+def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int, ReplayState]) -> None:
     """Commit what a replay has come to; raises AdminError."""
     outcomes = admin.offsets.alter(
         name,
@@ -145,7 +145,7 @@ def keep(admin: AdminClient, name: str, source: str, states: Mapping[int, Kept])
 
 
 def landed(
-    admin: AdminClient, name: str, index: int, state: Kept, targets: Sequence[TopicPartition]
+    admin: AdminClient, name: str, index: int, state: ReplayState, targets: Sequence[TopicPartition]
 ) -> list[bool]:
     """Return for each target partition whether all has come there that was being sent when the note was written.
 
@@ -176,7 +176,9 @@ def landed(
     return found
 
 
-def _check_remembered(admin: AdminClient, name: str, index: int, state: Kept, target: TopicPartition) -> None:
+def _check_remembered(
+    admin: AdminClient, name: str, index: int, state: ReplayState, target: TopicPartition
+) -> None:
     """Raise ReplayError where a producer that is not known there may have been forgotten."""
     note = state.note
     # What was appended since the note was written would be remembered for so long.

@@ -24,7 +24,8 @@ from korvet import logs
 from korvet.config.settings import Settings
 from korvet.errors import LakeError
 from korvet.lake.files import StorageOptions
-from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.table import LakeTopic
 from korvet.log.remote.client import FRAME_BYTES_MAX, LENGTH, RemoteRequest, RemoteResponse, framed
 
 THREADS = 4
@@ -40,7 +41,7 @@ SEND_SECONDS_MAX = 5
 _log = logs.Log(__name__)
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class ReaderProcessConfig(msgspec.Struct, frozen=True):
     """What the process is told.
 
     It writes `ready` to `note_fd` once it listens on `socket`, and ends once `life_fd` reads end-of-file.
@@ -90,7 +91,7 @@ Work = tuple[_Peer, RemoteRequest]
 def main() -> None:
     """Serve until the supervisor is gone, or SIGTERM."""
     with os.fdopen(int(sys.argv[1]), "rb") as given:
-        configuration = msgspec.json.decode(given.read(), type=Configuration)
+        configuration = msgspec.json.decode(given.read(), type=ReaderProcessConfig)
     told = Settings(log_format=configuration.log_format, log_level=configuration.log_level)
     logs.configure(told, "lake")
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -98,7 +99,7 @@ def main() -> None:
     if "://" in configuration.lake:
         options = STORE_BOUNDS | (options or {})
     for _ in range(THREADS):
-        reader = Reader(configuration.lake, options)
+        reader = LakeReader(configuration.lake, options)
         threading.Thread(target=_answer, args=(reader, work), daemon=True).start()
     threading.Thread(target=_end_with_parent, args=(configuration.life_fd,), daemon=True).start()
     path = Path(configuration.socket)
@@ -127,7 +128,7 @@ def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
     peer.close()
 
 
-def _answer(reader: Reader, work: queue.SimpleQueue[Work]) -> None:
+def _answer(reader: LakeReader, work: queue.SimpleQueue[Work]) -> None:
     while True:
         peer, request = work.get()
         try:
@@ -141,13 +142,13 @@ def _answer(reader: Reader, work: queue.SimpleQueue[Work]) -> None:
         peer.send(answer)
 
 
-def _read(reader: Reader, request: RemoteRequest) -> RemoteResponse:
+def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
     if time.monotonic() > request.until:
         raise LakeError("too many questions are before this one")
-    of = TopicOfLake(request.topic, request.topic_id)
-    place = Place(of, request.partition, request.offset, request.archived)
+    of = LakeTopic(request.topic, request.topic_id)
+    place = ReadPosition(of, request.partition, request.offset, request.archived)
     if request.kind == "read":
-        limits = Limits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
+        limits = ReadLimits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
         found = reader.read(place, limits)
         return RemoteResponse(
             request.number,

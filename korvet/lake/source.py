@@ -42,7 +42,7 @@ class SourceTopic(NamedTuple):
     log_append_time: bool
 
 
-class Retention(NamedTuple):
+class RetentionLimits(NamedTuple):
     """How long, in ms, and how much, in bytes, a log keeps in Redis and lake together, -1 without a limit.
 
     Without `delete`, its cleanup.policy, it keeps everything.
@@ -53,7 +53,7 @@ class Retention(NamedTuple):
     delete: bool = True
 
 
-class Stores(NamedTuple):
+class LakeStores(NamedTuple):
     """What is asked and told in Redis, over one connection."""
 
     topics: TopicStore
@@ -63,7 +63,7 @@ class Stores(NamedTuple):
     lake: RemoteOffsetStore
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
     """A Redis with its namespace, and what of the settings its logs are read by; times in ms, sizes in bytes."""
 
     redis_url: str
@@ -72,10 +72,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_ms: int = 2_000
     decompressed_bytes_max: int = 64 * 1024 * 1024
     timestamp_type: str = "CreateTime"
-    retention: Retention = Retention()
+    retention: RetentionLimits = RetentionLimits()
 
     @classmethod
-    def of(cls, settings: Settings, redis_url: str) -> Source:
+    def of(cls, settings: Settings, redis_url: str) -> LakeSource:
         """Return the source that a broker with these settings writes to, at `redis_url`."""
         return cls(
             redis_url=redis_url,
@@ -84,7 +84,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             decompressed_bytes_max=settings.record_decompressed_max_bytes,
             timestamp_type=settings.log_message_timestamp_type,
-            retention=Retention(
+            retention=RetentionLimits(
                 settings.log_retention_ms,
                 settings.log_retention_bytes,
                 "delete" in _listed(settings.log_cleanup_policy),
@@ -92,7 +92,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Stores]:
+    def opened(self) -> Iterator[LakeStores]:
         """Give the stores; the connection is made at the first question, and closed behind the block.
 
         Raises ConfigError for a malformed `redis_url`.
@@ -101,7 +101,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         keys = Keys(self.namespace)
         logs = LogStore(redis, redis, keys, decompressed_bytes_max=self.decompressed_bytes_max)
         try:
-            yield Stores(
+            yield LakeStores(
                 topics=TopicStore(redis, keys),
                 configs=BrokerConfigStore(redis, keys),
                 logs=logs,
@@ -112,7 +112,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             redis.close()
 
     def topics(
-        self, stores: Stores, names: Collection[str] = (), *, ids: Collection[str] = ()
+        self, stores: LakeStores, names: Collection[str] = (), *, ids: Collection[str] = ()
     ) -> list[SourceTopic]:
         """Return the topics with a cold tier by name, of these names where any are given.
 
@@ -135,7 +135,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             if (has_cold_tier(row) or row.id in ids) and (not names or name in names)
         ]
 
-    def topic(self, stores: Stores, name: str) -> SourceTopic:
+    def topic(self, stores: LakeStores, name: str) -> SourceTopic:
         """Return a topic, with a cold tier or without.
 
         Raises KafkaError and StorageUnavailableError; ValueError where there is none of that name.
@@ -144,7 +144,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         [found] = self.topics(stores, [name], ids=ids)
         return found
 
-    def retentions(self, stores: Stores) -> dict[str, Retention]:
+    def retentions(self, stores: LakeStores) -> dict[str, RetentionLimits]:
         """Return what each topic is to keep, by its id, without those whose configs nobody can read.
 
         Raises KafkaError and StorageUnavailableError.
@@ -156,7 +156,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             told = {f"log.{name}": text for name, text in row.configs.items()}
             ms, size, policies = (told.get(name, altered.get(name)) for name in _RETENTION)
             try:
-                found[row.id] = Retention(
+                found[row.id] = RetentionLimits(
                     self.retention.ms if ms is None else int(ms),
                     self.retention.bytes if size is None else int(size),
                     self.retention.delete if policies is None else "delete" in _listed(policies),

@@ -5,23 +5,33 @@ Knows Delta's log through deltalake; nothing of Redis or of what the rows are. A
 as the version of an application's transaction ("Transaction Identifiers" in Delta's protocol), the offset that is to be
 archived next. A commit says from which offset it goes on, and is refused where that is not the one in the table: files
 that no commit has added do not count, whoever wrote them and however often.
+
+The tables of a lake: which there are, and how one that no topic has any more is removed.
+
+Knows how they lie, `<lake>/<topic>/<topic id>`; nothing of what is in them, or of which topics there are.
+
+Whether a lake can be written: a small file in it, made and removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from korvet.errors import LakeError
-from korvet.lake.files import StorageOptions, WrittenFile
+from korvet.lake.files import StorageOptions, WrittenFile, filesystem
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP
-
-__all__ = ["Advance", "ArchiveTable", "CommitConflictError", "LakeError", "TableFile", "table_uri"]
 
 _PROPERTIES = {
     # Readers that skip files by statistics need no others, and a log without them stays small.
@@ -80,6 +90,13 @@ class Advance(NamedTuple):
     partition: int
     expected: int
     next_offset: int
+
+
+class LakeTopic(NamedTuple):
+    """A topic as the lake names it; `topic_id` is the text of 22 characters."""
+
+    topic: str
+    topic_id: str
 
 
 def table_uri(lake: str, topic: str, topic_id: str) -> str:
@@ -279,3 +296,93 @@ def _column(actions: pa.Table, name: str) -> list[object]:
         column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     values: list[object] = column.to_pylist()
     return values
+
+
+_LOG = "_delta_log"
+
+
+class Lake(NamedTuple):
+    """Where the tables are, and what their object store needs."""
+
+    path: str
+    storage_options: StorageOptions = None
+
+
+class StoredFiles(NamedTuple):
+    """What lies below a table, of whatever kind and age: files, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+def list_tables(lake: Lake) -> list[LakeTopic]:
+    """Return the topics that have a table, by name and id; raises LakeError."""
+    try:
+        files = filesystem(lake.path, lake.storage_options)
+        return sorted(
+            LakeTopic(topic.base_name, each.base_name)
+            for topic in _directories(files, "")
+            for each in _directories(files, topic.path)
+            if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
+        )
+    except TableNotFoundError:
+        # A directory that is made when something is archived for the first time.
+        return []
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"{lake.path}: {error}") from error
+
+
+def stored_files(lake: Lake, of: LakeTopic) -> StoredFiles:
+    """Return what a table takes with all that lies below it; raises LakeError."""
+    try:
+        files = filesystem(lake.path, lake.storage_options)
+        sizes = [each.size or 0 for each in _below(files, of) if each.type == FileType.File]
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"{lake.path}: {error}") from error
+    return StoredFiles(len(sizes), sum(sizes))
+
+
+def remove_table(lake: Lake, of: LakeTopic) -> StoredFiles:
+    """Delete a table with all that lies below it; returns what that was. Raises LakeError.
+
+    Its log goes last: after a crash it is still a table, and the next removal takes the rest.
+    """
+    found = stored_files(lake, of)
+    try:
+        files = filesystem(lake.path, lake.storage_options)
+        log = f"{'/'.join(of)}/{_LOG}/"
+        paths = [each.path for each in _below(files, of) if each.type == FileType.File]
+        for path in sorted(paths, key=lambda each: (each.startswith(log), each)):
+            files.delete_file(path)
+        if "://" not in lake.path:
+            # deltalake knows files only; here they are in directories.
+            shutil.rmtree(Path(lake.path, *of))
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"{lake.path}: {error}") from error
+    return found
+
+
+def _below(files: FileSystem, of: LakeTopic) -> list[FileInfo]:
+    selector = FileSelector("/".join(of), recursive=True, allow_not_found=True)
+    found: list[FileInfo] = files.get_file_info(selector)
+    return found
+
+
+def _directories(files: FileSystem, path: str) -> Iterator[FileInfo]:
+    selector = FileSelector(path, allow_not_found=True)
+    return (each for each in files.get_file_info(selector) if each.type == FileType.Directory)
+
+
+def write_problem(lake: Lake) -> str:
+    """Return in one line why `lake` cannot be written, "" where it can; a directory is made where it is missing."""
+    name = f".korvet-doctor-{uuid.uuid4().hex}"
+    try:
+        if not urlsplit(lake.path).scheme:
+            Path(lake.path).mkdir(parents=True, exist_ok=True)
+        files = filesystem(lake.path, lake.storage_options)
+        # As data files are written.
+        pq.write_table(pa.table({"probe": [1]}), name, filesystem=files)
+        files.delete_file(name)
+    except (OSError, ValueError, DeltaError) as error:
+        return " ".join(str(error).split())[:300]
+    return ""

@@ -3,10 +3,16 @@
 Knows tables, files and logs; changes nothing. What it finds is told, not thrown: one damaged file hides no other. In
 storage format `batch` every offset of a log is a record, but where it was compacted once, so gaps are found; in format
 `record` offsets are sparse, and what is missing is found only where Redis still has it.
+
+How far topics are archived: what the tables hold, and what of the logs they do not hold yet.
+
+Knows logs and tables; changes nothing, and needs no Spark.
 """
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,15 +23,15 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.data_files import DataFiles
-from korvet.lake.files import filesystem
+from korvet.lake.files import DataFiles, StorageOptions, filesystem
 from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
-from korvet.lake.source import SourceTopic, Stores
-from korvet.lake.table import ArchiveTable, TableFile
-from korvet.lake.tables import Lake
-from korvet.lake.task import RangeReading, Task
+from korvet.lake.source import LakeSource, LakeStores, SourceTopic
+from korvet.lake.table import ArchiveTable, Lake, TableFile
+from korvet.lake.tasks import ArchiveTask, RangeReader, another_lake
+from korvet.log.index import LogPosition
 from korvet.log.remote.archived import NOT_ARCHIVED
-from korvet.log.types import Bounds
+from korvet.log.types import Bounds, Fetched, Read
+from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.topics.types import Partition
 
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
@@ -37,7 +43,7 @@ _COMPARED = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Discrepancy(msgspec.Struct, frozen=True):
     """What is not as it is to be, and from which offset on; -1 where it is about no single one."""
 
     kind: Kind
@@ -45,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
     message: str
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
     """A partition: what was read of its table, of which `compared` records are in Redis too, and what is wrong."""
 
     topic: str
@@ -53,18 +59,18 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     rows: int = 0
     compared: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Discrepancy, ...] = ()
 
 
-class WrongError(Exception):
+class DiscrepancyError(Exception):
     """Ends what is looked at, with the finding."""
 
     def __init__(self, kind: Kind, offset: int, message: str) -> None:
         super().__init__(message)
-        self.finding = Finding(kind, offset, message)
+        self.finding = Discrepancy(kind, offset, message)
 
 
-class _View(NamedTuple):
+class _PartitionView(NamedTuple):
     """A partition as table and log tell of it; `start` is where the log starts in the lake."""
 
     partition: Partition
@@ -76,7 +82,9 @@ class _View(NamedTuple):
     sizes: dict[str, int]
 
 
-def verify(stores: Stores, lake: Lake, topic: SourceTopic, decompressed_bytes_max: int) -> Iterator[Verified]:
+def verify(
+    stores: LakeStores, lake: Lake, topic: SourceTopic, decompressed_bytes_max: int
+) -> Iterator[VerifiedPartition]:
     """Look at each partition of a topic that has a table.
 
     `decompressed_bytes_max` is what a batch in Redis may have uncompressed. Raises LakeError where the table cannot be
@@ -85,22 +93,24 @@ def verify(stores: Stores, lake: Lake, topic: SourceTopic, decompressed_bytes_ma
     table = ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
     for partition, bounds in zip(topic.partitions, stores.logs.bounds(topic.partitions), strict=True):
         if isinstance(bounds, KafkaError):
-            finding = Finding("unreadable", -1, bounds.message)
-            yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+            finding = Discrepancy("unreadable", -1, bounds.message)
+            yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
         elif table is not None:
             [start] = stores.lake.expire([(partition, 0)])
             if isinstance(start, KafkaError):
-                finding = Finding("unreadable", -1, start.message)
-                yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+                finding = Discrepancy("unreadable", -1, start.message)
+                yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
             else:
                 yield _verified(stores, _view(table, lake, partition, bounds, start), decompressed_bytes_max)
         elif bounds.archived:
             message = f"Redis knows {bounds.archived} as archived, but there is no table"
-            finding = Finding("archived", bounds.archived, message)
-            yield Verified(topic=topic.name, partition=partition.index, findings=(finding,))
+            finding = Discrepancy("archived", bounds.archived, message)
+            yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
 
 
-def _view(table: ArchiveTable, lake: Lake, partition: Partition, bounds: Bounds, start: int) -> _View:
+def _view(
+    table: ArchiveTable, lake: Lake, partition: Partition, bounds: Bounds, start: int
+) -> _PartitionView:
     found = [each for each in table.files() if each.partition == partition.index]
     try:
         system = filesystem(table.uri, lake.storage_options)
@@ -112,36 +122,36 @@ def _view(table: ArchiveTable, lake: Lake, partition: Partition, bounds: Bounds,
     first = min((each.first_offset for each in found), default=next_offset)
     # Before Redis was told for the first time, the table alone tells it.
     start = first if start == NOT_ARCHIVED else start
-    return _View(partition, bounds, start, found, next_offset, DataFiles(table.uri, system), sizes)
+    return _PartitionView(partition, bounds, start, found, next_offset, DataFiles(table.uri, system), sizes)
 
 
-def _verified(stores: Stores, view: _View, decompressed_bytes_max: int) -> Verified:
+def _verified(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: int) -> VerifiedPartition:
     findings = [*_ends(view)]
     rows = 0
     last = -1
     for file in view.files:
         try:
             rows += _check_file(view, file)
-        except WrongError as wrong:
+        except DiscrepancyError as wrong:
             findings.append(wrong.finding)
         except LakeError as error:
-            findings.append(Finding("unreadable", file.first_offset, str(error)))
+            findings.append(Discrepancy("unreadable", file.first_offset, str(error)))
         if file.first_offset <= last:
             message = f"{file.path} begins at {file.first_offset}, but another file reaches {last}"
-            findings.append(Finding("duplicate", file.first_offset, message))
+            findings.append(Discrepancy("duplicate", file.first_offset, message))
         last = max(last, file.last_offset)
     findings += _gaps_between(view)
     compared = 0
     try:
         for count in _compare(stores, view, decompressed_bytes_max):
             compared += count
-    except WrongError as wrong:
+    except DiscrepancyError as wrong:
         findings.append(wrong.finding)
     except LakeError as error:
         # Each file that cannot be read is told of above.
         if not any(each.kind == "unreadable" for each in findings):
-            findings.append(Finding("unreadable", -1, str(error)))
-    return Verified(
+            findings.append(Discrepancy("unreadable", -1, str(error)))
+    return VerifiedPartition(
         topic=view.partition.topic,
         partition=view.partition.index,
         files=len(view.files),
@@ -151,27 +161,27 @@ def _verified(stores: Stores, view: _View, decompressed_bytes_max: int) -> Verif
     )
 
 
-def _ends(view: _View) -> Iterator[Finding]:
+def _ends(view: _PartitionView) -> Iterator[Discrepancy]:
     known, end = view.bounds.archived, view.bounds.high_watermark
     if known > view.next_offset:
         message = (
             f"Redis knows offsets below {known} as archived, but the table has them below {view.next_offset}"
         )
-        yield Finding("archived", view.next_offset, message)
+        yield Discrepancy("archived", view.next_offset, message)
     if view.next_offset > end:
         message = f"the table has offsets below {view.next_offset}, but the log ends at {end}"
-        yield Finding("archived", end, message)
+        yield Discrepancy("archived", end, message)
     last = max((each.last_offset for each in view.files), default=-1)
     if last >= view.next_offset:
         message = f"a file reaches {last}, but only what is below {view.next_offset} is archived"
-        yield Finding("archived", view.next_offset, message)
+        yield Discrepancy("archived", view.next_offset, message)
 
 
-def _check_file(view: _View, file: TableFile) -> int:
+def _check_file(view: _PartitionView, file: TableFile) -> int:
     """Return how many rows a file has; raises WrongError and LakeError."""
     if view.sizes.get(file.path) != file.size_bytes:
         message = f"{file.path} has {view.sizes.get(file.path, 'no')} bytes instead of {file.size_bytes}"
-        raise WrongError("unreadable", file.first_offset, message)
+        raise DiscrepancyError("unreadable", file.first_offset, message)
     rows = without = 0
     last: int | None = None
     first_timestamp = last_timestamp = None
@@ -182,7 +192,7 @@ def _check_file(view: _View, file: TableFile) -> int:
         _check_order(view, file, offsets, last)
         if (group.first_offset, group.last_offset) != (int(offsets[0]), int(offsets[-1])):
             message = f"{file.path}: row group {group.index} says other offsets than it has"
-            raise WrongError("statistics", int(offsets[0]), message)
+            raise DiscrepancyError("statistics", int(offsets[0]), message)
         last = int(offsets[-1])
         rows += part.num_rows
         times = pc.min_max(part.column(TIMESTAMP).view(pa.int64()))
@@ -196,7 +206,7 @@ def _check_file(view: _View, file: TableFile) -> int:
     return rows
 
 
-def _check_order(view: _View, file: TableFile, offsets: Ints, last: int | None) -> None:
+def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int | None) -> None:
     """Raise WrongError where offsets, behind `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
     is_dense = view.partition.format == "batch"
@@ -207,7 +217,7 @@ def _check_order(view: _View, file: TableFile, offsets: Ints, last: int | None) 
         return
     step, at = int(steps[places[0]]), int(offsets[places[0]])
     kind: Kind = "gap" if step > 1 else "order" if step else "duplicate"
-    raise WrongError(kind, at, f"{file.path}: offset {at} follows {at - step}")
+    raise DiscrepancyError(kind, at, f"{file.path}: offset {at} follows {at - step}")
 
 
 def _check_statistics(file: TableFile, rows: int, without: int, last: int | None) -> None:
@@ -217,7 +227,7 @@ def _check_statistics(file: TableFile, rows: int, without: int, last: int | None
             f"{file.path}: the table says {told[0]} rows, {told[1]} without a timestamp, up to {told[2]},"
             f" and it has {rows}, {without}, {last}"
         )
-        raise WrongError("statistics", file.first_offset, message)
+        raise DiscrepancyError("statistics", file.first_offset, message)
 
 
 def _check_times(file: TableFile, first: int | None, last: int | None) -> None:
@@ -227,29 +237,29 @@ def _check_times(file: TableFile, first: int | None, last: int | None) -> None:
     told_first, told_last = file.first_timestamp, file.last_timestamp
     if told_first is None or told_last is None or told_first > first or told_last + 999 < last:
         message = f"{file.path}: the table says timestamps {told_first} to {told_last}, and it has {first} to {last}"
-        raise WrongError("statistics", file.first_offset, message)
+        raise DiscrepancyError("statistics", file.first_offset, message)
 
 
-def _gaps_between(view: _View) -> Iterator[Finding]:
+def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
     """Yield what is missing between the files of a log without gaps; within a file it is found as that is read."""
     if view.partition.format != "batch":
         return
     at = max(view.start, min(view.bounds.compacted_end, view.next_offset))
     for file in view.files:
         if file.first_offset > at:
-            yield Finding("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")
+            yield Discrepancy("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")
         at = max(file.last_offset + 1, at)
     if at < view.next_offset:
-        yield Finding("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
+        yield Discrepancy("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
 
 
-def _compare(stores: Stores, view: _View, decompressed_bytes_max: int) -> Iterator[int]:
+def _compare(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: int) -> Iterator[int]:
     """Yield how many records were the same in both tiers, again and again; raises WrongError and LakeError."""
     first = max(view.bounds.local_start, view.start)
     behind = min(view.next_offset, view.bounds.high_watermark)
     if first >= behind:
         return
-    task = Task(
+    task = ArchiveTask(
         partition=view.partition,
         first=first,
         behind=behind,
@@ -258,7 +268,7 @@ def _compare(stores: Stores, view: _View, decompressed_bytes_max: int) -> Iterat
         uri="",
         log_append_time=False,
     )
-    reading = RangeReading(stores.logs, task, decompressed_bytes_max)
+    reading = RangeReader(stores.logs, task, decompressed_bytes_max)
     cold = _ColdRows(view, first, _COMPARED[view.partition.format])
     at = first
     for rows in reading.rows():
@@ -271,7 +281,7 @@ def _compare(stores: Stores, view: _View, decompressed_bytes_max: int) -> Iterat
         yield rows.num_rows
         at = hot_end
     if reading.error is not None:
-        raise WrongError("unreadable", reading.next_offset, f"Redis: {reading.error}")
+        raise DiscrepancyError("unreadable", reading.next_offset, f"Redis: {reading.error}")
     at = max([at, *(gap.behind for gap in reading.gaps)])
     _check_equal(cold.take(at, behind), cold.shaped(None))
 
@@ -279,7 +289,7 @@ def _compare(stores: Stores, view: _View, decompressed_bytes_max: int) -> Iterat
 class _ColdRows:
     """The rows of a table, taken one range of offsets behind the other."""
 
-    def __init__(self, view: _View, first: int, columns: Sequence[str]) -> None:
+    def __init__(self, view: _PartitionView, first: int, columns: Sequence[str]) -> None:
         self._schema = pa.schema([SCHEMA.field(name) for name in columns])
         self._groups = self._from(view, first)
         self._pending = self.shaped(None)
@@ -306,7 +316,7 @@ class _ColdRows:
                 return pa.concat_tables(taken)
             self._pending = more
 
-    def _from(self, view: _View, first: int) -> Iterator[pa.Table]:
+    def _from(self, view: _PartitionView, first: int) -> Iterator[pa.Table]:
         for file in view.files:
             if file.last_offset < first:
                 continue
@@ -320,14 +330,122 @@ def _check_equal(cold: pa.Table, hot: pa.Table) -> None:
     if not np.array_equal(cold_offsets, hot_offsets):
         missing = np.setdiff1d(hot_offsets, cold_offsets)
         if len(missing):
-            raise WrongError("gap", int(missing[0]), f"offset {missing[0]} is in Redis, but not in the table")
+            raise DiscrepancyError(
+                "gap", int(missing[0]), f"offset {missing[0]} is in Redis, but not in the table"
+            )
         extra = np.setdiff1d(cold_offsets, hot_offsets)
         at = int(extra[0]) if len(extra) else int(cold_offsets[0])
-        raise WrongError("unequal", at, f"offset {at} is in the table, but not so in Redis")
+        raise DiscrepancyError("unequal", at, f"offset {at} is in the table, but not so in Redis")
     for name in cold.column_names:
         one, other = cold.column(name), hot.column(name)
         if not one.equals(other):
             pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
             place = next(place for place, (left, right) in enumerate(pairs) if left != right)
             at = int(cold_offsets[place])
-            raise WrongError("unequal", at, f"offset {at} has another {name} in the table than in Redis")
+            raise DiscrepancyError(
+                "unequal", at, f"offset {at} has another {name} in the table than in Redis"
+            )
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: the log's `start` in lake and Redis together, and its `end`; None where something cannot be told.
+
+    The table holds it up to `archived`, None for nothing yet, and Redis was told `mirrored`, 0 for nothing: trimming
+    goes no further. `lag_records` are not in the table, the oldest of them `lag_ms` old by its timestamp. `error` says
+    why the rest is missing, or that the table is not the one which Redis was told of.
+    """
+
+    topic: str
+    partition: int
+    start: int | None = None
+    local_start: int | None = None
+    archived: int | None = None
+    mirrored: int | None = None
+    end: int | None = None
+    lag_records: int | None = None
+    lag_ms: int | None = None
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    error: str | None = None
+
+
+def status(
+    source: LakeSource, lake: str, storage_options: StorageOptions = None, names: Sequence[str] = ()
+) -> list[PartitionStatus]:
+    """Return the status of every partition with a cold tier, or of those of the topics named.
+
+    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
+    """
+    with source.opened() as stores:
+        found = []
+        for topic in source.topics(stores, names):
+            # Before the table is: Redis is told after a commit, so what it says now any later look finds there.
+            known = stores.logs.bounds(topic.partitions)
+            try:
+                table = ArchiveTable.open(lake, topic.name, topic.id, storage_options)
+                found += _of_topic(stores, topic, table, known)
+            except LakeError as error:
+                found += [_failed(partition, error) for partition in topic.partitions]
+        return found
+
+
+def _of_topic(
+    stores: LakeStores, topic: SourceTopic, table: ArchiveTable | None, known: Sequence[Bounds | KafkaError]
+) -> list[PartitionStatus]:
+    files: dict[int, list[TableFile]] = defaultdict(list)
+    for file in table.files() if table is not None else ():
+        files[file.partition].append(file)
+    found = []
+    now = stores.logs.bounds(topic.partitions)
+    for partition, before, bounds in zip(topic.partitions, known, now, strict=True):
+        next_offset = None if table is None else table.next_offset(partition.index)
+        if isinstance(bounds, KafkaError):
+            found.append(_failed(partition, bounds))
+            continue
+        first = max(next_offset or 0, bounds.log_start if bounds.remote is None else bounds.remote.end)
+        lag_records, lag_ms = _lag(stores, partition, first, bounds)
+        found.append(
+            PartitionStatus(
+                topic=topic.name,
+                partition=partition.index,
+                start=bounds.log_start,
+                local_start=bounds.log_start if bounds.remote is None else bounds.remote.end,
+                archived=next_offset,
+                mirrored=bounds.archived,
+                end=bounds.high_watermark,
+                lag_records=lag_records,
+                lag_ms=lag_ms,
+                files=len(files[partition.index]),
+                rows=sum(file.rows for file in files[partition.index]),
+                bytes=sum(file.size_bytes for file in files[partition.index]),
+                error=None if isinstance(before, KafkaError) else another_lake(before.archived, next_offset),
+            )
+        )
+    return found
+
+
+def _lag(
+    stores: LakeStores, partition: Partition, first: int, bounds: Bounds
+) -> tuple[int | None, int | None]:
+    """Return how many records lie from `first` on, and how old (ms) the first of them is; None where unknown."""
+    if first >= bounds.high_watermark:
+        return 0, 0
+    [count] = stores.indexes.records_from([LogPosition(partition, first)])
+    [read] = stores.logs.read([Read(partition, first, 1)])
+    timestamp = -1 if isinstance(read, KafkaError) else _first_timestamp(read)
+    lag_ms = max(time.time_ns() // 1_000_000 - timestamp, 0) if timestamp >= 0 else None
+    return None if isinstance(count, KafkaError) else count, lag_ms
+
+
+def _first_timestamp(read: Fetched) -> int:
+    if read.batches:
+        header = read.batches[0].header
+        appended = header.attributes & LOG_APPEND_TIME_BIT
+        return header.max_timestamp if appended else header.base_timestamp
+    return read.records[0][1] if read.records else -1
+
+
+def _failed(partition: Partition, error: Exception) -> PartitionStatus:
+    message = error.message if isinstance(error, KafkaError) else str(error)
+    return PartitionStatus(topic=partition.topic, partition=partition.index, error=message)

@@ -15,4 +15,17 @@ It needs the extra `korvet[lake]` and Java; no part of a broker imports it, but 
     sink     the same as a format to write: rows as records, through a broker; sink_options is what that is told
     query    SQL, in which topics are views
     daemon   Spark's Python workers, quiet where a query has its rows
+
+Whether spark-submit has started this process: then it has said where Spark is, and a command is to use it.
+
+Knows how pyspark is told of the Java that waits for it; imports nothing of it, for most commands start without.
 """
+
+from __future__ import annotations
+
+import os
+
+
+def is_submitted() -> bool:
+    """Return whether spark-submit, or a cluster to which it went, runs this program."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -2,6 +2,10 @@
 
 Knows when each is due; what they do is the lake's. Spark starts when there is a topic with a cold tier, not before, and
 where it ends the process does: the supervisor starts another one.
+
+What the acting archiver counts, and how large the tables are: kept, and published for /metrics.
+
+Knows when; the files in which that goes to /metrics are storage's.
 """
 
 from __future__ import annotations
@@ -17,14 +21,106 @@ from korvet import logs
 from korvet.config.settings import Settings
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.compaction import Run
-from korvet.lake.rounds import Round
-from korvet.lake.source import Source
-from korvet.lake.tables import Lake
-from korvet.lake.upkeep import Upkeep, upkeep
-from korvet.spark import archive, compact, java_process
-from korvet.spark.archiver_stats import ArchiverStats
-from korvet.spark.session import JOB_ERRORS, SparkError, reason_of, session
+from korvet.lake.archiver import ArchiveRound
+from korvet.lake.compaction import RunMerges
+from korvet.lake.expiry import UpkeepRound, run_upkeep
+from korvet.lake.source import LakeSource
+from korvet.lake.table import ArchiveTable, Lake
+from korvet.spark.jobs import archive_runner, make_archiver, merge_runner
+from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, is_stopped, reason_of, session
+from korvet.telemetry import lake_metrics as lake_figures
+from korvet.telemetry.lake_metrics import Tables, TableSize, Totals
+
+_INTERVALS_VALID = 3
+"""Intervals after which sizes are too old to be told: one look may come late, or fail."""
+
+_log = logs.Log(__name__)
+
+
+class ArchiverStats:
+    """The figures of one archiver; several threads add to them."""
+
+    def __init__(self, directory: Path, settings: Settings, source: LakeSource, lake: Lake) -> None:
+        """Go on counting where the archiver before in `directory` ended."""
+        self._directory = directory
+        self._settings = settings
+        self._source = source
+        self._lake = lake
+        self._totals = lake_figures.totals(directory) or Totals()
+        self._lock = threading.Lock()
+
+    def archived(self, done: ArchiveRound | None) -> None:
+        """Count a round of archiving; None for one that failed as a whole."""
+        with self._lock:
+            totals = self._totals
+            if done is None:
+                _count(totals.rounds, "failed")
+            else:
+                moved = "archived" if done.moved else "idle"
+                _count(totals.rounds, "failed" if done.failures else moved)
+                totals.records += done.records
+                totals.bytes += done.bytes
+                totals.files += done.files
+                totals.conflicts += done.conflicts
+                totals.lost_ranges += len(done.lost)
+            self._publish_totals()
+
+    def kept_up(self, done: UpkeepRound | None) -> None:
+        """Count a round of upkeep; None for one that failed as a whole."""
+        with self._lock:
+            totals = self._totals
+            _count(totals.upkeeps, "failed" if done is None or done.failures else "done")
+            if done is not None:
+                totals.compacted_files += done.compacted
+                totals.expired_files += done.expired
+                totals.expired_records += done.expired_records
+            self._publish_totals()
+
+    def take(self) -> None:
+        """Look how large the tables are, again and again, each `log.figures.interval.ms`."""
+        interval_s = self._settings.log_figures_interval_ms / 1000
+        self._publish_tables(interval_s, [])
+        with self._lock:
+            self._publish_totals()
+        while True:
+            try:
+                self._publish_tables(interval_s, self._sizes())
+            except KafkaError as error:
+                _log.warning("no figures of tables", reason=error)
+            time.sleep(interval_s)
+
+    def _sizes(self) -> list[TableSize]:
+        with self._source.opened() as stores:
+            topics = self._source.topics(stores)
+        sizes = []
+        for topic in topics:
+            try:
+                table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+                files = [] if table is None else table.files()
+            except LakeError as error:
+                _log.warning("no figures of a table", topic=topic.name, reason=error)
+                continue
+            rows, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
+            sizes.append(TableSize(topic.name, len(files), rows, size))
+        return lake_figures.summed_tables(sizes, self._settings.metrics_partitions_max)
+
+    def _publish_tables(self, interval_s: float, sizes: list[TableSize]) -> None:
+        told = Tables(time.time() + interval_s * _INTERVALS_VALID, sizes)
+        try:
+            lake_figures.publish_tables(self._directory, told)
+        except OSError as error:
+            _log.warning("figures of tables not published", reason=error)
+
+    def _publish_totals(self) -> None:
+        try:
+            lake_figures.publish_totals(self._directory, self._totals)
+        except OSError as error:
+            _log.warning("figures of archiving not published", reason=error)
+
+
+def _count(counts: dict[str, int], outcome: str) -> None:
+    counts[outcome] = counts.get(outcome, 0) + 1
+
 
 _SPARK: Mapping[str, str] = {
     # Records never come to the driver: it holds plans and what tables are told of files.
@@ -38,8 +134,6 @@ _POOL = "spark.scheduler.pool"
 _IDLE_MS_MAX = 10_000
 """How soon the first topic with a cold tier is seen."""
 
-_log = logs.Log(__name__)
-
 
 class ArchiverLoop:
     """The archiver that acts."""
@@ -48,10 +142,10 @@ class ArchiverLoop:
         """Leave figures for /metrics in `directory`."""
         self._settings = settings
         self._directory = directory
-        self._source = Source.of(settings, settings.redis_url)
+        self._source = LakeSource.of(settings, settings.redis_url)
         self._lake = Lake(settings.lake_path, key_values(settings.lake_storage_options) or None)
         self._figures = ArchiverStats(directory, settings, self._source, self._lake)
-        self._java = java_process.JavaProcess()
+        self._java = JavaProcess()
         self._spark: SparkSession | None = None
 
     def works(self) -> list[Callable[[], None]]:
@@ -97,15 +191,15 @@ class ArchiverLoop:
             time.sleep(pause_s)
 
     def _rounds(self, spark: SparkSession) -> None:
-        archives = archive.archiver(spark, self._source, self._lake.path, self._lake.storage_options)
-        run = archive.runner(spark, self._source, self._lake.storage_options)
+        archives = make_archiver(spark, self._source, self._lake.path, self._lake.storage_options)
+        run = archive_runner(spark, self._source, self._lake.storage_options)
         while True:
             began = time.monotonic()
             done = None
             try:
                 done = archives.round(run)
             except SparkError as error:
-                if java_process.is_stopped(spark):
+                if is_stopped(spark):
                     raise
                 _log.error("a round of archiving failed", reason=error)
             except (KafkaError, LakeError) as error:
@@ -121,15 +215,15 @@ class ArchiverLoop:
         """Look after the tables for ever."""
         while True:
             time.sleep(self._settings.lake_upkeep_interval_ms / 1000)
-            done: Upkeep | None = None
+            done: UpkeepRound | None = None
             try:
                 now_ms = time.time_ns() // 1_000_000
-                done = upkeep(self._source, self._lake, now_ms, self._merges())
+                done = run_upkeep(self._source, self._lake, now_ms, self._merges())
             except (KafkaError, LakeError, ValueError) as error:
                 _log.error("upkeep failed", reason=error)
             self._figures.kept_up(done)
 
-    def _merges(self) -> Run | None:
+    def _merges(self) -> RunMerges | None:
         """Return what does merges; None as long as there is no Spark. Raises SparkError."""
         if self._spark is None:
             return None
@@ -137,10 +231,10 @@ class ArchiverLoop:
             self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
         except JOB_ERRORS as error:
             raise SparkError(f"no job begins: {reason_of(error)}") from error
-        return compact.runner(self._spark, self._lake.storage_options)
+        return merge_runner(self._spark, self._lake.storage_options)
 
 
-def _told(done: Round) -> None:
+def _told(done: ArchiveRound) -> None:
     _log.debug(
         "archived", records=done.records, bytes=done.bytes, files=done.files, partitions=done.partitions
     )

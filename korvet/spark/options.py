@@ -2,6 +2,10 @@
 
 Knows texts only. Names and forms are those of Spark's Kafka source where it has the option, so that a query changes its
 format and little else.
+
+The options of the data source `korvet` where it is written to: what they are called, and what they mean.
+
+Knows texts only; those of reading stand in `options`.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.config.values import key_values
-from korvet.lake.source import Source
-from korvet.lake.tables import Lake
+from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
+from korvet.protocol.records.compression import Codec
 from korvet.redis.embedded_socket import running_url
 
 Edge: TypeAlias = Literal["earliest", "latest"]
@@ -30,7 +35,7 @@ _NAMES = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class ReadEdge(msgspec.Struct, frozen=True):
     """An end of what is read: a timestamp (ms), else an offset for each partition, else an edge of all."""
 
     edge: Edge
@@ -38,20 +43,20 @@ class Place(msgspec.Struct, frozen=True):
     timestamp: int | None = None
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a query reads, and how much of it at once."""
 
-    source: Source
+    source: LakeSource
     lake: Lake | None
     topic: str
-    starting: Place | None
-    ending: Place
+    starting: ReadEdge | None
+    ending: ReadEdge
     records_per_partition: int | None
     records_per_trigger: int | None
     fail_on_data_loss: bool
 
 
-def read_options(given: Mapping[str, str]) -> Options:
+def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Return what options say; raises ValueError for what is wrong with them, ConfigError for `data.dir`.
 
     Spark gives their names in any case. Those that Spark adds itself are none of them.
@@ -67,18 +72,18 @@ def read_options(given: Mapping[str, str]) -> Options:
     if path and "://" not in path:
         # A task may run in another directory.
         path = str(Path(path).absolute())
-    starting = _place(found, topic, "starting")
-    ending = _place(found, topic, "ending")
+    starting = _read_edge(found, topic, "starting")
+    ending = _read_edge(found, topic, "ending")
     if ending is not None and ending.edge == "earliest":
         raise ValueError("endingOffsets cannot be earliest")
-    return Options(
-        source=Source(
+    return ReadOptions(
+        source=LakeSource(
             redis_url=found.get("redis.url") or _embedded(found), namespace=found.get("namespace", "korvet")
         ),
         lake=Lake(path, key_values(found.get("lake.storage.options", "")) or None) if path else None,
         topic=topic,
         starting=starting,
-        ending=ending or Place("latest"),
+        ending=ending or ReadEdge("latest"),
         records_per_partition=_count(found, "maxRecordsPerPartition"),
         records_per_trigger=_count(found, "maxRecordsPerTrigger"),
         fail_on_data_loss=_truth(found, "failOnDataLoss"),
@@ -95,7 +100,7 @@ def _embedded(found: Mapping[str, str]) -> str:
     return url
 
 
-def _place(found: Mapping[str, str], topic: str, which: Literal["starting", "ending"]) -> Place | None:
+def _read_edge(found: Mapping[str, str], topic: str, which: Literal["starting", "ending"]) -> ReadEdge | None:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     offsets, timestamp = found.get(by_offset.lower()), found.get(by_time.lower())
     if offsets is not None and timestamp is not None:
@@ -103,13 +108,13 @@ def _place(found: Mapping[str, str], topic: str, which: Literal["starting", "end
     if timestamp is not None:
         if not timestamp.isdigit():
             raise ValueError(f"{by_time}: {timestamp!r} is no timestamp in milliseconds")
-        return Place("latest", timestamp=int(timestamp))
+        return ReadEdge("latest", timestamp=int(timestamp))
     match offsets:
         case None:
             return None
         case "earliest" | "latest":
-            return Place(offsets)
-    return Place("latest", offsets=_offsets(by_offset, offsets, topic))
+            return ReadEdge(offsets)
+    return ReadEdge("latest", offsets=_offsets(by_offset, offsets, topic))
 
 
 def _offsets(name: str, text: str, topic: str) -> dict[int, int]:
@@ -138,3 +143,46 @@ def _truth(found: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError(f"{name}: {text!r} is neither true nor false")
     return text == "true"
+
+
+_BOOTSTRAP, _TOPIC = "bootstrap.servers", "topic"
+_COMPRESSION, _TIMEOUT = "compression.type", "delivery.timeout.ms"
+_SINK_OPTIONS_NAMES = (_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT)
+_TIMEOUT_DEFAULT = "120000"
+"""That of Kafka's own producers."""
+
+_OF_SPARK = {"path", "checkpointlocation"}
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where records go. Without a `topic` each row names its own; `timeout` are the seconds that a batch may take."""
+
+    bootstrap_servers: str
+    topic: str | None
+    codec: Codec
+    timeout: float
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return what options say; raises ValueError for what is wrong with them.
+
+    Spark gives their names in any case, and its own besides.
+    """
+    found = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(found.keys() - set(_SINK_OPTIONS_NAMES) - _OF_SPARK)
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]}; known for writing are {', '.join(_NAMES)}")
+    if not found.get(_BOOTSTRAP):
+        raise ValueError(f"the option {_BOOTSTRAP} is missing: which brokers to write to")
+    codec = found.get(_COMPRESSION, Codec.none.name)
+    if codec not in Codec.__members__:
+        raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")
+    timeout = found.get(_TIMEOUT, _TIMEOUT_DEFAULT)
+    if not timeout.isdigit() or not int(timeout):
+        raise ValueError(f"{_TIMEOUT}: {timeout!r} is no positive number")
+    return SinkOptions(
+        bootstrap_servers=found[_BOOTSTRAP],
+        topic=found.get(_TOPIC) or None,
+        codec=Codec[codec],
+        timeout=int(timeout) / 1000,
+    )

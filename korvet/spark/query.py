@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import DatetimeType, NumericType
 
-from korvet.lake.source import Source
-from korvet.lake.tables import Lake
+from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
 from korvet.spark.session import SparkError, reason_of
 from korvet.spark.source import register
 
@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 def frame_of(
-    session: SparkSession, source: Source, lake: Lake, sql: str, names: Collection[str] = ()
+    session: SparkSession, source: LakeSource, lake: Lake, sql: str, names: Collection[str] = ()
 ) -> DataFrame:
     """Return what a query says, over all topics or those of `names`.
 
@@ -119,7 +119,7 @@ def _missing(error: AnalysisException) -> str | None:
     return name[1:-1].replace("``", "`")
 
 
-def _view(session: SparkSession, source: Source, lake: Lake, topic: str) -> None:
+def _view(session: SparkSession, source: LakeSource, lake: Lake, topic: str) -> None:
     options = {
         "redis.url": source.redis_url,
         "namespace": source.namespace,

@@ -41,7 +41,7 @@ _GIVE_UP_MS_MAX = 1_000
 _log = logs.Log(__name__)
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class ArchiverConfig(msgspec.Struct, frozen=True):
     """What the process is told; it leaves figures for /metrics in `directory`.
 
     It writes `ready` to `note_fd` once it is there, and ends once `life_fd` reads end-of-file.
@@ -54,7 +54,7 @@ class Configuration(msgspec.Struct, frozen=True):
     ready: bytes
 
 
-class End(Enum):
+class ExitReason(Enum):
     """Why the process ends, or begins anew."""
 
     TOLD = auto()
@@ -63,10 +63,10 @@ class End(Enum):
     LEASE_LOST = auto()
 
 
-Ends = queue.SimpleQueue[End]
+ExitReasons = queue.SimpleQueue[ExitReason]
 
 
-class Lease:
+class ArchiverLease:
     """The claim of this process to be the one that archives, renewed in a thread of its own.
 
     Two that archive at once would only do the work twice: no commit hangs on who holds the lease.
@@ -114,20 +114,20 @@ class Lease:
         return LeaseStore(redis, keys.archiver_lease, keys.archiver_fence)
 
 
-class Service:
+class ArchiverProcess:
     """The threads of the process, and what they come to."""
 
-    def __init__(self, configuration: Configuration, ends: Ends) -> None:
+    def __init__(self, configuration: ArchiverConfig, ends: ExitReasons) -> None:
         self._configuration = configuration
         self._ends = ends
         self._closing = False
-        self._lease = Lease(configuration.settings)
+        self._lease = ArchiverLease(configuration.settings)
         self._acting: ArchiverLoop | None = None
 
-    def run(self) -> End:
+    def run(self) -> ExitReason:
         """Archive as long as the lease is held; returns when the process is to end, or to begin anew."""
-        self._spawn(self._lease.keep, End.LEASE_LOST)
-        self._spawn(self._watch_supervisor, End.SUPERVISOR_GONE)
+        self._spawn(self._lease.keep, ExitReason.LEASE_LOST)
+        self._spawn(self._watch_supervisor, ExitReason.SUPERVISOR_GONE)
         self._spawn(self._act, None)
         os.write(self._configuration.note_fd, self._configuration.ready)
         return self._ends.get()
@@ -146,25 +146,25 @@ class Service:
         configuration = self._configuration
         self._acting = ArchiverLoop(configuration.settings, Path(configuration.directory))
         for work in self._acting.works():
-            self._spawn(work, End.FAILED)
+            self._spawn(work, ExitReason.FAILED)
 
     def _watch_supervisor(self) -> None:
         # Nobody writes to the pipe: reading it returns when its other end is gone.
         os.read(self._configuration.life_fd, 1)
 
-    def _spawn(self, work: Callable[[], None], end: End | None) -> None:
+    def _spawn(self, work: Callable[[], None], end: ExitReason | None) -> None:
         threading.Thread(target=self._guarded, args=(work, end), daemon=True).start()
 
-    def _guarded(self, work: Callable[[], None], end: End | None) -> None:
+    def _guarded(self, work: Callable[[], None], end: ExitReason | None) -> None:
         """Do something; `end` is what its return means for the process, None for nothing."""
         try:
             work()
         except (ConfigError, KafkaError, LakeError) as error:
-            end = End.FAILED
+            end = ExitReason.FAILED
             if not self._closing:
                 _log.error("cannot go on", reason=error)
         except BaseException:  # noqa: BLE001 - the boundary of a thread: logged once, then the process ends
-            end = End.FAILED
+            end = ExitReason.FAILED
             if not self._closing:
                 _log.exception("ended by a fault")
         if end is not None:
@@ -175,15 +175,15 @@ def main() -> NoReturn:
     """Archive until the supervisor is gone, or SIGTERM; a lost lease begins the program anew, without Spark."""
     told_fd = int(sys.argv[1])
     told = os.pread(told_fd, os.fstat(told_fd).st_size, 0)
-    configuration = msgspec.json.decode(told, type=Configuration)
+    configuration = msgspec.json.decode(told, type=ArchiverConfig)
     logs.configure(configuration.settings, "archiver")
-    ends: Ends = queue.SimpleQueue()
+    ends: ExitReasons = queue.SimpleQueue()
     # Only this thread runs Python's handlers, and it does nothing else that one could interrupt.
-    signal.signal(signal.SIGTERM, lambda *_: ends.put(End.TOLD))
-    service = Service(configuration, ends)
+    signal.signal(signal.SIGTERM, lambda *_: ends.put(ExitReason.TOLD))
+    service = ArchiverProcess(configuration, ends)
     end = service.run()
     service.close()
-    if end is End.LEASE_LOST:
+    if end is ExitReason.LEASE_LOST:
         _log.warning("another broker archives now")
         ready = {configuration.note_fd, configuration.life_fd, told_fd}
         for fd in ready:
@@ -191,7 +191,7 @@ def main() -> NoReturn:
         os.execv(sys.executable, [sys.executable, "-m", "korvet.spark.service", str(told_fd)])  # noqa: S606 - itself
     # Threads of Arrow and of Spark may be at work: nothing waits for them.
     sys.stderr.flush()
-    os._exit(1 if end is End.FAILED else 0)
+    os._exit(1 if end is ExitReason.FAILED else 0)
 
 
 if __name__ == "__main__":

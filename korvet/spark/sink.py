@@ -1,7 +1,7 @@
 """Writing with the data source `korvet`: rows of DataFrames as records, through a broker.
 
 Knows Spark's interface for sinks, and which columns are what of a record; how records become batches stands in
-`korvet.lake.producing`. Each task is an idempotent producer of its own: what it sends twice is appended once. A task
+`korvet.lake.encoding`. Each task is an idempotent producer of its own: what it sends twice is appended once. A task
 that Spark runs again begins anew, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
 
     frame.write.format("korvet").option("bootstrap.servers", ADDRESS).option("topic", NAME).mode("append").save()
@@ -18,21 +18,26 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    DataType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import DataType, StringType, StructType
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
 from korvet.admin.types import TopicPartition
 from korvet.errors import LakeError
-from korvet.lake.partitioner import NO_KEY, Partitions, partitions_of
-from korvet.lake.producing import BATCH_BYTES, PRODUCED, by_partition, cuts, encoded, joined
+from korvet.lake.encoding import (
+    BATCH_BYTES,
+    NO_KEY,
+    PRODUCED,
+    Partitions,
+    batch_ends,
+    by_partition,
+    concat_rows,
+    encode_batch,
+    partitions_of,
+)
 from korvet.lake.schema import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
-from korvet.spark.sink_options import SinkOptions
+from korvet.spark.options import SinkOptions
 
 TOPIC = "topic"
 _HELD_BYTES = 4 * 1024 * 1024
@@ -50,7 +55,7 @@ _COLUMNS = {
 """The columns that a record is made of, each with the types that it may have, as SQL calls them."""
 
 
-def checked(options: SinkOptions, schema: StructType) -> SinkOptions:
+def checked_options(options: SinkOptions, schema: StructType) -> SinkOptions:
     """Return the options; raises ValueError where columns are not what a record is made of, or there is no such topic.
 
     Raises AdminError where no broker tells that.
@@ -112,21 +117,21 @@ def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCom
         AdminClient(options.bootstrap_servers, timeout=options.timeout) as sending,
         ThreadPoolExecutor(1) as sender,
     ):
-        task = _Task(options, asking, sending, sender)
+        task = _WriteTask(options, asking, sending, sender)
         for rows in rows_of:
             task.take(rows)
         task.finish()
     return _Sent()
 
 
-class _Topic(NamedTuple):
+class _TargetTopic(NamedTuple):
     """A topic that rows go to: how many partitions it has, and how large a batch it takes."""
 
     partitions: int
     bytes_max: int
 
 
-class _Task:
+class _WriteTask:
     """Rows of one task, held until they are worth sending."""
 
     def __init__(
@@ -137,7 +142,7 @@ class _Task:
         self._sending = sending
         self._sender = sender
         self._producer: IdempotentProducer | None = None
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, _TargetTopic] = {}
         self._held: dict[str, list[tuple[pa.RecordBatch, Partitions]]] = {}
         self._held_bytes = 0
         # Rows without a key go to one partition after the other, so many at once; tasks do not go in step.
@@ -163,12 +168,12 @@ class _Task:
     def _flush(self) -> None:
         queues: dict[TopicPartition, list[bytes]] = {}
         for topic, held in self._held.items():
-            rows = joined([each for each, _ in held])
+            rows = concat_rows([each for each, _ in held])
             partitions = np.concatenate([each for _, each in held])
             for partition, some in by_partition(rows, partitions).items():
-                ends = cuts(some, bytes_max=self._topics[topic].bytes_max)
+                ends = batch_ends(some, bytes_max=self._topics[topic].bytes_max)
                 queues[TopicPartition(topic, partition)] = [
-                    encoded(some.slice(start, stop - start), self._options.codec)
+                    encode_batch(some.slice(start, stop - start), self._options.codec)
                     for start, stop in itertools.pairwise([0, *ends])
                 ]
         self._held, self._held_bytes = {}, 0
@@ -192,7 +197,7 @@ class _Task:
         if known is None:
             count = _partition_count(self._asking, topic)
             limit = batch_bytes_max(self._asking, topic) or BATCH_BYTES
-            known = self._topics[topic] = _Topic(count, min(BATCH_BYTES, limit))
+            known = self._topics[topic] = _TargetTopic(count, min(BATCH_BYTES, limit))
         found = partitions_of(records.column(KEY), known.partitions)
         found[found == NO_KEY] = next(self._turns) % known.partitions
         if PARTITION in rows.schema.names:

@@ -6,13 +6,21 @@ nothing: no position is kept but in Spark's checkpoints, and nothing is trimmed.
 
     register(spark)
     spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
+
+Filters of a query as bounds of what is read: on partition, offset and timestamp.
+
+Knows Spark's filters. Bounds may be wider than what the filters say, never narrower: Spark evaluates each of them again
+on the rows that it is given.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -21,8 +29,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    EqualTo,
     Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -44,13 +58,79 @@ from pyspark.sql.types import (
 )
 
 from korvet.errors import LakeError
-from korvet.lake.scan import Log, Part, PartReading, Wish, logs_of, lost, parts, shaped
-from korvet.lake.scan_offsets import behind_records, first_from
-from korvet.lake.source import Stores
-from korvet.spark.filters import Bounds, bounds
-from korvet.spark.options import EARLIEST, LATEST, Options, Place, read_options
-from korvet.spark.sink import BatchSink, StreamSink, checked
-from korvet.spark.sink_options import sink_options
+from korvet.lake.scan import (
+    LogSnapshot,
+    PartReader,
+    ScanPart,
+    ScanRange,
+    TimestampRange,
+    data_loss_error,
+    first_offset_from,
+    offset_after,
+    scan_parts,
+    select_columns,
+    snapshots,
+)
+from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP
+from korvet.lake.source import LakeStores
+from korvet.spark.options import EARLIEST, LATEST, ReadEdge, ReadOptions, read_options, sink_options
+from korvet.spark.sink import BatchSink, StreamSink, checked_options
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class FilterBounds(msgspec.Struct, frozen=True):
+    """Values of each column from the smallest to the largest, both included; timestamps in microseconds."""
+
+    partition: tuple[float, float] = (-math.inf, math.inf)
+    offset: tuple[float, float] = (-math.inf, math.inf)
+    timestamp: tuple[float, float] = (-math.inf, math.inf)
+
+    @property
+    def times(self) -> TimestampRange:
+        """The timestamps as a scan takes them."""
+        return TimestampRange(*self.timestamp)
+
+
+def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
+    """Return bounds that hold where all filters do."""
+    found = {PARTITION: (-math.inf, math.inf)} | dict.fromkeys((OFFSET, TIMESTAMP), (-math.inf, math.inf))
+    for each in filters:
+        attribute: tuple[str, ...] = getattr(each, "attribute", ())
+        if len(attribute) != 1 or attribute[0] not in found:
+            continue
+        low, high = _range(each)
+        first, last = found[attribute[0]]
+        found[attribute[0]] = (max(first, low), min(last, high))
+    return FilterBounds(found[PARTITION], found[OFFSET], found[TIMESTAMP])
+
+
+def _range(each: Filter) -> tuple[float, float]:
+    """Return the smallest and the largest value that a filter lets pass."""
+    value: Any = getattr(each, "value", None)
+    # NULL, which equals nothing, is none of them.
+    values = [one for one in value if one is not None] if isinstance(each, In) else [value]
+    numbers = [number for one in values if (number := _number(one)) is not None]
+    if not numbers or len(numbers) < len(values):
+        return -math.inf, math.inf
+    if isinstance(each, EqualTo | In):
+        return min(numbers), max(numbers)
+    if isinstance(each, GreaterThan | GreaterThanOrEqual):
+        return numbers[0], math.inf
+    if isinstance(each, LessThan | LessThanOrEqual):
+        return -math.inf, numbers[0]
+    return -math.inf, math.inf
+
+
+def _number(value: object) -> float | None:
+    """Return a value as columns have it, None for one that is not of their types."""
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // _MICROSECOND if value.tzinfo else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return None
+
 
 COLUMNS = StructType(
     [
@@ -107,26 +187,26 @@ class KorvetDataSource(DataSource):
         """Return what produces rows; raises ValueError for what is wrong with options or columns, AdminError."""
         if overwrite:
             raise ValueError("records are appended, and never replaced: mode append")
-        return BatchSink(checked(sink_options(self.options), schema))
+        return BatchSink(checked_options(sink_options(self.options), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
         """Return what produces the rows of a stream; raises the same."""
         if overwrite:
             raise ValueError("records are appended, and never replaced: output mode append")
-        return StreamSink(checked(sink_options(self.options), schema))
+        return StreamSink(checked_options(sink_options(self.options), schema))
 
 
-class _Input(InputPartition):
+class _PartInput(InputPartition):
     """The part that one task of Spark reads."""
 
-    def __init__(self, part: Part | None) -> None:
+    def __init__(self, part: ScanPart | None) -> None:
         super().__init__(part)
 
 
 class _Rows:
     """The rows of parts as Spark takes them."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Raise ValueError where the schema has other columns or types than there are."""
         self._options = options
         self._schema = schema
@@ -138,26 +218,26 @@ class _Rows:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, or none."""
         part = partition.value
-        if not isinstance(part, Part):
+        if not isinstance(part, ScanPart):
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
         options = self._options
         with options.source.opened() as stores:
-            reading = PartReading(
+            reading = PartReader(
                 stores, options.lake, options.source, fail_on_data_loss=options.fail_on_data_loss
             )
             for rows in reading.rows(part):
-                yield shaped(rows, part.partition.index, schema)
+                yield select_columns(rows, part.partition.index, schema)
 
 
 class _BatchReader(DataSourceReader):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._rows = _Rows(options, schema)
-        self._bounds = Bounds()
+        self._bounds = FilterBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        self._bounds = bounds(filters)
+        self._bounds = filter_bounds(filters)
         # Of what is read, Spark is to look at each row itself.
         return filters
 
@@ -166,9 +246,9 @@ class _BatchReader(DataSourceReader):
         low, high = wanted.partition
         with options.source.opened() as stores:
             topic = options.source.topic(stores, options.topic)
-            logs = logs_of(stores, options.lake, topic)
+            logs = snapshots(stores, options.lake, topic)
             edges = _Edges(stores, options, logs)
-            starts = edges.offsets(options.starting or Place("earliest"))
+            starts = edges.offsets(options.starting or ReadEdge("earliest"))
             ends = edges.offsets(options.ending)
             found: list[InputPartition] = []
             for log in logs:
@@ -178,10 +258,10 @@ class _BatchReader(DataSourceReader):
                 first = int(max(starts[index], wanted.offset[0]))
                 behind = int(min(ends[index], wanted.offset[1] + 1))
                 if options.fail_on_data_loss and starts[index] < log.start:
-                    raise lost(log.topic.name, index, log, starts[index])
-                wish = Wish(first, behind, wanted.times, options.records_per_partition)
-                found += [_Input(part) for part in parts(stores, log, wish)]
-        return found or [_Input(None)]
+                    raise data_loss_error(log.topic.name, index, log, starts[index])
+                wish = ScanRange(first, behind, wanted.times, options.records_per_partition)
+                found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
+        return found or [_PartInput(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
@@ -190,22 +270,22 @@ class _BatchReader(DataSourceReader):
 class _Edges:
     """Where reading begins or ends, partition by partition."""
 
-    def __init__(self, stores: Stores, options: Options, logs: Sequence[Log]) -> None:
+    def __init__(self, stores: LakeStores, options: ReadOptions, logs: Sequence[LogSnapshot]) -> None:
         self._stores = stores
         self._options = options
         self._logs = logs
 
-    def offsets(self, place: Place) -> dict[int, int]:
+    def offsets(self, place: ReadEdge) -> dict[int, int]:
         """Return an offset for each partition; raises ValueError where some are not told, or too many."""
         if place.offsets is not None and place.offsets.keys() != {log.partition.index for log in self._logs}:
             told, topic = sorted(place.offsets), self._options.topic
             raise ValueError(f"{topic} has {len(self._logs)} partitions, but offsets are told for {told}")
         return {log.partition.index: self._offset(log, place) for log in self._logs}
 
-    def _offset(self, log: Log, place: Place) -> int:
+    def _offset(self, log: LogSnapshot, place: ReadEdge) -> int:
         if place.timestamp is not None:
             options = self._options
-            found = first_from(self._stores, options.lake, options.source, log, place.timestamp)
+            found = first_offset_from(self._stores, options.lake, options.source, log, place.timestamp)
             return log.end if found is None else found
         told = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
@@ -213,14 +293,14 @@ class _Edges:
         return {EARLIEST: log.start, LATEST: log.end}.get(told, told)
 
 
-class _Position(NamedTuple):
+class _StreamPosition(NamedTuple):
     """How far a stream has read: the offset that follows, for each partition of one incarnation of a topic."""
 
     topic_id: str
     offsets: dict[int, int]
 
     @classmethod
-    def of(cls, told: Mapping[str, object]) -> _Position:
+    def of(cls, told: Mapping[str, object]) -> _StreamPosition:
         """Return what a checkpoint says; raises ValueError where that is of another source."""
         match told:
             case {"topic_id": str() as topic_id, "offsets": dict() as offsets}:
@@ -238,16 +318,18 @@ class _Position(NamedTuple):
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a topic. What it is told to commit stays where it is: others read too."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._rows = _Rows(options, schema)
-        self._last: _Position | None = None
+        self._last: _StreamPosition | None = None
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
-            offsets = _Edges(stores, self._options, logs).offsets(self._options.starting or Place("latest"))
-            return _Position(logs[0].topic.id, offsets).told()
+            offsets = _Edges(stores, self._options, logs).offsets(
+                self._options.starting or ReadEdge("latest")
+            )
+            return _StreamPosition(logs[0].topic.id, offsets).told()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         count = self._options.records_per_trigger
@@ -257,7 +339,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._end()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
-        began = _Position.of(start)
+        began = _StreamPosition.of(start)
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends: dict[int, int] = {}
         with self._options.source.opened() as stores:
@@ -269,13 +351,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if ends != firsts or not left:
                     break
                 # What was to be counted has gone to the lake meanwhile.
-        return _Position(began.topic_id, ends).told()
+        return _StreamPosition(began.topic_id, ends).told()
 
     def _left(
-        self, logs: Sequence[Log], began: _Position
-    ) -> tuple[dict[int, tuple[Log, int, int]], dict[int, int]]:
+        self, logs: Sequence[LogSnapshot], began: _StreamPosition
+    ) -> tuple[dict[int, tuple[LogSnapshot, int, int]], dict[int, int]]:
         """Return the ranges that are to be read yet, and where each partition stands."""
-        left: dict[int, tuple[Log, int, int]] = {}
+        left: dict[int, tuple[LogSnapshot, int, int]] = {}
         ends: dict[int, int] = {}
         for log in logs:
             index = log.partition.index
@@ -286,7 +368,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return left, ends
 
     def _shares(
-        self, stores: Stores, left: Mapping[int, tuple[Log, int, int]], count: int | None
+        self, stores: LakeStores, left: Mapping[int, tuple[LogSnapshot, int, int]], count: int | None
     ) -> dict[int, int]:
         """Return how far each range is to be read for `count` records together, None for all of them."""
         if count is None:
@@ -296,7 +378,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, (index, (log, first, end)) in enumerate(ranges):
             # Each gets its share, and what those before it did not need; one that waits is never passed over.
             share = max(count // (len(left) - place), 1)
-            ends[index] = min(behind_records(stores, self._options.lake, log, first, share), end)
+            ends[index] = min(offset_after(stores, self._options.lake, log, first, share), end)
             count -= min(share, ends[index] - first)
         return ends
 
@@ -304,35 +386,35 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._end().told()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        began, ended = _Position.of(start), _Position.of(end)
+        began, ended = _StreamPosition.of(start), _StreamPosition.of(end)
         with self._options.source.opened() as stores:
             found: list[InputPartition] = []
             for log in self._logs(stores, began):
                 index = log.partition.index
                 first, behind = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
-                wish = Wish(first, behind, records_max=self._options.records_per_partition)
-                found += [_Input(part) for part in parts(stores, log, wish)]
+                wish = ScanRange(first, behind, records_max=self._options.records_per_partition)
+                found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
-    def _end(self) -> _Position:
+    def _end(self) -> _StreamPosition:
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
-            return _Position(logs[0].topic.id, {log.partition.index: log.end for log in logs})
+            return _StreamPosition(logs[0].topic.id, {log.partition.index: log.end for log in logs})
 
-    def _logs(self, stores: Stores, began: _Position | None = None) -> list[Log]:
+    def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[LogSnapshot]:
         """Return what there is of the topic; raises LakeError where that is not what a stream has begun with."""
         options = self._options
         topic = options.source.topic(stores, options.topic)
         if began is not None and began.topic_id != topic.id:
             message = f"{topic.name} was deleted and made anew (id {topic.id}, not {began.topic_id})"
             raise LakeError(f"{message}: begin with a new checkpoint")
-        logs = logs_of(stores, options.lake, topic)
+        logs = snapshots(stores, options.lake, topic)
         if began is not None and options.fail_on_data_loss:
             for log in logs:
                 first = began.offsets.get(log.partition.index, log.start)
                 if not log.start <= first <= log.end:
-                    raise lost(log.topic.name, log.partition.index, log, first)
+                    raise data_loss_error(log.topic.name, log.partition.index, log, first)
         return logs

@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from korvet.lake.archiver import Archiver, Run
-from korvet.lake.source import Source, Stores
-from korvet.lake.task import archive_ranges
+from korvet.lake.archiver import Archiver, RunTasks
+from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.tasks import archive_ranges
 from korvet.log.types import Append, AppendBatch
 from korvet.protocol.records.batch import produced_batch
-from korvet.spark import archive
+from korvet.spark.jobs import archive_once, archive_runner
 from korvet.spark.session import session
 from korvet.topics.types import Partition, TopicRow
 from tests.support import batches, redis_servers
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--formats", default=",".join(FORMATS))
     args = parser.parse_args()
     with redis_servers.embedded_server() as url, tempfile.TemporaryDirectory() as directory:
-        source = Source(redis_url=url, timeout_ms=60_000)
+        source = LakeSource(redis_url=url, timeout_ms=60_000)
         with _run(source, args.cores, here=args.here) as run, source.opened() as stores:
             for storage_format in FORMATS:
                 if storage_format not in args.formats.split(","):
@@ -69,7 +69,7 @@ def main() -> None:
                     lake = Path(directory) / "lake"
                     archives = Archiver(source, str(lake), names=[name], cores=args.cores)
                     began, cpu_before = time.perf_counter(), _cpu_seconds()
-                    done = archive.archive_once(archives, run)
+                    done = archive_once(archives, run)
                     seconds = time.perf_counter() - began
                     cpu = (_cpu_seconds() - cpu_before) / records * 1e6
                     assert done.records == records, done
@@ -81,14 +81,14 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def _run(source: Source, cores: int, *, here: bool) -> Iterator[Run]:
+def _run(source: LakeSource, cores: int, *, here: bool) -> Iterator[RunTasks]:
     if here:
         yield partial(archive_ranges, source, None)
         return
     began = time.perf_counter()
     with session("loadtest", master=f"local[{cores},4]") as spark:
         print(f"Spark started in {time.perf_counter() - began:.1f} s", flush=True)
-        yield archive.runner(spark, source)
+        yield archive_runner(spark, source)
 
 
 def _print(storage_format: str, rate: int, cpu: float, files: int) -> None:
@@ -116,7 +116,7 @@ def _id(name: str) -> str:
     return f"{name:A>22}"
 
 
-def _fill(stores: Stores, name: str, storage_format: Literal["record", "batch"], records: int) -> None:
+def _fill(stores: LakeStores, name: str, storage_format: Literal["record", "batch"], records: int) -> None:
     configs = {"storage.format": storage_format, "remote.storage.enable": "true"}
     stores.topics.create(TopicRow(name=name, id=_id(name), partitions=PARTITIONS, configs=configs))
     partitions = [stores.logs.partition(name, at, _id(name), 10, storage_format) for at in range(PARTITIONS)]

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from korvet.lake.pace import Pace
-from korvet.lake.replay_state import Wish
+from korvet.lake.replay import RecordRate
+from korvet.lake.replay_state import ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.spark.session import session
 from korvet.spark.source import register
@@ -50,10 +50,12 @@ def main() -> None:
         for sharing in ("keep", "hash"):
             for _ in range(args.rounds):
                 target = stage.make("batch", PARTITIONS)
-                wish = Wish(source=source.name, target=target.name, sharing=sharing)
+                wish = ReplaySpec(source=source.name, target=target.name, sharing=sharing)
                 replay = stage.replay(wish)
                 _measured(
-                    f"replay, {sharing}", args.records, partial(replay.run, Pace(None), 0, lambda *_: None)
+                    f"replay, {sharing}",
+                    args.records,
+                    partial(replay.run, RecordRate(None), 0, lambda *_: None),
                 )
         if not args.no_spark:
             _sink(stage, source, args)

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.lake.archiver import Archiver
-from korvet.lake.source import Source
-from korvet.lake.task import archive_ranges
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.redis.client import Redis
 from tests.support import processes, redis_servers
@@ -76,7 +76,7 @@ def _fill(broker: Broker, url: str, directory: Path) -> int:
         records = batch(*(Record(VALUE, b"key-%d" % at) for at in range(BATCH_RECORDS)))
         for _ in range(BATCHES):
             assert client.produce("cold", records).error_code == 0
-    source = Source.of(Settings(), url)
+    source = LakeSource.of(Settings(), url)
     end = BATCHES * BATCH_RECORDS
     done = Archiver(source, str(directory / "lake")).round(lambda tasks: archive_ranges(source, None, tasks))
     assert (done.records, done.failures) == (end, []), done

@@ -20,11 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.lake.batches import batches_to_arrow
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.table import Advance, ArchiveTable, LakeTopic
 from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.stored import stored_records
@@ -32,7 +31,7 @@ from korvet.protocol.records.stored import stored_records
 BATCH_RECORDS = 1000
 BATCHES_AT_ONCE = 20
 DECOMPRESSED_MAX = 1 << 30
-OF = TopicOfLake("micro", "AAAAAAAAAAAAAAAAAAAAAA")
+OF = LakeTopic("micro", "AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def main() -> None:
@@ -109,9 +108,9 @@ def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
 
 
 def _cold_fetches(lake: str, archived: int) -> None:
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     start = time.perf_counter()
-    reader.read(Place(OF, 0, 0, archived), Limits(1 << 20))
+    reader.read(ReadPosition(OF, 0, 0, archived), ReadLimits(1 << 20))
     print(f"{'first fetch':24} {(time.perf_counter() - start) * 1e3:6.1f} ms, opening the table")
     for name, known in (("fetch, new footer", False), ("fetch, known footer", True)):
         times = []
@@ -120,18 +119,18 @@ def _cold_fetches(lake: str, archived: int) -> None:
             if not known:
                 reader = _opened(lake, archived)
             start = time.perf_counter()
-            reader.read(Place(OF, 0, offset, archived), Limits(1 << 20))
+            reader.read(ReadPosition(OF, 0, offset, archived), ReadLimits(1 << 20))
             times.append((time.perf_counter() - start) * 1e3)
         times.sort()
         print(f"{name:24} p50 {times[50]:6.1f} ms, p99 {times[98]:6.1f} ms for 1 MiB")
         if not known:
             for offset in range(0, archived, 10_000):
-                reader.read(Place(OF, 0, offset, archived), Limits(1))
+                reader.read(ReadPosition(OF, 0, offset, archived), ReadLimits(1))
 
 
-def _opened(lake: str, archived: int) -> Reader:
-    reader = Reader(lake)
-    reader.read(Place(OF, 0, archived, archived), Limits(1))
+def _opened(lake: str, archived: int) -> LakeReader:
+    reader = LakeReader(lake)
+    reader.read(ReadPosition(OF, 0, archived, archived), ReadLimits(1))
     return reader
 
 

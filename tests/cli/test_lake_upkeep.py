@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from korvet.lake.tables import tables
+from korvet.lake.table import list_tables
 from korvet.topics.registry import NewTopic
 from tests.cli.asking import failed
 from tests.cli.test_options import korvet
@@ -120,17 +120,17 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both
     assert "no topic has it any more" in refused.stdout
     dry = told(topic, "expire", "--remove-gone", "--dry-run")
     assert dry["gone"] == [{"topic": TOPIC, "id": old, "removed": False}]
-    assert len(tables(topic.lake)) == 1
+    assert len(list_tables(topic.lake)) == 1
     done = told(topic, "expire", "--remove-gone", "--yes")
     assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
-    assert tables(topic.lake) == []
+    assert list_tables(topic.lake) == []
     assert told(topic, "expire", "--remove-gone", "--yes")["gone"] == []
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
     topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
     assert "there is no topic at all" in failed(lake(topic, "expire", "--remove-gone", "--yes"))
-    assert len(tables(topic.lake)) == 1
+    assert len(list_tables(topic.lake)) == 1
 
 
 def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> None:

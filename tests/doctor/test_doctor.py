@@ -25,8 +25,7 @@ from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import addresses as settings_sense
 from korvet.doctor import machine as lake
 from korvet.doctor.finding import Finding, Level
-from korvet.lake import probe
-from korvet.lake.tables import Lake
+from korvet.lake.table import Lake, write_problem
 from tests.support import processes
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
@@ -285,7 +284,7 @@ def test_more_workers_than_cores() -> None:
 
 
 def lake_problem(of: Settings) -> str:
-    return probe.problem(Lake(of.lake_path, key_values(of.lake_storage_options) or None))
+    return write_problem(Lake(of.lake_path, key_values(of.lake_storage_options) or None))
 
 
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.reader import Limits, Place, Reader, TopicOfLake
-from korvet.lake.table import Advance, ArchiveTable, TableFile
-from korvet.lake.tables import Lake
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic, TableFile
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import read
 
-OF = TopicOfLake("orders", "AAAAAAAAAAAAAAAAAAAAAA")
+OF = LakeTopic("orders", "AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def record(offset: int, timestamp: int | None = None, value_bytes: int = 40) -> StoredRecord:
@@ -70,12 +69,12 @@ def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
     return found
 
 
-def consumed(reader: Reader, archived: int, partition: int = 0, bytes_max: int = 2000) -> list[int]:
+def consumed(reader: LakeReader, archived: int, partition: int = 0, bytes_max: int = 2000) -> list[int]:
     """Return the offsets that a consumer gets who reads a partition from the beginning, step by step."""
     got: list[int] = []
     offset, more = 0, True
     while more:
-        found = reader.read(Place(OF, partition, offset, archived), Limits(bytes_max))
+        found = reader.read(ReadPosition(OF, partition, offset, archived), ReadLimits(bytes_max))
         records = read(found.data)
         assert [int((each.value or b"").split()[0]) for each in records] == [each.offset for each in records]
         got += [each.offset for each in records]

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from korvet.config.settings import Settings
-from korvet.lake.source import Source, SourceTopic
-from korvet.lake.table import ArchiveTable, TableFile
-from korvet.lake.tables import Lake
+from korvet.lake.source import LakeSource, SourceTopic
+from korvet.lake.table import ArchiveTable, Lake, TableFile
 from korvet.log.types import Bounds
 from korvet.topics.registry import NewTopic
 from korvet.topics.types import Partition
@@ -84,7 +83,7 @@ def both(
 ) -> Iterator[Both]:
     """Make the topic; `configs` are more of its own."""
     settings = Settings(lake_path=str(lake))
-    source = Source.of(settings, redis_url)
+    source = LakeSource.of(settings, redis_url)
     with domain(redis_url, settings) as worker, source.opened() as stores:
         wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
         worker.topics.create(NewTopic(name=TOPIC, partitions=2, configs=wanted))

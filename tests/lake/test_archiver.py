@@ -11,11 +11,10 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from korvet.lake.archiver import Ends
+from korvet.lake.archiver import ArchiveRound, EndOffsets
 from korvet.lake.files import WrittenFile
-from korvet.lake.rounds import Round
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
-from korvet.lake.task import Outcome, Task
+from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support import batches
@@ -33,7 +32,7 @@ def test_every_record_is_in_the_table_as_it_was_produced(topics: Topics, storage
     assert (done.records, done.partitions, done.more, done.failures) == (2 * (5 * 4 + 1500), 2, False, [])
     topics.check(topic)
     # Again there is nothing to do, and then only what is new.
-    assert topics.archiver().round(topics.run) == Round()
+    assert topics.archiver().round(topics.run) == ArchiveRound()
     all_kinds(topics, topic)
     assert topics.archiver().round(topics.run).records == done.records
     topics.check(topic)
@@ -117,10 +116,10 @@ def test_a_backlog_becomes_several_files_by_several_rounds(topics: Topics, stora
 def test_an_archiver_ends_where_the_log_ended_when_it_began(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
-    ends = Ends()
+    ends = EndOffsets()
     assert topics.archiver().round(topics.run, ends).records == 2
     topics.produce(topic.partitions[0], b"3")
-    assert topics.archiver().round(topics.run, ends) == Round()
+    assert topics.archiver().round(topics.run, ends) == ArchiveRound()
     assert topics.archiver().round(topics.run).records == 1
     topics.check(topic)
 
@@ -140,9 +139,9 @@ def test_of_two_archivers_at_once_one_comes_first_and_nothing_is_twice(
 ) -> None:
     topic = topics.make("orders", storage_format, partitions=2)
     all_kinds(topics, topic)
-    other = Round()
+    other = ArchiveRound()
 
-    def overtaken(tasks: Sequence[Task]) -> list[Outcome]:
+    def overtaken(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = topics.run(tasks)
         other.add(topics.archiver().round(topics.run))
         topics.produce(topic.partitions[0], b"later")
@@ -181,7 +180,7 @@ def test_of_ranges_behind_one_that_ended_early_no_file_stays(topics: Topics) -> 
     for at in range(4):
         topics.produce(partition, b"%d" % at)
 
-    def in_two(tasks: Sequence[Task]) -> list[Outcome]:
+    def in_two(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         [task] = tasks
         one = msgspec.structs.replace(task, behind=2, last=False)
         early, behind = topics.run([one, msgspec.structs.replace(task, first=2)])
@@ -210,7 +209,7 @@ def test_an_archiver_that_saw_less_of_the_log_than_another_one_goes_on(
         return opens(*args)
 
     monkeypatch.setattr(ArchiveTable, "open", late)
-    assert topics.archiver().round(topics.run) == Round()
+    assert topics.archiver().round(topics.run) == ArchiveRound()
     topics.check(topic)
 
 
@@ -218,7 +217,7 @@ def test_redis_is_told_by_the_next_round_what_a_crash_left_untold(topics: Topics
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     table = ArchiveTable.create(topics.lake, topic.name, topic.id)
-    task = Task(
+    task = ArchiveTask(
         partition=topic.partitions[0],
         first=0,
         behind=2,
@@ -241,7 +240,7 @@ def test_batches_that_hold_much_more_than_they_show_are_taken_one_by_one(
     topic = topics.make("orders", "batch")
     for at in range(5):
         topics.produce(topic.partitions[0], b"%d" % at, bytes(100_000), codec=batches.ZSTD)
-    monkeypatch.setattr("korvet.lake.batches.PAYLOAD_BYTES_MAX", 250_000)
+    monkeypatch.setattr("korvet.lake.decoding.PAYLOAD_BYTES_MAX", 250_000)
     assert topics.archiver().round(topics.run).failures == []
     topics.check(topic)
 
@@ -255,7 +254,7 @@ def test_where_all_is_archived_the_lake_is_not_looked_at(topics: Topics) -> None
     archives.round(topics.run)
     shutil.rmtree(topics.lake)
     Path(topics.lake).write_text("in the way")
-    assert archives.round(topics.run) == Round()
+    assert archives.round(topics.run) == ArchiveRound()
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)

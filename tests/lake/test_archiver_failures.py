@@ -10,10 +10,9 @@ import pytest
 import redis
 
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.lake.archiver import Archiver
-from korvet.lake.rounds import Lost, Round
-from korvet.lake.source import Source
-from korvet.lake.task import Outcome, Task, archive_range, archive_ranges
+from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_ranges
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import HEADER_BYTES
 from tests.log.compacting import CompactedLog
@@ -30,7 +29,7 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(t
     for each in (topic, other):
         topics.produce(each.partitions[0], b"1", b"2")
 
-    def deleted(tasks: Sequence[Task]) -> list[Outcome]:
+    def deleted(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         assert topics.stores.topics.removal.delete(topic.name, topic.id) is None
         return topics.run(tasks)
 
@@ -116,15 +115,15 @@ def test_a_batch_whose_records_have_other_offsets_stops_its_partition(topics: To
 
 def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:
     with pytest.raises(StorageUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
-        Archiver(Source(redis_url=DEAD_URL), topics.lake).round(topics.run)
+        Archiver(LakeSource(redis_url=DEAD_URL), topics.lake).round(topics.run)
 
 
 def test_tasks_that_lose_redis_are_done_again(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
 
-    def lost(tasks: Sequence[Task]) -> list[Outcome]:
-        return archive_ranges(Source(redis_url=DEAD_URL), None, tasks)
+    def lost(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+        return archive_ranges(LakeSource(redis_url=DEAD_URL), None, tasks)
 
     done = topics.archiver().round(lost)
     assert (done.records, done.more, done.moved) == (0, True, False)
@@ -171,7 +170,7 @@ def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) ->
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
 
-    def elsewhere(tasks: Sequence[Task]) -> list[Outcome]:
+    def elsewhere(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = topics.run(tasks)
         for each in outcomes:
             assert each.file is not None
@@ -226,9 +225,9 @@ def test_records_that_left_redis_unarchived_are_told_of(topics: Topics) -> None:
         topics.produce(partition, b"%d" % at)
     topics.trim(partition, 5)
     done = topics.archiver().round(topics.run)
-    assert done.lost == [Lost("orders", 0, 2, 5)]
+    assert done.lost == [LostRange("orders", 0, 2, 5)]
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
-    assert topics.archiver().round(topics.run) == Round()
+    assert topics.archiver().round(topics.run) == ArchiveRound()
 
 
 def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics: Topics) -> None:
@@ -238,9 +237,9 @@ def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics
     topics.archiver().round(topics.run)
     topics.produce(partition, b"1")
     topics.trim(partition, 2)
-    assert topics.archiver().round(topics.run).lost == [Lost("orders", 0, 1, 2)]
+    assert topics.archiver().round(topics.run).lost == [LostRange("orders", 0, 1, 2)]
     assert topics.bounds(partition).archived == 2
-    assert topics.archiver().round(topics.run) == Round()
+    assert topics.archiver().round(topics.run) == ArchiveRound()
     topics.produce(partition, b"2")
     assert topics.archiver().round(topics.run).lost == []
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 2]
@@ -263,11 +262,11 @@ def test_entries_that_a_hand_removed_from_the_middle_are_told_of(
         offset for offset in range(20) if offset not in missing
     ]
     assert topics.bounds(partition).archived == 20
-    assert topics.archiver().round(topics.run) == Round()
+    assert topics.archiver().round(topics.run) == ArchiveRound()
 
 
 def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_path: Path) -> None:
-    source = Source(redis_url=redis_url)
+    source = LakeSource(redis_url=redis_url)
     with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
         compacted = CompactedLog(worker, raw, "batch")
         compacted.fill(20)
@@ -275,7 +274,7 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
         compacted.fill(3)
         held = compacted.read()
         assert held[0].offset > 0
-        task = Task(
+        task = ArchiveTask(
             partition=compacted.partition,
             first=0,
             behind=held[-1].offset + 1,
@@ -297,12 +296,12 @@ def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics)
     for at in range(2, 8):
         topics.produce(partition, b"%d" % at)
 
-    def late(tasks: Sequence[Task]) -> list[Outcome]:
+    def late(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         topics.trim(partition, 5)
         return topics.run(tasks)
 
     done = topics.archiver().round(late)
-    assert done.lost == [Lost("orders", 0, 2, 5)]
+    assert done.lost == [LostRange("orders", 0, 2, 5)]
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
 
 
@@ -335,7 +334,7 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
     [failure] = Archiver(topics.source, "s3://bucket/lake", options).round(topics.run).failures
     assert failure.error.startswith(f"s3://bucket/lake/orders/{topic.id}: ")
     assert failure.error.isprintable()
-    task = Task(
+    task = ArchiveTask(
         partition=topic.partitions[0],
         first=0,
         behind=1,

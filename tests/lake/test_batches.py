@@ -1,4 +1,4 @@
-"""korvet/lake/batches.py: record batches as Arrow, against the compiled reader of record batches."""
+"""korvet/lake/decoding.py: record batches as Arrow, against the compiled reader of record batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.batches import VIEW_SCHEMA, batches_to_arrow
+from korvet.lake.decoding import VIEW_SCHEMA, batches_to_arrow
 from korvet.lake.schema import SCHEMA
 from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import (
@@ -147,7 +147,7 @@ def test_a_batch_larger_than_allowed_is_refused_by_name() -> None:
 
 
 def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("korvet.lake.batches.PAYLOAD_BYTES_MAX", 1000)
+    monkeypatch.setattr("korvet.lake.decoding.PAYLOAD_BYTES_MAX", 1000)
     large = [stored(batch(bytes(800), codec=codec), at) for at, codec in enumerate(CODECS)]
     assert batches_to_arrow(0, large[:1], BYTES_MAX).num_rows == 1
     with pytest.raises(KafkaError, match="from offset 0 on hold more than 1000 bytes") as raised:

@@ -15,14 +15,11 @@ from deltalake.exceptions import CommitFailedError
 
 from korvet.errors import LakeError
 from korvet.lake import compaction
-from korvet.lake import files as lake_files
-from korvet.lake.compaction import MergeTask, commit, compact, plan, rewrite
-from korvet.lake.compaction_plan import Sizes
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.compaction import FileSizes, MergeTask, commit, compact, plan_merges, rewrite
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import WrittenFile, filesystem, write_file
-from korvet.lake.reader import Limits, Place, Reader
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, TableFile
-from korvet.lake.tables import Lake
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, TableFile
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import (
     OF,
@@ -38,7 +35,7 @@ from tests.lake.archives import (
 from tests.lake.rows import records_of
 from tests.support.batches import read
 
-SMALL = Sizes(file_bytes_min=6_000, file_bytes_max=12_000)
+SMALL = FileSizes(file_bytes_min=6_000, file_bytes_max=12_000)
 ROWS = 100
 
 
@@ -51,7 +48,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def one(lake: Lake) -> MergeTask:
-    [task] = plan(lake, OF)
+    [task] = plan_merges(lake, OF)
     return task
 
 
@@ -97,8 +94,8 @@ def test_row_groups_are_full_but_never_large(tmp_path: Path, monkeypatch: pytest
     lake = Lake(str(tmp_path))
     archive(lake, 95)
     append(lake, [record(at, value_bytes=30_000) for at in range(95, 100)], 100)
-    for module in (lake_files, compaction):
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS", 40)
+    for module in ("files", "compaction"):
+        monkeypatch.setattr(f"korvet.lake.{module}.ROW_GROUP_ROWS", 40)
     monkeypatch.setattr(compaction, "ROW_GROUP_BYTES_MAX", 65_000)
     [done] = compact(lake, OF)
     assert done.error is None
@@ -264,7 +261,7 @@ class Crowd:
             self.failures += [each.error for each in compact(self._lake, OF, SMALL) if each.error]
 
     def consume(self) -> None:
-        reader = Reader(self._lake.path)
+        reader = LakeReader(self._lake.path)
         while not self._archived.is_set():
             behind = opened(self._lake).next_offset(0) or 0
             got = consumed(reader, behind)
@@ -288,7 +285,7 @@ def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_pat
     crowd.run()
     assert crowd.failures == []
     assert offsets_in_files(lake) == list(range(end))
-    assert consumed(Reader(lake.path), end) == list(range(end))
+    assert consumed(LakeReader(lake.path), end) == list(range(end))
     assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (end, 10)
     assert len([each for each in files(lake) if each.partition == 0]) < end // 10
 
@@ -301,7 +298,7 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
     # What is removed was removed the day before yesterday, so vacuum deletes it at once.
     then = time.time_ns() - 48 * 3600 * 1_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: then)
-    reader, end, deleted = Reader(lake.path), 300, 0
+    reader, end, deleted = LakeReader(lake.path), 300, 0
     got: list[int] = []
     while len(got) < end:
         archived = opened(lake).next_offset(0) or 0
@@ -310,7 +307,7 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
         for each in compact(lake, OF, SMALL):
             assert each.done
         deleted += len(opened(lake).vacuum(24, dry_run=False))
-        found = reader.read(Place(OF, 0, len(got), archived), Limits(300))
+        found = reader.read(ReadPosition(OF, 0, len(got), archived), ReadLimits(300))
         got += [each.offset for each in read(found.data)]
     assert got == list(range(end))
     assert deleted > 10

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from korvet.lake.compaction import compact
-from korvet.lake.tables import Lake
+from korvet.lake.table import Lake
 from tests.lake.archives import OF, append, archive, files, offsets_in_files, opened, path_of, record
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,8 +22,7 @@ HOURS = 24
 PROGRAM = """
 import os, signal, sys
 from korvet.lake import compaction
-from korvet.lake.table import ArchiveTable
-from korvet.lake.tables import Lake
+from korvet.lake.table import ArchiveTable, Lake
 from tests.lake.archives import OF
 
 lake, point = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""korvet/lake/compaction_plan.py: which files become fewer, over files that are only told of."""
+"""korvet/lake/compaction.py: which files become fewer, over files that are only told of."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.lake.compaction_plan import Merge, Sizes, is_own, merges
+from korvet.lake.compaction import FileSizes, Merge, is_own, merges
 from korvet.lake.table import TableFile
 
-SIZES = Sizes(file_bytes_min=64, file_bytes_max=128)
+SIZES = FileSizes(file_bytes_min=64, file_bytes_max=128)
 PER_FILE = 10
 
 
@@ -95,7 +95,7 @@ def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[i
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=300))
 def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> None:
     """Let files come one at a time, with a compaction behind each."""
-    limits = Sizes(file_bytes_min=4096, file_bytes_max=8192)
+    limits = FileSizes(file_bytes_min=4096, file_bytes_max=8192)
     held: list[TableFile] = []
     written = 0
     for number, size in enumerate(sizes):

@@ -1,11 +1,11 @@
-"""korvet/lake/entries.py: records of a stream as Arrow, in both shapes in which they are read."""
+"""korvet/lake/decoding.py: records of a stream as Arrow, in both shapes in which they are read."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.schema import SCHEMA
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord

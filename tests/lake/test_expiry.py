@@ -13,14 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError, LakeError
-from korvet.lake.expiry import VACUUM_HOURS_MIN, Expired, Expiry, gone, leaving, start_behind
+from korvet.lake.expiry import VACUUM_HOURS_MIN, ExpiredFiles, Expiry, count_expired, gone, start_after
 from korvet.lake.files import WrittenFile
-from korvet.lake.reader import TopicOfLake
-from korvet.lake.scan import logs_of
-from korvet.lake.source import Retention
-from korvet.lake.table import ArchiveTable, CommitConflictError, TableFile
-from korvet.lake.tables import Lake, remove, stored, tables
-from korvet.lake.task import archive_ranges
+from korvet.lake.scan import snapshots
+from korvet.lake.source import RetentionLimits
+from korvet.lake.table import (
+    ArchiveTable,
+    CommitConflictError,
+    Lake,
+    LakeTopic,
+    TableFile,
+    list_tables,
+    remove_table,
+    stored_files,
+)
+from korvet.lake.tasks import archive_ranges
 from korvet.log.offsets import OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.protocol.types import SpecialTimestamp
@@ -42,13 +49,13 @@ def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
         yield made
 
 
-def expire(topic: Both, retention: Retention, *, dry_run: bool = False) -> list[Expired]:
+def expire(topic: Both, retention: RetentionLimits, *, dry_run: bool = False) -> list[ExpiredFiles]:
     return Expiry(topic.source, topic.lake, dry_run=dry_run).expire(topic.stores, topic.topic, retention, NOW)
 
 
-def older_than(timestamp: int) -> Retention:
+def older_than(timestamp: int) -> RetentionLimits:
     """Keep what is of that time or later."""
-    return Retention(ms=NOW - timestamp)
+    return RetentionLimits(ms=NOW - timestamp)
 
 
 def test_files_leave_as_long_as_all_of_the_first_is_too_old(topic: Both) -> None:
@@ -110,24 +117,24 @@ def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Bot
     assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
     [rest] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=6))
     assert values(b"".join(rest.chunks)) == [b"3000", b"3001", b"3002", b"4000", b"4001"]
-    [log, _] = logs_of(topic.stores, topic.lake, topic.topic)
+    [log, _] = snapshots(topic.stores, topic.lake, topic.topic)
     assert (log.start, log.end) == (6, 11)
 
 
 def test_the_largest_part_of_a_log_that_is_within_its_bytes_stays(topic: Both) -> None:
     sizes = [file.size_bytes for file in topic.files()]
-    [done] = expire(topic, Retention(bytes=sum(sizes)))
+    [done] = expire(topic, RetentionLimits(bytes=sum(sizes)))
     assert done.files == 0
-    [done] = expire(topic, Retention(bytes=sizes[1] + sizes[2] + 1))
+    [done] = expire(topic, RetentionLimits(bytes=sizes[1] + sizes[2] + 1))
     assert done.files == 0
-    [done] = expire(topic, Retention(bytes=sizes[1] + sizes[2]))
+    [done] = expire(topic, RetentionLimits(bytes=sizes[1] + sizes[2]))
     assert (done.files, done.start) == (1, 3)
-    [done] = expire(topic, Retention(bytes=0))
+    [done] = expire(topic, RetentionLimits(bytes=0))
     assert (done.files, done.start) == (2, 9)
 
 
-@pytest.mark.parametrize("retention", [Retention(), Retention(ms=0, bytes=0, delete=False)])
-def test_without_a_limit_everything_stays(topic: Both, retention: Retention) -> None:
+@pytest.mark.parametrize("retention", [RetentionLimits(), RetentionLimits(ms=0, bytes=0, delete=False)])
+def test_without_a_limit_everything_stays(topic: Both, retention: RetentionLimits) -> None:
     [done] = expire(topic, retention)
     assert (done.files, done.start) == (0, 0)
     assert len(topic.files()) == 3
@@ -135,7 +142,7 @@ def test_without_a_limit_everything_stays(topic: Both, retention: Retention) -> 
 
 def test_files_below_a_start_that_was_deleted_up_to_leave_in_any_case(topic: Both) -> None:
     assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 7)]) == [7]
-    [done] = expire(topic, Retention())
+    [done] = expire(topic, RetentionLimits())
     assert (done.files, done.start) == (2, 7)
     assert [file.first_offset for file in topic.files()] == [6]
 
@@ -167,7 +174,7 @@ def test_the_start_is_moved_before_files_leave_the_table(
             expire(topic, older_than(2500))
     assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [6]
     assert len(topic.files()) == 3
-    [done] = expire(topic, Retention())
+    [done] = expire(topic, RetentionLimits())
     assert (done.files, done.start) == (2, 6)
     assert len(topic.files()) == 1
 
@@ -199,7 +206,7 @@ def test_another_commit_in_between_is_no_hindrance(topic: Both, monkeypatch: pyt
 def test_a_topic_without_a_table_loses_nothing(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as made:
         made.append(1)
-        assert expire(made, Retention(0, 0)) == []
+        assert expire(made, RetentionLimits(0, 0)) == []
         assert Expiry(made.source, made.lake).vacuum(made.topic, 24).files == 0
 
 
@@ -225,7 +232,7 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
         each.write_bytes(b"rows")
         age(each, hours)
     now_ms = time.time_ns() // 1_000_000
-    retention = Retention(ms=now_ms - 1500)
+    retention = RetentionLimits(ms=now_ms - 1500)
     Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, retention, now_ms)
     left = {file.path for file in topic.files()}
     removed = {each.name for each in partition.iterdir()} - {orphan.name, young.name}
@@ -244,8 +251,8 @@ def test_vacuum_keeps_files_for_a_day_at_least(topic: Both) -> None:
 
 
 def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> None:
-    old = TopicOfLake(TOPIC, topic.topic.id)
-    assert tables(topic.lake) == [old]
+    old = LakeTopic(TOPIC, topic.topic.id)
+    assert list_tables(topic.lake) == [old]
     assert gone(topic.stores, topic.lake) == []
     topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
     with pytest.raises(ValueError, match="no topic at all"):
@@ -255,10 +262,10 @@ def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> No
     topic.append(1)
     topic.archive()
     assert gone(topic.stores, topic.lake) == [old]
-    held = stored(topic.lake, old)
+    held = stored_files(topic.lake, old)
     assert held.files > 3
-    assert remove(topic.lake, old) == held
-    assert tables(topic.lake) == [TopicOfLake(TOPIC, topic.topic.id)]
+    assert remove_table(topic.lake, old) == held
+    assert list_tables(topic.lake) == [LakeTopic(TOPIC, topic.topic.id)]
     assert gone(topic.stores, topic.lake) == []
     assert len(topic.files()) == 1
 
@@ -272,15 +279,15 @@ def test_a_topic_whose_row_is_damaged_is_not_gone(topic: Both) -> None:
 def test_a_removal_that_was_cut_off_goes_on_where_it_ended(topic: Both) -> None:
     for file in topic.files():
         topic.path_of(file.path).unlink()
-    [of] = tables(topic.lake)
-    remove(topic.lake, of)
-    assert tables(topic.lake) == []
+    [of] = list_tables(topic.lake)
+    remove_table(topic.lake, of)
+    assert list_tables(topic.lake) == []
     assert not list(Path(topic.lake.path).rglob(of.topic_id))
 
 
 def test_a_lake_that_is_not_there_or_empty_has_no_tables(tmp_path: Path) -> None:
-    assert tables(Lake(str(tmp_path / "none"))) == []
-    assert tables(Lake(str(tmp_path))) == []
+    assert list_tables(Lake(str(tmp_path / "none"))) == []
+    assert list_tables(Lake(str(tmp_path))) == []
 
 
 def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
@@ -326,15 +333,15 @@ def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
 @pytest.mark.parametrize(
     ("row", "brokers", "expected"),
     [
-        ({}, {}, Retention(604_800_000, -1, delete=True)),
-        ({"retention.ms": "5", "retention.bytes": "6"}, {}, Retention(5, 6, delete=True)),
-        ({}, {"log.retention.ms": "7"}, Retention(7, -1, delete=True)),
-        ({"retention.ms": "5"}, {"log.retention.ms": "7"}, Retention(5, -1, delete=True)),
-        ({}, {"log.cleanup.policy": ""}, Retention(604_800_000, -1, delete=False)),
+        ({}, {}, RetentionLimits(604_800_000, -1, delete=True)),
+        ({"retention.ms": "5", "retention.bytes": "6"}, {}, RetentionLimits(5, 6, delete=True)),
+        ({}, {"log.retention.ms": "7"}, RetentionLimits(7, -1, delete=True)),
+        ({"retention.ms": "5"}, {"log.retention.ms": "7"}, RetentionLimits(5, -1, delete=True)),
+        ({}, {"log.cleanup.policy": ""}, RetentionLimits(604_800_000, -1, delete=False)),
     ],
 )
 def test_a_topics_own_retention_counts_before_that_of_brokers(
-    redis_url: str, tmp_path: Path, row: dict[str, str], brokers: dict[str, str], expected: Retention
+    redis_url: str, tmp_path: Path, row: dict[str, str], brokers: dict[str, str], expected: RetentionLimits
 ) -> None:
     if row:
         row = row | {f"local.{name}": text for name, text in row.items()}
@@ -359,7 +366,7 @@ def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size:
     now = 30
     some = [file(at, at, each, timestamp) for at, (each, timestamp) in enumerate(files)]
     times = {each: timestamp for each, (_, timestamp) in zip(some, files, strict=True)}
-    count = leaving(some, Retention(ms, size), now, hot, lambda each: times[each])
+    count = count_expired(some, RetentionLimits(ms, size), now, hot, lambda each: times[each])
 
     def may(number: int) -> bool:
         told = [times[each] for each in some[:number]]
@@ -372,7 +379,7 @@ def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size:
 
 def test_a_log_starts_behind_all_that_left_even_where_files_overlap() -> None:
     some = [file(0, 9, 1, 1), file(5, 14, 1, 1), file(20, 29, 1, 1)]
-    assert [start_behind(some, count, 50) for count in (1, 2, 3)] == [10, 20, 50]
+    assert [start_after(some, count, 50) for count in (1, 2, 3)] == [10, 20, 50]
 
 
 def test_a_table_that_always_changes_is_an_error_in_the_end(

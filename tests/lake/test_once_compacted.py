@@ -12,8 +12,8 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
-from korvet.lake.source import Source, SourceTopic
-from korvet.lake.tables import Lake
+from korvet.lake.source import LakeSource, SourceTopic
+from korvet.lake.table import Lake
 from korvet.lake.verify import verify
 from korvet.log.types import Read
 from korvet.topics.types import TopicRow
@@ -36,7 +36,7 @@ def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iter
     """Give an archived topic of which the first and the last records of a compacted part are left, and some more."""
     storage_format: Format = request.param
     settings = Settings(lake_path=str(tmp_path / "lake"))
-    source = Source.of(settings, redis_url)
+    source = LakeSource.of(settings, redis_url)
     with (
         domain(redis_url, settings) as worker,
         source.opened() as stores,

@@ -1,4 +1,4 @@
-"""korvet/lake/partitioner.py: the same partitions as Kafka's clients choose."""
+"""korvet/lake/encoding.py: the same partitions as Kafka's clients choose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2 as of_aiokafka
 
-from korvet.lake.partitioner import NO_KEY, murmur2, partitions_of
+from korvet.lake.encoding import NO_KEY, murmur2, partitions_of
 
 # What Kafka's own tests hold of org.apache.kafka.common.utils.Utils.murmur2.
 KNOWN = {

@@ -1,4 +1,4 @@
-"""korvet/lake/plan.py: where archiving goes on, in which ranges, and what of them may be committed."""
+"""korvet/lake/tasks.py: where archiving goes on, in which ranges, and what of them may be committed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.lake.plan import (
+from korvet.lake.tasks import (
     RANGE_BYTES_MAX,
     RANGE_BYTES_MIN,
-    Cut,
-    Done,
-    Extent,
-    Gap,
+    LogExtent,
+    OffsetGap,
+    OffsetRange,
     PlanError,
-    Range,
+    SplitPoint,
+    WrittenRange,
     advance,
-    begin,
     bins,
     range_bytes,
-    ranges,
+    resume_point,
+    split,
 )
 
 MIB = 1024 * 1024
@@ -27,25 +27,25 @@ MIB = 1024 * 1024
 
 def extent(
     next_offset: int | None, local_start: int, end: int, archived: int = 0, *, deleted: bool = False
-) -> Extent:
-    return Extent(next_offset, local_start, end, archived, deleted)
+) -> LogExtent:
+    return LogExtent(next_offset, local_start, end, archived, deleted)
 
 
 def test_a_log_of_which_nothing_is_archived_is_taken_from_its_start() -> None:
-    assert begin(extent(None, 7, 20)) == (7, 7, None)
+    assert resume_point(extent(None, 7, 20)) == (7, 7, None)
 
 
 def test_archiving_goes_on_where_the_table_ends() -> None:
-    assert begin(extent(12, 7, 20, archived=10)) == (12, 12, None)
-    assert begin(extent(20, 20, 20, archived=20)) == (20, 20, None)
+    assert resume_point(extent(12, 7, 20, archived=10)) == (12, 12, None)
+    assert resume_point(extent(20, 20, 20, archived=20)) == (20, 20, None)
 
 
 def test_what_was_deleted_is_passed_over() -> None:
-    assert begin(extent(12, 15, 20, archived=12, deleted=True)) == (12, 15, None)
+    assert resume_point(extent(12, 15, 20, archived=12, deleted=True)) == (12, 15, None)
 
 
 def test_what_left_redis_too_soon_is_passed_over_and_told() -> None:
-    assert begin(extent(12, 15, 20, archived=12)) == (12, 15, Gap(12, 15))
+    assert resume_point(extent(12, 15, 20, archived=12)) == (12, 15, OffsetGap(12, 15))
 
 
 @pytest.mark.parametrize(("next_offset", "holds"), [(None, "nothing"), (9, "it up to 9")])
@@ -53,37 +53,37 @@ def test_a_lake_that_holds_less_than_redis_was_told_is_another_one(
     next_offset: int | None, holds: str
 ) -> None:
     with pytest.raises(PlanError, match=f"up to 10 as Redis knows, but this lake holds {holds}"):
-        begin(extent(next_offset, 7, 20, archived=10))
+        resume_point(extent(next_offset, 7, 20, archived=10))
 
 
 def test_a_log_that_ends_before_its_table_has_lost_records() -> None:
     with pytest.raises(PlanError, match="up to 21, but the log ends at 20"):
-        begin(extent(21, 7, 20))
+        resume_point(extent(21, 7, 20))
 
 
 def test_few_records_are_one_small_range_and_none_are_none() -> None:
-    assert ranges(5, Cut(9, 1000), [], RANGE_BYTES_MIN, 4) == [Range(5, 9, 0)]
-    assert ranges(9, Cut(9, 1000), [], RANGE_BYTES_MIN, 4) == []
+    assert split(5, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, 4) == [OffsetRange(5, 9, 0)]
+    assert split(9, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, 4) == []
 
 
 def test_a_backlog_is_cut_where_the_index_knows_sizes() -> None:
-    cuts = [Cut(10 * at, at * MIB) for at in range(1, 10)]
-    assert ranges(3, Cut(95, 9 * MIB + 5), cuts, 3 * MIB, 9) == [
-        Range(3, 40, 3 * MIB),
-        Range(40, 70, 3 * MIB),
-        Range(70, 95, 2 * MIB + 5),
+    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
+    assert split(3, SplitPoint(95, 9 * MIB + 5), cuts, 3 * MIB, 9) == [
+        OffsetRange(3, 40, 3 * MIB),
+        OffsetRange(40, 70, 3 * MIB),
+        OffsetRange(70, 95, 2 * MIB + 5),
     ]
 
 
 def test_a_round_takes_no_more_ranges_than_it_may() -> None:
-    cuts = [Cut(10 * at, at * MIB) for at in range(1, 10)]
-    found = ranges(3, Cut(95, 9 * MIB + 5), cuts, MIB, 2)
-    assert found == [Range(3, 20, MIB), Range(20, 30, MIB)]
+    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
+    found = split(3, SplitPoint(95, 9 * MIB + 5), cuts, MIB, 2)
+    assert found == [OffsetRange(3, 20, MIB), OffsetRange(20, 30, MIB)]
 
 
 def test_what_lies_far_behind_the_last_known_cut_waits() -> None:
-    cuts = [Cut(10 * at, at * MIB) for at in range(1, 10)]
-    found = ranges(3, Cut(1000, 100 * MIB), cuts, 2 * MIB, 100)
+    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
+    found = split(3, SplitPoint(1000, 100 * MIB), cuts, 2 * MIB, 100)
     assert found[-1].behind == 90
 
 
@@ -99,9 +99,9 @@ def test_ranges_follow_each_other_without_holes(
     cuts, offset, size = [], 0, 0
     for length, more in steps:
         offset, size = offset + length, size + more
-        cuts.append(Cut(offset, size))
-    end = Cut(offset + 1, size)
-    found = ranges(first, end, cuts, target, count_max)
+        cuts.append(SplitPoint(offset, size))
+    end = SplitPoint(offset + 1, size)
+    found = split(first, end, cuts, target, count_max)
     assert bool(found) == (first < end.offset)
     assert len(found) <= count_max
     assert [each.first for each in found] == [first, *(each.behind for each in found)][: len(found)]
@@ -115,14 +115,14 @@ def test_the_size_of_ranges_goes_by_the_backlog() -> None:
 
 
 def test_only_what_follows_without_a_hole_may_be_committed() -> None:
-    assert advance(5, [Done(5, 10, 10), Done(10, 20, 20)]) == (20, [0, 1])
-    assert advance(5, [Done(5, 10, 8), Done(10, 20, 20)]) == (8, [0])
-    assert advance(5, [Done(5, 10, 5), Done(10, 20, 20)]) == (5, [])
+    assert advance(5, [WrittenRange(5, 10, 10), WrittenRange(10, 20, 20)]) == (20, [0, 1])
+    assert advance(5, [WrittenRange(5, 10, 8), WrittenRange(10, 20, 20)]) == (8, [0])
+    assert advance(5, [WrittenRange(5, 10, 5), WrittenRange(10, 20, 20)]) == (5, [])
     assert advance(5, []) == (5, [])
 
 
 def test_what_is_passed_over_is_committed_with_the_range_behind_it() -> None:
-    assert advance(5, [Done(8, 10, 10)]) == (10, [0])
+    assert advance(5, [WrittenRange(8, 10, 10)]) == (10, [0])
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 8))

@@ -1,4 +1,4 @@
-"""korvet/lake/producing.py: rows as batches that any consumer reads, none of them larger than is wished."""
+"""korvet/lake/encoding.py: rows as batches that any consumer reads, none of them larger than is wished."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from korvet.lake.entries import records_to_arrow
-from korvet.lake.producing import BATCH_BYTES, PRODUCED, batches_of, by_partition, cuts, encoded, sizes
-from korvet.lake.scan import shaped
+from korvet.lake.decoding import records_to_arrow
+from korvet.lake.encoding import (
+    BATCH_BYTES,
+    PRODUCED,
+    batch_ends,
+    batches_of,
+    by_partition,
+    encode_batch,
+    record_sizes,
+)
+from korvet.lake.scan import select_columns
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, headers_of, read
@@ -20,7 +28,7 @@ TIME = 1_700_000_000_000
 
 
 def rows_of(records: Sequence[StoredRecord]) -> pa.RecordBatch:
-    return shaped(records_to_arrow(0, records), 0, PRODUCED)
+    return select_columns(records_to_arrow(0, records), 0, PRODUCED)
 
 
 def kinds(count: int) -> list[StoredRecord]:
@@ -47,8 +55,8 @@ def test_batches_have_the_rows_and_no_more_bytes_than_wished(codec: int, first: 
     records = kinds(100)
     rows = rows_of(records).slice(first, stop - first)
     found = []
-    for start, end in pairwise([0, *cuts(rows, bytes_max=700)]):
-        data = encoded(rows.slice(start, end - start), codec)
+    for start, end in pairwise([0, *batch_ends(rows, bytes_max=700)]):
+        data = encode_batch(rows.slice(start, end - start), codec)
         [header] = headers_of(data)
         assert (header.base_offset, header.producer_id, header.record_count) == (0, -1, end - start)
         assert len(data) <= 700 or end - start == 1
@@ -63,25 +71,25 @@ def test_a_row_takes_no_more_bytes_than_is_counted() -> None:
     ]
     for records in (kinds(60), far):
         rows = rows_of(records)
-        assert len(encoded(rows, 0)) <= HEADER_BYTES + int(sizes(rows).sum())
+        assert len(encode_batch(rows, 0)) <= HEADER_BYTES + int(record_sizes(rows).sum())
 
 
 def test_records_without_a_time_are_in_batches_of_their_own() -> None:
     times = [-1, -1, TIME, TIME + 1, -1, TIME]
     rows = rows_of([(at, time, None, b"%d" % at, []) for at, time in enumerate(times)])
-    assert cuts(rows) == [2, 4, 5, 6]
+    assert batch_ends(rows) == [2, 4, 5, 6]
     found = [
         record.timestamp
-        for start, end in pairwise([0, *cuts(rows)])
-        for record in read(encoded(rows.slice(start, end - start), 0))
+        for start, end in pairwise([0, *batch_ends(rows)])
+        for record in read(encode_batch(rows.slice(start, end - start), 0))
     ]
     assert found == times
 
 
 def test_batches_end_where_so_many_records_are_enough() -> None:
     rows = rows_of(kinds(10))
-    assert cuts(rows, records_max=4) == [4, 8, 10]
-    assert cuts(rows.slice(0, 0)) == []
+    assert batch_ends(rows, records_max=4) == [4, 8, 10]
+    assert batch_ends(rows.slice(0, 0)) == []
 
 
 def test_small_pieces_make_full_batches() -> None:
@@ -92,7 +100,7 @@ def test_small_pieces_make_full_batches() -> None:
     assert [value for each in found for value in each.column("value").to_pylist()] == [
         each[3] for each in records
     ]
-    counted = [int(sizes(each).sum()) for each in found]
+    counted = [int(record_sizes(each).sum()) for each in found]
     assert all(BATCH_BYTES * 0.95 < each <= BATCH_BYTES for each in counted[:-1])
     assert list(batches_of([])) == []
 

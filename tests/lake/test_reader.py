@@ -12,17 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import LakeError
-from korvet.lake import data_files
-from korvet.lake import files as lake_files
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.reader import Limits, Place, Reader, Stamp, TopicOfLake
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.table import Advance, ArchiveTable, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import read
 
-OF = TopicOfLake("orders", "AAAAAAAAAAAAAAAAAAAAAA")
-ALL = Limits(1 << 30)
+OF = LakeTopic("orders", "AAAAAAAAAAAAAAAAAAAAAA")
+ALL = ReadLimits(1 << 30)
 PARTITION = 2
 
 Archive = Callable[[list[StoredRecord], int], str]
@@ -33,7 +31,7 @@ def record(offset: int, timestamp: int = 1000, value: bytes = b"v" * 40) -> Stor
     return offset, timestamp, b"k", value, []
 
 
-def append(lake: str, records: list[StoredRecord], next_offset: int, of: TopicOfLake = OF) -> str:
+def append(lake: str, records: list[StoredRecord], next_offset: int, of: LakeTopic = OF) -> str:
     """Archive records as one file, up to an offset; returns the file's path."""
     table = ArchiveTable.create(lake, *of)
     at = table.next_offset(PARTITION) or 0
@@ -43,8 +41,8 @@ def append(lake: str, records: list[StoredRecord], next_offset: int, of: TopicOf
     return "" if file is None else f"{table.uri.removeprefix('file://')}{file.path}"
 
 
-def place(offset: int, archived: int) -> Place:
-    return Place(OF, PARTITION, offset, archived)
+def place(offset: int, archived: int) -> ReadPosition:
+    return ReadPosition(OF, PARTITION, offset, archived)
 
 
 def offsets(data: bytes) -> list[int]:
@@ -54,7 +52,7 @@ def offsets(data: bytes) -> list[int]:
 @pytest.fixture(autouse=True)
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few records make several row groups."""
-    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
 
 
 def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) -> None:
@@ -62,7 +60,7 @@ def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) 
     append(lake, [record(at) for at in range(10)], 10)
     append(lake, [], 20)
     append(lake, [record(at) for at in range(20, 40, 3)], 50)
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     every = [*range(10), *range(20, 40, 3)]
     for start in range(50):
         found = reader.read(place(start, 50), ALL)
@@ -76,31 +74,31 @@ def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_
     lake = str(tmp_path)
     for first in range(0, 30, 10):
         append(lake, [record(at) for at in range(first, first + 10)], first + 10)
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     got: list[int] = []
     offset, more = 0, True
     while more:
-        found = reader.read(place(offset, 30), Limits(bytes_max))
+        found = reader.read(place(offset, 30), ReadLimits(bytes_max))
         assert found.record_count == len(offsets(found.data)) > 0
         got += offsets(found.data)
         offset, more = found.next_offset, found.more
     assert got == list(range(30))
-    assert reader.read(place(0, 30), Limits(1, at_least_one=False)).data == b""
+    assert reader.read(place(0, 30), ReadLimits(1, at_least_one=False)).data == b""
 
 
 def test_what_is_kept_of_all_topics_together_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files, "GROUPS_BYTES_MAX", 1)
+    monkeypatch.setattr("korvet.lake.files.GROUPS_BYTES_MAX", 1)
     lake, other = str(tmp_path), OF._replace(topic="other")
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     files = [Path(append(lake, [record(0)], 1, of)) for of in (OF, other)]
     for of in (OF, other):
-        assert offsets(reader.read(Place(of, PARTITION, 0, 1), ALL).data) == [0]
+        assert offsets(reader.read(ReadPosition(of, PARTITION, 0, 1), ALL).data) == [0]
     for file in files:
         file.unlink()
     # The last rows stay, whatever they weigh; the others are read again, where they are still there.
-    assert offsets(reader.read(Place(other, PARTITION, 0, 1), ALL).data) == [0]
+    assert offsets(reader.read(ReadPosition(other, PARTITION, 0, 1), ALL).data) == [0]
     with pytest.raises(LakeError, match="cannot be read"):
         reader.read(place(0, 1), ALL)
 
@@ -108,7 +106,7 @@ def test_what_is_kept_of_all_topics_together_is_bounded(
 def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
     lake = str(tmp_path)
     append(lake, [record(0)], 1)
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     assert offsets(reader.read(place(0, 1), ALL).data) == [0]
     append(lake, [record(1)], 2)
     assert offsets(reader.read(place(0, 2), ALL).data) == [0, 1]
@@ -117,10 +115,10 @@ def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
 def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path) -> None:
     lake = str(tmp_path)
     with pytest.raises(LakeError, match="no such table"):
-        Reader(lake).read(place(0, 1), ALL)
+        LakeReader(lake).read(place(0, 1), ALL)
     append(lake, [record(0)], 1)
     with pytest.raises(LakeError, match="not archived up to 2"):
-        Reader(lake).read(place(0, 2), ALL)
+        LakeReader(lake).read(place(0, 2), ALL)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off", "overwritten"])
@@ -134,7 +132,7 @@ def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: 
         path.write_bytes(path.read_bytes()[:-20])
     else:
         path.write_bytes(b"x" * path.stat().st_size)
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     for _ in range(2):
         with pytest.raises(LakeError, match=path.name):
             reader.read(place(5, 20), ALL)
@@ -150,7 +148,7 @@ def test_a_bit_that_flipped_in_a_value_is_an_error_and_no_record(tmp_path: Path)
     data[data.index(value[100:200])] ^= 1
     path.write_bytes(data)
     with pytest.raises(LakeError, match=path.name):
-        Reader(lake).read(place(0, 3), ALL)
+        LakeReader(lake).read(place(0, 3), ALL)
 
 
 TIMES = st.integers(-1, 8) | st.sampled_from([2**62, 253_402_300_800_000])
@@ -162,12 +160,12 @@ def test_records_are_found_by_time(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], first: int
 ) -> None:
     lake = str(tmp_path_factory.mktemp(f"lake{next(_numbers)}"))
-    stamps: list[Stamp] = []
+    stamps: list[RecordTimestamp] = []
     for times in files:
         start = len(stamps)
-        stamps += [Stamp(start + at, time) for at, time in enumerate(times)]
+        stamps += [RecordTimestamp(start + at, time) for at, time in enumerate(times)]
         append(lake, [record(*each) for each in stamps[start:]], len(stamps))
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     wanted = place(first, len(stamps))
     there = [each for each in stamps if each.offset >= first]
     for timestamp in (*range(10), 2**62, 2**62 + 1):

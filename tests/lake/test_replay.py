@@ -10,8 +10,8 @@ import pytest
 from aiokafka.partitioner import murmur2
 
 from korvet.admin.types import Resource, TopicPartition, settled
-from korvet.lake.pace import Pace
-from korvet.lake.replay_state import Edge, ReplayError, Wish
+from korvet.lake.replay import RecordRate
+from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -46,7 +46,7 @@ def test_every_record_of_both_tiers_comes_once_and_in_order(stage: Stage, storag
     source = stage.source(storage_format)
     other: Format = "record" if storage_format == "batch" else "batch"
     for target, codec in ((stage.make(storage_format, 2), 0), (stage.make(other, 3), LZ4)):
-        wish = Wish(source=source.name, target=target.name)
+        wish = ReplaySpec(source=source.name, target=target.name)
         assert sum(stage.run(wish, codec=codec)) == 2 * 3 * 1520
         for partition in (0, 1):
             assert stage.contents(target, partition) == stage.produced(source, partition)
@@ -64,27 +64,27 @@ def test_every_record_of_both_tiers_comes_once_and_in_order(stage: Stage, storag
 def test_a_range_of_offsets_or_of_times_is_what_it_says(stage: Stage) -> None:
     source = numbered(stage, 20, partitions=2)
 
-    def replayed(begin: Edge, end: Edge, *partitions: int) -> list[list[int]]:
+    def replayed(begin: ReplayEdge, end: ReplayEdge, *partitions: int) -> list[list[int]]:
         target = stage.make("batch", 2)
-        wish = Wish(source=source.name, target=target.name, partitions=partitions, begin=begin, end=end)
+        wish = ReplaySpec(source=source.name, target=target.name, partitions=partitions, begin=begin, end=end)
         stage.run(wish)
         return [values(stage, target, at) for at in (0, 1)]
 
-    assert replayed(Edge(offset=5), Edge(offset=8)) == [[5, 6, 7]] * 2
-    assert replayed(Edge(timestamp=1005), Edge(timestamp=1008)) == [[5, 6, 7]] * 2
-    assert replayed(Edge(timestamp=1018), Edge(), 1) == [[], [18, 19]]
-    assert replayed(Edge(), Edge(offset=2), 0) == [[0, 1], []]
+    assert replayed(ReplayEdge(offset=5), ReplayEdge(offset=8)) == [[5, 6, 7]] * 2
+    assert replayed(ReplayEdge(timestamp=1005), ReplayEdge(timestamp=1008)) == [[5, 6, 7]] * 2
+    assert replayed(ReplayEdge(timestamp=1018), ReplayEdge(), 1) == [[], [18, 19]]
+    assert replayed(ReplayEdge(), ReplayEdge(offset=2), 0) == [[0, 1], []]
     # What a log does not have is the nearest that it has, as where groups are reset.
-    assert replayed(Edge(offset=18), Edge(offset=99)) == [[18, 19]] * 2
-    assert replayed(Edge(timestamp=2000), Edge()) == [[], []]
+    assert replayed(ReplayEdge(offset=18), ReplayEdge(offset=99)) == [[18, 19]] * 2
+    assert replayed(ReplayEdge(timestamp=2000), ReplayEdge()) == [[], []]
 
 
 def test_records_that_come_after_a_replay_has_begun_are_none_of_it(stage: Stage) -> None:
     source, target = numbered(stage, 3), stage.make()
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     begun = stage.replay(wish)
     stage.topics.produce(source.partitions[0], b"3")
-    begun.run(Pace(None), 0, lambda *_: None)
+    begun.run(RecordRate(None), 0, lambda *_: None)
     stage.topics.produce(source.partitions[0], b"4")
     assert stage.run(wish) == []
     assert values(stage, target) == [0, 1, 2]
@@ -99,8 +99,8 @@ def test_keys_choose_the_partition_as_kafkas_clients_let_them(stage: Stage) -> N
     with pytest.raises(
         ReplayError, match=r"has 1 partitions, and none 1, which .* has: give it more, or let"
     ):
-        stage.run(Wish(source=source.name, target=few.name))
-    stage.run(Wish(source=source.name, target=target.name, sharing="hash"))
+        stage.run(ReplaySpec(source=source.name, target=few.name))
+    stage.run(ReplaySpec(source=source.name, target=target.name, sharing="hash"))
     produced = [(at, each) for at in (0, 1) for each in stage.produced(source, at)]
     for place in range(5):
         assert stage.contents(target, place) == [
@@ -123,7 +123,7 @@ def test_what_only_brokers_write_is_not_replayed(stage: Stage) -> None:
         )
         [appended] = stage.topics.stores.logs.append([append])
         assert not isinstance(appended, Exception)
-    stage.run(Wish(source=source.name, target=target.name))
+    stage.run(ReplaySpec(source=source.name, target=target.name))
     assert values(stage, target) == [1, 2]
 
 
@@ -136,7 +136,7 @@ def test_a_rate_bounds_how_many_records_pass() -> None:
         waited.append(seconds)
         now += seconds
 
-    pace = Pace(50, lambda: now, sleep)
+    pace = RecordRate(50, lambda: now, sleep)
     assert pace.at_once == 50
     passed = 0
     for count in (50, 50, 25, 50, 1):
@@ -149,16 +149,16 @@ def test_a_rate_bounds_how_many_records_pass() -> None:
     pace.take(50)
     pace.take(50)
     assert waited[-1] == pytest.approx(1)
-    assert Pace(0.5).at_once == 1
-    assert Pace(None).at_once is None
+    assert RecordRate(0.5).at_once == 1
+    assert RecordRate(None).at_once is None
 
 
 def test_a_slow_replay_sends_no_more_at_once_than_its_rate_allows(stage: Stage) -> None:
     source, target = numbered(stage, 25), stage.make()
     waits: list[float] = []
     seen: list[int] = []
-    pace = Pace(10, lambda: sum(waits), waits.append)
-    stage.replay(Wish(source=source.name, target=target.name)).run(
+    pace = RecordRate(10, lambda: sum(waits), waits.append)
+    stage.replay(ReplaySpec(source=source.name, target=target.name)).run(
         pace, 0, lambda count, _: seen.append(count)
     )
     assert (seen, waits) == ([10, 10, 5], [1, 1])
@@ -169,7 +169,7 @@ def test_batches_are_no_larger_than_the_target_takes(stage: Stage) -> None:
     source = stage.make()
     stage.topics.produce(source.partitions[0], *(b"%d" % at * 100 for at in range(50)))
     target = stage.make(max_message_bytes="1000")
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     assert len(stage.run(wish)) > 10
     assert stage.contents(target) == stage.produced(source)
 
@@ -179,7 +179,7 @@ def test_a_record_that_is_refused_stops_a_replay_that_goes_on_when_it_is_taken(s
     for value in (b"1", b"2" * 2000, b"3"):
         stage.topics.produce(source.partitions[0], value)
     target = stage.make(max_message_bytes="1000")
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     with pytest.raises(
         ReplayError, match=r":0 did not take offsets 1 to 1 of topic-\d+: MESSAGE_TOO_LARGE: "
     ):
@@ -192,26 +192,26 @@ def test_a_record_that_is_refused_stops_a_replay_that_goes_on_when_it_is_taken(s
 
 def test_a_topic_is_replayed_into_itself_up_to_an_end(stage: Stage) -> None:
     topic = numbered(stage, 5)
-    itself = Wish(source=topic.name, target=topic.name)
+    itself = ReplaySpec(source=topic.name, target=topic.name)
     with pytest.raises(ReplayError, match="into itself up to an end: --to-offset or --to-time"):
         stage.run(itself)
     with pytest.raises(
         ReplayError, match="ends at offset 5: a topic is replayed into itself up to an end that"
     ):
-        stage.run(msgspec.structs.replace(itself, end=Edge(offset=6)))
-    stage.run(msgspec.structs.replace(itself, begin=Edge(offset=3), end=Edge(offset=5)))
+        stage.run(msgspec.structs.replace(itself, end=ReplayEdge(offset=6)))
+    stage.run(msgspec.structs.replace(itself, begin=ReplayEdge(offset=3), end=ReplayEdge(offset=5)))
     assert values(stage, topic) == [0, 1, 2, 3, 4, 3, 4]
 
 
 def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
     source, target = numbered(stage, 5), stage.make()
-    wish = Wish(source=source.name, target=target.name, end=Edge(offset=3))
+    wish = ReplaySpec(source=source.name, target=target.name, end=ReplayEdge(offset=3))
     assert stage.run(wish, "mine") == [3]
     assert stage.run(wish, "mine") == []
     with pytest.raises(
         ReplayError, match=r"mine is a replay of something else, of topic-.* from offset 0 to 2"
     ):
-        stage.run(Wish(source=source.name, target=target.name, end=Edge(offset=4)), "mine")
+        stage.run(ReplaySpec(source=source.name, target=target.name, end=ReplayEdge(offset=4)), "mine")
     settled(stage.admin.topics.delete([target.name]))
     settled(stage.admin.topics.create([target.name]))
     with pytest.raises(ReplayError, match="was deleted and made anew since it began"):
@@ -225,25 +225,25 @@ def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
 def test_what_cannot_be_replayed_is_one_clear_error(stage: Stage) -> None:
     source = numbered(stage, 5, partitions=2)
     with pytest.raises(ReplayError, match="there is no topic nowhere: make it first"):
-        stage.run(Wish(source=source.name, target="nowhere"))
+        stage.run(ReplaySpec(source=source.name, target="nowhere"))
     with pytest.raises(ValueError, match="there is no topic nothing"):
-        stage.run(Wish(source="nothing", target=source.name))
+        stage.run(ReplaySpec(source="nothing", target=source.name))
     with pytest.raises(ReplayError, match="has no partition 7"):
-        stage.run(Wish(source=source.name, target=stage.make().name, partitions=(0, 7)))
+        stage.run(ReplaySpec(source=source.name, target=stage.make().name, partitions=(0, 7)))
     # A broker tells an id that is not the one in this Redis.
     other = stage.topics.make("other", "batch", number=1)
     with pytest.raises(ReplayError, match="--bootstrap-server and --redis-url name different clusters"):
-        stage.run(Wish(source=other.name, target=source.name))
+        stage.run(ReplaySpec(source=other.name, target=source.name))
     many = stage.make("batch", 201)
     with pytest.raises(ReplayError, match="has 201 partitions: records are shared out to 200 at the most"):
-        stage.run(Wish(source=source.name, target=many.name, sharing="hash"))
+        stage.run(ReplaySpec(source=source.name, target=many.name, sharing="hash"))
 
 
 def test_records_that_were_deleted_before_they_were_replayed_are_told(stage: Stage) -> None:
     source, target = stage.make(), stage.make(max_message_bytes="1000")
     for value in (b"1", b"2" * 2000, b"3"):
         stage.topics.produce(source.partitions[0], value)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     with pytest.raises(ReplayError, match="did not take"):
         stage.run(wish)
     settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 2}))
@@ -259,7 +259,7 @@ def test_records_that_are_deleted_while_a_replay_runs_are_told(stage: Stage) -> 
     source, target = stage.make(), stage.make()
     for at in range(4):
         stage.topics.produce(source.partitions[0], b"%d" % at)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
 
     def delete(*_: object) -> None:
         settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 3}))
@@ -269,7 +269,7 @@ def test_records_that_are_deleted_while_a_replay_runs_are_told(stage: Stage) -> 
     with pytest.raises(
         ReplayError, match=r"from offset 0 on were deleted before they were replayed: .*, from offset 3"
     ):
-        begun.run(Pace(None), 0, lambda *_: None)
+        begun.run(RecordRate(None), 0, lambda *_: None)
     assert stage.contents(target) == []
 
 
@@ -283,9 +283,9 @@ def _after(first: Callable[[], None], rows: Callable[..., Iterator[Any]]) -> Cal
 
 def test_a_target_that_is_deleted_meanwhile_is_one_clear_error(stage: Stage) -> None:
     source, target = numbered(stage, 5), stage.make()
-    planned = stage.replay(Wish(source=source.name, target=target.name))
+    planned = stage.replay(ReplaySpec(source=source.name, target=target.name))
     settled(stage.admin.topics.delete([target.name]))
     with pytest.raises(
         ReplayError, match=r"did not take offsets 0 to 4 of topic-\d+: UNKNOWN_TOPIC_OR_PARTITION"
     ):
-        planned.run(Pace(None), 0, lambda *_: None)
+        planned.run(RecordRate(None), 0, lambda *_: None)

@@ -11,16 +11,24 @@ import pytest
 import redis
 
 from korvet.errors import LakeError
-from korvet.lake import files as lake_files
 from korvet.lake import scan
 from korvet.lake.compaction import compact
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import WrittenFile, filesystem
-from korvet.lake.reader import TopicOfLake
-from korvet.lake.scan import Log, Part, PartReading, Times, Wish, logs_of, parts
-from korvet.lake.scan_offsets import behind_records, first_from
+from korvet.lake.scan import (
+    LogSnapshot,
+    PartReader,
+    ScanPart,
+    ScanRange,
+    TimestampRange,
+    first_offset_from,
+    offset_after,
+    scan_parts,
+    snapshots,
+)
 from korvet.lake.schema import OFFSET, VALUE
-from korvet.lake.source import Retention, Source
+from korvet.lake.source import LakeSource, RetentionLimits
+from korvet.lake.table import LakeTopic
 from tests.lake.both import TOPIC, Both, both
 from tests.log.compacting import CompactedLog
 from tests.support.archives import FORMATS, Format
@@ -48,13 +56,13 @@ def batch(at: int) -> tuple[int, int, int]:
 VALUES = [b"%d" % stamp for at in range(6) for stamp in batch(at)]
 
 
-def log_of(made: Both) -> Log:
-    return logs_of(made.stores, made.lake, made.topic)[0]
+def log_of(made: Both) -> LogSnapshot:
+    return snapshots(made.stores, made.lake, made.topic)[0]
 
 
-def rows_of(made: Both, found: Sequence[Part]) -> list[tuple[int, bytes]]:
+def rows_of(made: Both, found: Sequence[ScanPart]) -> list[tuple[int, bytes]]:
     """Return offsets and values, part by part."""
-    reading = PartReading(made.stores, made.lake, made.source)
+    reading = PartReader(made.stores, made.lake, made.source)
     return [
         each
         for part in found
@@ -65,7 +73,7 @@ def rows_of(made: Both, found: Sequence[Part]) -> list[tuple[int, bytes]]:
 
 def whole(made: Both) -> list[tuple[int, bytes]]:
     log = log_of(made)
-    return rows_of(made, parts(made.stores, log, Wish(log.start, log.end)))
+    return rows_of(made, scan_parts(made.stores, log, ScanRange(log.start, log.end)))
 
 
 def test_both_tiers_are_read_each_record_once_and_in_order(tiers: Both) -> None:
@@ -78,21 +86,21 @@ def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Bot
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
     for at, first in enumerate(offsets):
         for last in range(at, len(offsets)):
-            wish = Wish(first, offsets[last] + 1)
-            got = rows_of(tiers, parts(tiers.stores, log, wish))
+            wish = ScanRange(first, offsets[last] + 1)
+            got = rows_of(tiers, scan_parts(tiers.stores, log, wish))
             assert [offset for offset, _ in got] == offsets[at : last + 1]
 
 
 def test_what_the_table_has_is_not_asked_of_redis(tiers: Both) -> None:
     log = log_of(tiers)
-    [cold, hot] = parts(tiers.stores, log, Wish(log.start, log.end))
+    [cold, hot] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     assert (cold.cold, hot.cold) == (True, False)
     assert cold.behind <= hot.first == log.archived
 
 
 def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None:
     log = log_of(tiers)
-    found = parts(tiers.stores, log, Wish(log.start, log.end, records_max=6))
+    found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, records_max=6))
     assert [each.cold for each in found] == [True, True, False]
     assert [value for _, value in rows_of(tiers, found)] == VALUES
 
@@ -100,19 +108,19 @@ def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None
 def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> None:
     log = log_of(tiers)
     for at in range(4):
-        times = Times(batch(at)[1] * 1000, batch(at)[1] * 1000)
-        found = parts(tiers.stores, log, Wish(log.start, log.end, times))
+        times = TimestampRange(batch(at)[1] * 1000, batch(at)[1] * 1000)
+        found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times))
         [cold] = [each for each in found if each.cold]
         assert [value for _, value in rows_of(tiers, [cold])] == VALUES[3 * at : 3 * at + 3]
-    [hot] = parts(tiers.stores, log, Wish(log.start, log.end, Times(batch(5)[0] * 1000)))
+    [hot] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, TimestampRange(batch(5)[0] * 1000)))
     assert not hot.cold
-    late = Times((batch(5)[2] + 1) * 1000)
-    assert parts(tiers.stores, log, Wish(log.start, log.end, late)) == []
+    late = TimestampRange((batch(5)[2] + 1) * 1000)
+    assert scan_parts(tiers.stores, log, ScanRange(log.start, log.end, late)) == []
 
 
 def test_a_range_that_left_redis_behind_the_plan_is_found_in_the_lake(tiers: Both) -> None:
     log = log_of(tiers)
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     tiers.archive()
     tiers.trim(tiers.bounds.high_watermark)
     assert [value for _, value in rows_of(tiers, planned)] == VALUES
@@ -124,7 +132,7 @@ def test_a_range_that_left_redis_before_the_plan_is_found_in_the_lake(tiers: Bot
     log = log_of(tiers)
     tiers.archive()
     tiers.trim(tiers.bounds.archived)
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     assert [value for _, value in rows_of(tiers, planned)] == VALUES
 
 
@@ -134,7 +142,7 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
     for at in range(6, 40):
         tiers.append(*batch(at))
     log, wanted = log_of(tiers), whole(tiers)
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     read = tiers.stores.logs.read
     # Before the first of these reads, format `batch` looks for the end of a batch.
     second = 2 if tiers.partition.format == "record" else 3
@@ -155,12 +163,12 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
 
 def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> None:
     log = log_of(tiers)
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     before = tiers.files()
-    reading = PartReading(tiers.stores, tiers.lake, tiers.source)
+    reading = PartReader(tiers.stores, tiers.lake, tiers.source)
     rows = reading.rows(planned[0])
     got = next(rows).column(VALUE).to_pylist()
-    assert all(each.done for each in compact(tiers.lake, TopicOfLake(TOPIC, tiers.topic.id)))
+    assert all(each.done for each in compact(tiers.lake, LakeTopic(TOPIC, tiers.topic.id)))
     for file in before:
         tiers.path_of(file.path).unlink()
     for part in rows:
@@ -171,13 +179,13 @@ def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> No
 @pytest.mark.parametrize("left", [1, 7, 14, 17])
 def test_what_retention_removes_behind_the_plan_is_an_error_or_left_out(tiers: Both, left: int) -> None:
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     remove(tiers, offsets[left])
     with pytest.raises(
         LakeError, match=rf"holds offsets {offsets[left]} to .*, not \d+: records were deleted"
     ):
         rows_of(tiers, planned)
-    reading = PartReading(tiers.stores, tiers.lake, tiers.source, fail_on_data_loss=False)
+    reading = PartReader(tiers.stores, tiers.lake, tiers.source, fail_on_data_loss=False)
     got = [row for part in planned for rows in reading.rows(part) for row in rows.column(VALUE).to_pylist()]
     # A file goes as a whole.
     assert got == VALUES[-len(got) :]
@@ -189,12 +197,12 @@ def test_what_retention_removes_before_the_plan_is_an_error(tiers: Both) -> None
     tiers.archive()
     remove(tiers, gone)
     with pytest.raises(LakeError, match="records were deleted before they were read"):
-        rows_of(tiers, parts(tiers.stores, log, Wish(log.archived, log.end)))
+        rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.archived, log.end)))
 
 
 def test_what_retention_removes_behind_its_reading_is_no_loss(tiers: Both) -> None:
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
-    planned = parts(tiers.stores, log, Wish(log.start, log.end))
+    planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     got = rows_of(tiers, planned[:1])
     remove(tiers, planned[1].first)
     got += rows_of(tiers, planned[1:])
@@ -215,14 +223,14 @@ def remove(made: Both, start: int) -> None:
     made.archive()
     made.trim(max(start, made.bounds.local_start))
     made.stores.lake.expire([(made.partition, start)])
-    Expiry(made.source, made.lake).expire(made.stores, made.topic, Retention(), 0)
+    Expiry(made.source, made.lake).expire(made.stores, made.topic, RetentionLimits(), 0)
     assert made.bounds.log_start == start
 
 
 def test_files_that_others_left_are_read_as_if_they_were_in_order(
     tiers: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(scan, "PART_BYTES", 1)
     whole_log = whole(tiers)
     left_by_others(tiers, [[11, 0, 3, 7], [5, 2], [10, 9, 8, 6, 4, 1]])
@@ -230,19 +238,19 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
     log = log_of(tiers)
     for at, (first, _) in enumerate(whole_log):
         for last in range(at, len(whole_log)):
-            wish = Wish(first, whole_log[last][0] + 1, records_max=2)
-            assert rows_of(tiers, parts(tiers.stores, log, wish)) == whole_log[at : last + 1]
+            wish = ScanRange(first, whole_log[last][0] + 1, records_max=2)
+            assert rows_of(tiers, scan_parts(tiers.stores, log, wish)) == whole_log[at : last + 1]
     for at in range(12):
         for count in range(1, 12 - at):
-            behind = behind_records(tiers.stores, tiers.lake, log, whole_log[at][0], count)
+            behind = offset_after(tiers.stores, tiers.lake, log, whole_log[at][0], count)
             assert behind == whole_log[at + count - 1][0] + 1
 
 
 def test_a_file_of_others_that_tells_no_times_is_not_passed_over(tiers: Both) -> None:
     left_by_others(tiers, [range(12)], told=False)
-    times = Times(batch(1)[1] * 1000, batch(1)[1] * 1000)
+    times = TimestampRange(batch(1)[1] * 1000, batch(1)[1] * 1000)
     log = log_of(tiers)
-    found = rows_of(tiers, parts(tiers.stores, log, Wish(log.start, log.end, times)))
+    found = rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
     assert b"%d" % batch(1)[1] in [value for _, value in found]
 
 
@@ -283,15 +291,15 @@ def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
     log = log_of(tiers)
     tiers.path_of(tiers.files()[1].path).unlink()
     with pytest.raises(LakeError, match="cannot be read"):
-        rows_of(tiers, parts(tiers.stores, log, Wish(log.start, log.end)))
+        rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end)))
 
 
 def test_what_only_the_lake_has_is_missed_where_there_is_none(tiers: Both) -> None:
     with pytest.raises(LakeError, match=r"in the lake only, and nothing says where"):
-        logs_of(tiers.stores, None, tiers.topic)
+        snapshots(tiers.stores, None, tiers.topic)
     elsewhere = tiers.lake._replace(path=f"{tiers.lake.path}-of-another")
     with pytest.raises(LakeError, match="in the lake only, but"):
-        logs_of(tiers.stores, elsewhere, tiers.topic)
+        snapshots(tiers.stores, elsewhere, tiers.topic)
 
 
 def test_deleted_records_are_not_read_though_a_file_has_them(tiers: Both) -> None:
@@ -305,7 +313,7 @@ def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
     log, found = log_of(tiers), whole(tiers)
 
     def at(timestamp: int) -> int | None:
-        return first_from(tiers.stores, tiers.lake, tiers.source, log, timestamp)
+        return first_offset_from(tiers.stores, tiers.lake, tiers.source, log, timestamp)
 
     for offset, value in found:
         assert at(int(value)) == at(int(value) - 999) == offset
@@ -318,7 +326,7 @@ def test_no_more_records_are_counted_off_than_wished_and_all_in_the_end(tiers: B
     for count in range(1, len(offsets) + 2):
         first, steps = log.start, []
         while first < log.end:
-            behind = behind_records(tiers.stores, tiers.lake, log, first, count)
+            behind = offset_after(tiers.stores, tiers.lake, log, first, count)
             steps.append(sum(first <= offset < behind for offset in offsets))
             assert behind > first
             first = behind
@@ -337,7 +345,7 @@ def test_a_long_log_is_counted_off_by_its_index(redis_url: str, tmp_path: Path) 
         for count in (100, 2500, 5000, 7000):
             first, steps = log.start, []
             while first < log.end:
-                first, before = behind_records(made.stores, None, log, first, count), first
+                first, before = offset_after(made.stores, None, log, first, count), first
                 steps.append(sum(before <= offset < first for offset in offsets))
             assert sum(steps) == 6000
             assert max(steps) <= count
@@ -352,28 +360,28 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
             for entry, _ in raw.xrevrange(made.partition.stream, count=3):
                 raw.xdel(made.partition.stream, entry)
         offsets = [offset for offset, _ in whole(made)]
-        behind = behind_records(made.stores, None, log, log.start, 2)
+        behind = offset_after(made.stores, None, log, log.start, 2)
         assert sum(offset < behind for offset in offsets) == 2
-        behind = behind_records(made.stores, None, log, behind, 2)
-        assert behind_records(made.stores, None, log, behind, 2) == log.end
+        behind = offset_after(made.stores, None, log, behind, 2)
+        assert offset_after(made.stores, None, log, behind, 2) == log.end
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
 def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_format: Format) -> None:
-    source = Source(redis_url=redis_url)
+    source = LakeSource(redis_url=redis_url)
     with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
         compacted = CompactedLog(worker, raw, storage_format)
         compacted.fill(20)
         compacted.compacted()
         compacted.fill(3)
-        log = logs_of(stores, None, source.topic(stores, compacted.partition.topic))[0]
+        log = snapshots(stores, None, source.topic(stores, compacted.partition.topic))[0]
         held = compacted.read()
-        reading = PartReading(stores, None, source)
+        reading = PartReader(stores, None, source)
         for first in (0, held[2].offset, held[-2].offset):
             for behind in (held[3].offset, held[-3].offset, log.end):
                 got = [
                     row
-                    for part in parts(stores, log, Wish(first, behind))
+                    for part in scan_parts(stores, log, ScanRange(first, behind))
                     for rows in reading.rows(part)
                     for row in rows.to_pylist()
                 ]

@@ -1,4 +1,4 @@
-"""korvet/lake/serving.py: what a consumer gets of archived rows, read with its own reader."""
+"""korvet/lake/encoding.py: what a consumer gets of archived rows, read with its own reader."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
+from korvet.lake.encoding import EncodedBatches, arrow_to_batches
 from korvet.lake.schema import SCHEMA
-from korvet.lake.serving import Served, arrow_to_batches
 from korvet.protocol.records.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.test_entries import RECORDS
@@ -20,7 +20,7 @@ from tests.support.batches import CODECS, NONE, Record, headers_of, read
 
 def served(
     rows: pa.RecordBatch, *, codec: int = NONE, bytes_max: int = 1 << 24, at_least_one: bool = True
-) -> tuple[Served, bytes]:
+) -> tuple[EncodedBatches, bytes]:
     found = arrow_to_batches(
         rows, codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one
     )

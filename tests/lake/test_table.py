@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from korvet.errors import LakeError
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import ROW_GROUP_ROWS, WrittenFile, filesystem, write_file
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri

@@ -1,4 +1,4 @@
-"""korvet/lake/varints.py: numbers and the lengths of records, against the encoder of Python's aiokafka."""
+"""korvet/lake/decoding.py: numbers and the lengths of records, against the encoder of Python's aiokafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiokafka.record.util import encode_varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake.varints import read_varint, read_varints, record_spans
+from korvet.lake.decoding import read_varint, read_varints, record_spans
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 

@@ -11,13 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from korvet.lake.compaction import compact
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import WrittenFile, filesystem, write_file
-from korvet.lake.reader import TopicOfLake
-from korvet.lake.source import Retention
-from korvet.lake.table import Advance, TableFile
-from korvet.lake.verify import Verified, verify
+from korvet.lake.source import RetentionLimits
+from korvet.lake.table import Advance, LakeTopic, TableFile
+from korvet.lake.verify import VerifiedPartition, verify
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
 
@@ -34,10 +33,10 @@ def topic(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Ite
         yield made
 
 
-def verified(topic: Both) -> Verified:
+def verified(topic: Both) -> VerifiedPartition:
     found = list(verify(topic.stores, topic.lake, topic.topic, 1 << 20))
     assert [each.partition for each in found] == [0, 1]
-    assert found[1] == Verified(topic=TOPIC, partition=1)
+    assert found[1] == VerifiedPartition(topic=TOPIC, partition=1)
     return found[0]
 
 
@@ -46,15 +45,15 @@ def kinds(topic: Both) -> list[str]:
 
 
 def test_a_sound_lake_is_found_sound(topic: Both) -> None:
-    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=4, rows=8, compared=4)
+    assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=4, rows=8, compared=4)
 
 
 def test_so_is_one_that_was_compacted_and_expired(topic: Both) -> None:
-    assert [each.done for each in compact(topic.lake, TopicOfLake(TOPIC, topic.topic.id))] == [True]
-    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=1, rows=8, compared=4)
+    assert [each.done for each in compact(topic.lake, LakeTopic(TOPIC, topic.topic.id))] == [True]
+    assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=1, rows=8, compared=4)
     topic.archive()
-    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, Retention(ms=NOW - 4500), NOW)
-    assert verified(topic) == Verified(topic=TOPIC, partition=0, files=1, rows=1, compared=1)
+    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, RetentionLimits(ms=NOW - 4500), NOW)
+    assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=1, rows=1, compared=1)
 
 
 def test_all_records_may_be_in_redis_too(redis_url: str, tmp_path: Path) -> None:

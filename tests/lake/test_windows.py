@@ -1,4 +1,4 @@
-"""korvet/lake/windows.py through the reader: files in which others have left rows in any order, in types of theirs."""
+"""korvet/lake/files.py through the reader: files in which others have left rows in any order, in types of theirs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.lake import files as lake_files
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import WrittenFile
-from korvet.lake.reader import Limits, Place, Reader, Stamp
+from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF
@@ -34,7 +33,7 @@ TYPES: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few records make several windows."""
-    monkeypatch.setattr(lake_files, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
 
 
 def foreign(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> WrittenFile:
@@ -94,13 +93,13 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
         for number, part in enumerate(parts)
     ]
     table.append(written, [Advance(PARTITION, 0, end)])
-    reader = Reader(lake)
+    reader = LakeReader(lake)
     for at in range(end):
-        answer = reader.read(Place(OF, PARTITION, at, end), Limits(1 << 30))
+        answer = reader.read(ReadPosition(OF, PARTITION, at, end), ReadLimits(1 << 30))
         assert received(answer.data) == records[(at + 1) // 2 :]
     assert stepwise(reader, end) == records
-    stamps = [Stamp(offset, time) for offset, time, *_ in records]
-    whole = Place(OF, PARTITION, 0, end)
+    stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
+    whole = ReadPosition(OF, PARTITION, 0, end)
     for time in sorted(set(times)):
         assert reader.first_from(whole, time) == next(each for each in stamps if each.timestamp >= time)
     largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
@@ -111,12 +110,12 @@ def received(data: bytes) -> list[StoredRecord]:
     return [(each.offset, each.timestamp, each.key, each.value, list(each.headers)) for each in read(data)]
 
 
-def stepwise(reader: Reader, end: int) -> list[StoredRecord]:
+def stepwise(reader: LakeReader, end: int) -> list[StoredRecord]:
     """Read all with fetches of few bytes."""
     found: list[StoredRecord] = []
     at = 0
     while at < end:
-        answer = reader.read(Place(OF, PARTITION, at, end), Limits(150))
+        answer = reader.read(ReadPosition(OF, PARTITION, at, end), ReadLimits(150))
         assert answer.next_offset > at
         found += received(answer.data)
         at = answer.next_offset

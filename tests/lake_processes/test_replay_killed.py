@@ -9,7 +9,7 @@ from aiokafka.partitioner import murmur2
 
 from korvet.admin.producer import IdempotentProducer
 from korvet.admin.types import Resource, TopicPartition, settled
-from korvet.lake.replay_state import Kept, ReplayError, Wish, kept
+from korvet.lake.replay_state import ReplayError, ReplaySpec, ReplayState, load_states
 from korvet.lake.source import SourceTopic
 from tests.support.batches import Record, batch
 from tests.support.processes import wait_until
@@ -39,15 +39,15 @@ def source(stage: Stage) -> SourceTopic:
     return topic
 
 
-def killed(stage: Stage, wish: Wish, point: str, times: int = 1) -> None:
+def killed(stage: Stage, wish: ReplaySpec, point: str, times: int = 1) -> None:
     """Replay up to a point, and no further."""
     with driver(stage.topics, stage.broker.bootstrap, wish, point, times) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == point
 
 
-def state_of(stage: Stage, wish: Wish, target: SourceTopic, partition: int = 0) -> Kept:
-    return kept(stage.admin, wish.name, wish, target.id)[partition]
+def state_of(stage: Stage, wish: ReplaySpec, target: SourceTopic, partition: int = 0) -> ReplayState:
+    return load_states(stage.admin, wish.name, wish, target.id)[partition]
 
 
 def check(stage: Stage, source: SourceTopic, target: SourceTopic) -> None:
@@ -61,7 +61,7 @@ def test_a_killed_replay_loses_and_repeats_nothing(
     stage: Stage, source: SourceTopic, point: str, times: int
 ) -> None:
     target = stage.make("batch", 2)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     killed(stage, wish, point, times)
     stage.run(wish)
     check(stage, source, target)
@@ -70,7 +70,7 @@ def test_a_killed_replay_loses_and_repeats_nothing(
 
 def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
-    wish = Wish(source=source.name, target=target.name, sharing="hash")
+    wish = ReplaySpec(source=source.name, target=target.name, sharing="hash")
     killed(stage, wish, "before a batch", 2)
     killed(stage, wish, "after a batch")
     stage.run(wish)
@@ -84,11 +84,11 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     source, target = stage.make(), stage.make("batch", 3)
     records = [Record(b"%d" % at, b"%d" % at) for at in range(30)]
     stage.topics.produce(source.partitions[0], *records)
-    wish = Wish(source=source.name, target=target.name, sharing="hash")
+    wish = ReplaySpec(source=source.name, target=target.name, sharing="hash")
     killed(stage, wish, "before a batch")
     # One of its three batches, as where the broker of the others is away.
     whole = stage.make("batch", 3)
-    stage.run(Wish(source=source.name, target=whole.name, sharing="hash"))
+    stage.run(ReplaySpec(source=source.name, target=whole.name, sharing="hash"))
     mine = [Record(value, key, at) for at, key, value, _ in stage.contents(whole, 1)]
     assert 0 < len(mine) < 30
     producer = IdempotentProducer(stage.admin, state_of(stage, wish, target).note.identity)
@@ -104,7 +104,7 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
 
 def test_replays_side_by_side_replay_each_record_once(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     killed(stage, wish, "after the beginning")
     with (
         driver(stage.topics, stage.broker.bootstrap, wish) as one,
@@ -120,7 +120,7 @@ def test_what_another_producer_of_that_identity_sent_stops_a_replay(
     stage: Stage, source: SourceTopic
 ) -> None:
     target = stage.make("batch", 2)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     killed(stage, wish, "before a batch")
     identity = state_of(stage, wish, target).note.identity
     place = TopicPartition(target.name, 0)
@@ -134,7 +134,7 @@ def test_what_another_producer_of_that_identity_sent_stops_a_replay(
 
 def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
-    wish = Wish(source=source.name, target=target.name)
+    wish = ReplaySpec(source=source.name, target=target.name)
     killed(stage, wish, "after a batch")
     before = stage.contents(target)
     place = TopicPartition(target.name, 0)
@@ -149,7 +149,7 @@ def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: Sour
     assert stage.contents(target) == before
     # Where too little time has gone by for that, it is known that nothing has come.
     again = stage.make("batch", 2)
-    wish = Wish(source=source.name, target=again.name)
+    wish = ReplaySpec(source=source.name, target=again.name)
     killed(stage, wish, "before a batch")
     stage.run(wish)
     check(stage, source, again)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from korvet.config.settings import Settings
-from korvet.lake.batches import batches_to_arrow
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.log.remote.archived import Archived, Mirrored, RemoteOffsetStore

@@ -13,7 +13,7 @@ from gevent import socket
 from gevent.socket import wait_read
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.log.remote import client as cold_store

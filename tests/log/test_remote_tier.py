@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
 from korvet.log.remote import client as cold_store

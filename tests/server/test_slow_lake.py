@@ -15,8 +15,8 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.lake.archiver import Archiver
-from korvet.lake.source import Source
-from korvet.lake.task import archive_ranges
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -46,7 +46,7 @@ def broker(redis_url: str, tmp_path: Path) -> Iterator[Broker]:
             client.create("cold", remote_storage_enable="true", storage_format="batch")
             for number in range(RECORDS):
                 client.append("cold", Record(b"%d" % number, None, 1000 + number))
-            source = Source.of(Settings(), redis_url)
+            source = LakeSource.of(Settings(), redis_url)
             done = Archiver(source, str(tmp_path / "lake")).round(
                 lambda tasks: archive_ranges(source, None, tasks)
             )
@@ -69,7 +69,7 @@ def first_value(client: Client) -> bytes | None:
     return found[0]
 
 
-def trim(source: Source, start: int) -> None:
+def trim(source: LakeSource, start: int) -> None:
     """Let Redis hold nothing of topic `cold` below an offset, as local retention does."""
     redis = Redis(source.redis_url, timeout_ms=10_000, connect_timeout_ms=10_000)
     with source.opened() as stores:

@@ -1,4 +1,4 @@
-"""korvet/spark/archive.py: rounds whose tasks a real Spark runs, and what happens to its processes."""
+"""korvet/spark/jobs.py: rounds whose tasks a real Spark runs, and what happens to its processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from korvet.errors import StorageUnavailableError
 from korvet.lake.archiver import Archiver
-from korvet.lake.source import Source
-from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.spark import archive
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
+from korvet.spark import jobs
 from korvet.spark.session import SparkError
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
 from tests.support.processes import alive, descendants, wait_until
@@ -28,7 +28,7 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
 
 
 def archiver(spark: SparkSession, topics: Topics) -> Archiver:
-    return archive.archiver(spark, topics.source, topics.lake)
+    return jobs.make_archiver(spark, topics.source, topics.lake)
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -36,10 +36,10 @@ def test_spark_archives_every_record_once(
     spark: SparkSession, topics: Topics, storage_format: Format
 ) -> None:
     topic = topics.make("orders", storage_format, partitions=3)
-    run = archive.runner(spark, topics.source)
+    run = jobs.archive_runner(spark, topics.source)
     for _ in range(2):
         all_kinds(topics, topic)
-        done = archive.archive_once(archiver(spark, topics), run)
+        done = jobs.archive_once(archiver(spark, topics), run)
         assert (done.records, done.partitions, done.failures) == (3 * 1520, 3, [])
     topics.check(topic)
 
@@ -53,15 +53,15 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     killed = tmp_path / "killed"
 
     # Spark carries a function that is defined here to its workers whole.
-    def once_killed(source: Source, options: Any, tasks: Sequence[Task]) -> list[Outcome]:
+    def once_killed(source: LakeSource, options: Any, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = archive_ranges(source, options, tasks) if place == "after" else []
         if not killed.exists():
             killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return outcomes or archive_ranges(source, options, tasks)
 
-    monkeypatch.setattr(archive, "archive_ranges", once_killed)
-    done = archiver(spark, topics).round(archive.runner(spark, topics.source))
+    monkeypatch.setattr(jobs, "archive_ranges", once_killed)
+    done = archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
     assert killed.exists()
     assert (done.records, done.failures) == (2 * 1520, [])
     topics.check(topic)
@@ -80,7 +80,7 @@ def test_a_killed_driver_takes_its_processes_along_and_loses_and_repeats_nothing
         assert len(started) > 1
     wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
     assert topics.bounds(topic.partitions[0]).archived == 0
-    done = archive.archive_once(archiver(spark, topics), archive.runner(spark, topics.source))
+    done = jobs.archive_once(archiver(spark, topics), jobs.archive_runner(spark, topics.source))
     assert done.records == 2 * 1520
     topics.check(topic)
 
@@ -91,15 +91,15 @@ def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
 
-    def broken(source: Source, _options: Any, _tasks: Sequence[Task]) -> list[Outcome]:
+    def broken(source: LakeSource, _options: Any, _tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         raise RuntimeError(f"no use of {source.namespace}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "archive_ranges", broken)
+        patch.setattr(jobs, "archive_ranges", broken)
         with pytest.raises(SparkError, match=r"^the job failed: RuntimeError: no use of korvet$"):
-            archiver(spark, topics).round(archive.runner(spark, topics.source))
+            archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
     assert topics.bounds(topic.partitions[0]).archived == 0
-    archiver(spark, topics).round(archive.runner(spark, topics.source))
+    archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
     topics.check(topic)
 
 
@@ -127,6 +127,6 @@ def test_rounds_follow_each_other_for_ever_and_outlive_an_outage(
 
     monkeypatch.setattr(archives, "round", seen)
     with pytest.raises(Enough):
-        archive.archive_for_ever(archives, archive.runner(spark, topics.source), 1)
+        jobs.archive_continuously(archives, jobs.archive_runner(spark, topics.source), 1)
     assert "a round of archiving failed" in caplog.text
     topics.check(topic)

@@ -1,4 +1,4 @@
-"""korvet/spark/compact.py: merges that a real Spark does, and what happens where one cannot be done."""
+"""korvet/spark/jobs.py: merges that a real Spark does, and what happens where one cannot be done."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from korvet.lake.compaction import compact
-from korvet.lake.tables import Lake
-from korvet.spark.compact import runner
+from korvet.lake.table import Lake
+from korvet.spark.jobs import merge_runner
 from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
 
 PARTITIONS = 5
@@ -20,7 +20,7 @@ def test_spark_compacts_many_partitions_and_tells_of_each(spark: SparkSession, t
         archive(lake, 30, partition=partition)
     gone = files(lake)[4]
     path_of(lake, gone.path).unlink()
-    outcomes = {each.partition: each for each in compact(lake, OF, run=runner(spark))}
+    outcomes = {each.partition: each for each in compact(lake, OF, run=merge_runner(spark))}
     assert outcomes.keys() == set(range(PARTITIONS))
     assert gone.partition == 1
     assert gone.path in (outcomes[1].error or "")
@@ -33,4 +33,4 @@ def test_spark_compacts_many_partitions_and_tells_of_each(spark: SparkSession, t
 def test_spark_is_not_asked_where_there_is_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     archive(lake, 10)
-    assert list(compact(lake, OF, run=runner(spark))) == []
+    assert list(compact(lake, OF, run=merge_runner(spark))) == []

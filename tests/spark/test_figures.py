@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 from korvet.config.settings import Settings
-from korvet.lake.rounds import Failure, Lost, Round
-from korvet.lake.upkeep import Upkeep
-from korvet.spark.archiver_stats import ArchiverStats
+from korvet.lake.archiver import ArchiveFailure, ArchiveRound, LostRange
+from korvet.lake.expiry import UpkeepRound
+from korvet.spark.archiver_loop import ArchiverStats
 from korvet.telemetry import lake_metrics as lake_figures
 from korvet.telemetry.lake_metrics import TableSize, Totals
 from korvet.topics.registry import NewTopic
@@ -21,12 +21,16 @@ def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: 
     with both(redis_url, tmp_path / "lake") as tiers:
         for _ in range(2):
             figures = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
-            figures.archived(Round(records=3, bytes=100, files=1, partitions=1, lost=[Lost("a", 0, 1, 2)]))
-            figures.archived(Round())
-            figures.archived(Round(partitions=1, conflicts=1, failures=[Failure("a", 0, "why")]))
+            figures.archived(
+                ArchiveRound(records=3, bytes=100, files=1, partitions=1, lost=[LostRange("a", 0, 1, 2)])
+            )
+            figures.archived(ArchiveRound())
+            figures.archived(
+                ArchiveRound(partitions=1, conflicts=1, failures=[ArchiveFailure("a", 0, "why")])
+            )
             figures.archived(None)
-            figures.kept_up(Upkeep(compacted=5, expired=2, expired_records=20))
-            figures.kept_up(Upkeep(failures=1))
+            figures.kept_up(UpkeepRound(compacted=5, expired=2, expired_records=20))
+            figures.kept_up(UpkeepRound(failures=1))
             figures.kept_up(None)
         assert lake_figures.totals(tmp_path) == Totals(
             rounds={"archived": 2, "idle": 2, "failed": 4},

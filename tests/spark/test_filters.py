@@ -1,4 +1,4 @@
-"""korvet/spark/filters.py and options.py: what a query asks for, as bounds and values."""
+"""korvet/spark/source.py and options.py: what a query asks for, as bounds and values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from korvet.spark.filters import Bounds, bounds
-from korvet.spark.options import EARLIEST, LATEST, Place, read_options
+from korvet.spark.options import EARLIEST, LATEST, ReadEdge, read_options
+from korvet.spark.source import FilterBounds, filter_bounds
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 NEEDED = {"redis.url": "redis://127.0.0.1/", "topic": "orders"}
@@ -30,29 +30,29 @@ NEEDED = {"redis.url": "redis://127.0.0.1/", "topic": "orders"}
 @pytest.mark.parametrize(
     ("filters", "wanted"),
     [
-        ([], Bounds()),
-        ([EqualTo(("partition",), 3)], Bounds(partition=(3, 3))),
-        ([In(("partition",), (5, 2, None))], Bounds(partition=(2, 5))),
-        ([GreaterThan(("offset",), 7), LessThanOrEqual(("offset",), 9)], Bounds(offset=(7, 9))),
-        ([GreaterThanOrEqual(("offset",), 2**60 + 1)], Bounds(offset=(2**60 + 1, math.inf))),
-        ([LessThan(("timestamp",), SECOND)], Bounds(timestamp=(-math.inf, 1_000_000))),
-        ([EqualTo(("timestamp",), SECOND)], Bounds(timestamp=(1_000_000, 1_000_000))),
+        ([], FilterBounds()),
+        ([EqualTo(("partition",), 3)], FilterBounds(partition=(3, 3))),
+        ([In(("partition",), (5, 2, None))], FilterBounds(partition=(2, 5))),
+        ([GreaterThan(("offset",), 7), LessThanOrEqual(("offset",), 9)], FilterBounds(offset=(7, 9))),
+        ([GreaterThanOrEqual(("offset",), 2**60 + 1)], FilterBounds(offset=(2**60 + 1, math.inf))),
+        ([LessThan(("timestamp",), SECOND)], FilterBounds(timestamp=(-math.inf, 1_000_000))),
+        ([EqualTo(("timestamp",), SECOND)], FilterBounds(timestamp=(1_000_000, 1_000_000))),
         # What is not understood bounds nothing.
-        ([Not(EqualTo(("partition",), 3)), IsNotNull(("offset",))], Bounds()),
-        ([EqualTo(("value",), b"1"), EqualTo(("headers", "key"), "a")], Bounds()),
-        ([EqualTo(("timestamp",), datetime(1970, 1, 1))], Bounds()),  # noqa: DTZ001 - a time without a zone
-        ([In(("offset",), (1, "x"))], Bounds()),
-        ([EqualTo(("partition",), None)], Bounds()),
+        ([Not(EqualTo(("partition",), 3)), IsNotNull(("offset",))], FilterBounds()),
+        ([EqualTo(("value",), b"1"), EqualTo(("headers", "key"), "a")], FilterBounds()),
+        ([EqualTo(("timestamp",), datetime(1970, 1, 1))], FilterBounds()),  # noqa: DTZ001 - a time without a zone
+        ([In(("offset",), (1, "x"))], FilterBounds()),
+        ([EqualTo(("partition",), None)], FilterBounds()),
     ],
 )
-def test_filters_become_bounds_that_are_never_narrower(filters: list[Filter], wanted: Bounds) -> None:
-    assert bounds(filters) == wanted
+def test_filters_become_bounds_that_are_never_narrower(filters: list[Filter], wanted: FilterBounds) -> None:
+    assert filter_bounds(filters) == wanted
 
 
 def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
     found = read_options({"REDIS.URL": "redis://127.0.0.1/", "topic": "orders"})
     assert (found.source.redis_url, found.source.namespace) == ("redis://127.0.0.1/", "korvet")
-    assert (found.lake, found.starting, found.ending) == (None, None, Place("latest"))
+    assert (found.lake, found.starting, found.ending) == (None, None, ReadEdge("latest"))
     assert found.fail_on_data_loss
     told: dict[str, Any] = {
         "lake": "s3://bucket/lake",

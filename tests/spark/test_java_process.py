@@ -13,27 +13,26 @@ import os, signal, threading
 
 from korvet import logs
 from korvet.config import Settings
-from korvet.lake.source import Source
-from korvet.lake.task import Task
-from korvet.spark import archive, compact
-from korvet.spark.java_process import JavaProcess, is_stopped
-from korvet.spark.session import SparkError, session
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import ArchiveTask
+from korvet.spark.jobs import archive_runner, merge_runner
+from korvet.spark.session import JavaProcess, SparkError, is_stopped, session
 
 logs.configure(Settings(), "archiver")
 java = JavaProcess()
 watching = threading.Thread(target=java.watch, daemon=True)
 watching.start()
 with session("test", master="local[1,4]", launch=java.launch) as spark:
-    source = Source(redis_url="redis://127.0.0.1:1")
+    source = LakeSource(redis_url="redis://127.0.0.1:1")
     with source.opened() as stores:
         partition = stores.logs.partition("orders", 0, "AAAAAAAAAAAAAAAAAAAAAA", 10, "batch")
-    task = Task(partition=partition, first=0, behind=1, bytes=1, last=True, uri=os.getcwd(), log_append_time=False)
-    run = archive.runner(spark, source)
+    task = ArchiveTask(partition=partition, first=0, behind=1, bytes=1, last=True, uri=".", log_append_time=False)
+    run = archive_runner(spark, source)
     print("error", [each.error is not None for each in run([task])])
     print("stopped", is_stopped(spark))
     os.kill(java._process.pid, signal.SIGKILL)
     watching.join()
-    for job in (run, compact.runner(spark)):
+    for job in (run, merge_runner(spark)):
         try:
             list(job([task]))
         except SparkError as error:

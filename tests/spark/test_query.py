@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from korvet.cli import lake_query
-from korvet.lake.tables import Lake
+from korvet.lake.table import Lake
 from korvet.spark.query import frame_of, result, write_parquet
 from korvet.spark.session import SparkError
 from tests.support.archives import Topics, topics_in

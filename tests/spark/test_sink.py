@@ -18,8 +18,8 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
 from korvet.errors import LakeError
-from korvet.spark.sink import BatchSink, checked
-from korvet.spark.sink_options import sink_options
+from korvet.spark.options import sink_options
+from korvet.spark.sink import BatchSink, checked_options
 from korvet.spark.source import KorvetDataSource, register
 from tests.support.broker import Broker, korvet_broker
 from tests.support.reading import create_topic, read_all
@@ -181,10 +181,10 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
     def refused(columns: str, *, to: str | None = topic) -> str:
         given = sink_options({"bootstrap.servers": broker.bootstrap} | ({"topic": to} if to else {}))
         with pytest.raises(ValueError, match=r".") as raised:
-            checked(given, columns_of(columns))
+            checked_options(given, columns_of(columns))
         return str(raised.value)
 
-    assert checked(options, columns_of("value STRING")) == options
+    assert checked_options(options, columns_of("value STRING")) == options
     assert refused("value BINARY, offset BIGINT").startswith("column offset is none that a record has: key, ")
     assert refused("value INT") == "column value is int: it is to be string or binary"
     assert refused("value STRING, partition BIGINT") == "column partition is bigint: it is to be int"

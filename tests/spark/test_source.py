@@ -15,8 +15,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from korvet.lake import scan_offsets
-from korvet.lake.scan import Part
+from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
@@ -144,7 +143,9 @@ def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
         reader = source.reader(COLUMNS)
         assert list(reader.pushFilters(list(filters))) == list(filters)
         found = [each.value for each in reader.partitions()]
-        return [(each.partition.index, each.first, each.behind) for each in found if isinstance(each, Part)]
+        return [
+            (each.partition.index, each.first, each.behind) for each in found if isinstance(each, ScanPart)
+        ]
 
     assert len(parts()) == 8
     assert parts(EqualTo(("partition",), 1)) == [(1, 0, 2), (1, 2, 4), (1, 4, 6), (1, 6, 8)]
@@ -232,7 +233,7 @@ def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
     topics.produce(partition, *(b"%d" % at for at in range(10)))
     reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
     began = reader.initialOffset()
-    counted = scan_offsets.behind_records
+    counted = offset_after
 
     def late(*args: Any) -> int:
         monkeypatch.setattr(source, "behind_records", counted)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from korvet.lake.compaction import Compacted, Merged, MergeTask, compact, here
-from korvet.lake.reader import TopicOfLake
-from korvet.lake.rounds import Round
-from korvet.lake.tables import Lake, remove, stored, tables
-from korvet.lake.task import Outcome, Task
+from korvet.lake.archiver import ArchiveRound
+from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, run_here
+from korvet.lake.table import Lake, LakeTopic, list_tables, remove_table, stored_files
+from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from tests.support.archive_driver import POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
 
@@ -48,9 +47,9 @@ def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage
 def test_the_one_that_comes_second_leaves_nothing_behind(topics: Topics) -> None:
     topic = topics.make("orders", "batch", partitions=2)
     all_kinds(topics, topic)
-    other = Round()
+    other = ArchiveRound()
 
-    def overtaken(tasks: Sequence[Task]) -> list[Outcome]:
+    def overtaken(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = topics.run(tasks)
         other.add(topics.archiver().round(topics.run))
         return outcomes
@@ -58,9 +57,9 @@ def test_the_one_that_comes_second_leaves_nothing_behind(topics: Topics) -> None
     done = topics.archiver().round(overtaken)
     assert (done.records, done.conflicts, other.records) == (0, 1, 2 * 1520)
     lake = Lake(topics.lake, topics.storage_options)
-    [of] = tables(lake)
+    [of] = list_tables(lake)
     # The table was made by one commit, and filled by another.
-    assert stored(lake, of).files == 2 + other.files
+    assert stored_files(lake, of).files == 2 + other.files
     topics.check(topic)
 
 
@@ -69,11 +68,11 @@ def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(top
     for at in range(12):
         topics.produce(topic.partitions[0], b"%d" % at)
         topics.archiver().round(topics.run)
-    lake, of = Lake(topics.lake, topics.storage_options), TopicOfLake(topic.name, topic.id)
-    rewrite = here(topics.storage_options)
-    others: list[Compacted] = []
+    lake, of = Lake(topics.lake, topics.storage_options), LakeTopic(topic.name, topic.id)
+    rewrite = run_here(topics.storage_options)
+    others: list[MergeOutcome] = []
 
-    def overtaken(tasks: Sequence[MergeTask]) -> list[Merged]:
+    def overtaken(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
         merged = list(rewrite(tasks))
         others.extend(compact(lake, of))
         return merged
@@ -82,5 +81,5 @@ def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(top
     assert [each.done for each in others] == [True]
     assert (late.done, late.error) == (False, None)
     topics.check(topic)
-    assert remove(lake, of).files > 12
-    assert tables(lake) == []
+    assert remove_table(lake, of).files > 12
+    assert list_tables(lake) == []

@@ -15,10 +15,10 @@ from functools import partial, wraps
 from typing import Any
 
 from korvet.config.values import key_values
-from korvet.lake.archiver import Archiver, Run
-from korvet.lake.source import Source
+from korvet.lake.archiver import Archiver, RunTasks
+from korvet.lake.source import LakeSource
 from korvet.lake.table import ArchiveTable
-from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.remote.archived import RemoteOffsetStore
 
 POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
@@ -26,7 +26,7 @@ POINTS = ("before the write", "after the write", "before the commit", "after the
 
 def main(url: str, lake: str, point: str, master: str = "") -> None:
     """Archive up to the point."""
-    source = Source(redis_url=url)
+    source = LakeSource(redis_url=url)
     options = key_values(os.environ.get("KORVET_LAKE_STORAGE_OPTIONS", "")) or None
     stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS}
     surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
@@ -36,15 +36,15 @@ def main(url: str, lake: str, point: str, master: str = "") -> None:
     if not master:
         _archive(Archiver(source, lake, options), stops, partial(archive_ranges, source, options))
         return
-    from korvet.spark.archive import archiver, runner
+    from korvet.spark.jobs import archive_runner, make_archiver
     from korvet.spark.session import session
 
     with session("driver", master=master) as spark:
-        _archive(archiver(spark, source, lake, options), stops, runner(spark, source, options))
+        _archive(make_archiver(spark, source, lake, options), stops, archive_runner(spark, source, options))
 
 
-def _archive(archives: Archiver, stops: dict[str, Any], work: Run) -> None:
-    def run(tasks: Sequence[Task]) -> Iterable[Outcome]:
+def _archive(archives: Archiver, stops: dict[str, Any], work: RunTasks) -> None:
+    def run(tasks: Sequence[ArchiveTask]) -> Iterable[TaskOutcome]:
         stops["before the write"]()
         outcomes = list(work(tasks))
         stops["after the write"]()

@@ -18,12 +18,11 @@ from typing import Literal, NamedTuple
 from deltalake import DeltaTable
 
 from korvet.errors import KafkaError
-from korvet.lake.archiver import Archiver, Ends
+from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets
 from korvet.lake.files import StorageOptions
-from korvet.lake.rounds import Round
-from korvet.lake.source import Source, SourceTopic, Stores
+from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, table_uri
-from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import Append, AppendBatch, Bounds
 from korvet.protocol.records.batch import produced_batch
@@ -59,7 +58,7 @@ class Topics:
     """Topics of one Redis, archived to one directory or object store; everything produced is remembered."""
 
     def __init__(
-        self, source: Source, lake: str, stores: Stores, storage_options: StorageOptions = None
+        self, source: LakeSource, lake: str, stores: LakeStores, storage_options: StorageOptions = None
     ) -> None:
         self.source = source
         self.lake = lake
@@ -130,13 +129,13 @@ class Topics:
         """Return an archiver of these topics."""
         return Archiver(self.source, lake or self.lake, self.storage_options, names=names, cores=cores)
 
-    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def run(self, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         """Do the tasks of an archiver here."""
         return archive_ranges(self.source, self.storage_options, tasks)
 
-    def rounds(self, archives: Archiver) -> Round:
+    def rounds(self, archives: Archiver) -> ArchiveRound:
         """Archive what is there, to the end."""
-        total, ends = Round(), Ends()
+        total, ends = ArchiveRound(), EndOffsets()
         while True:
             done = archives.round(self.run, ends)
             total.add(done)
@@ -192,7 +191,7 @@ class Topics:
 @contextmanager
 def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None) -> Iterator[Topics]:
     """Give topics in a Redis that holds none, and a lake at `lake`."""
-    source = Source(redis_url=url)
+    source = LakeSource(redis_url=url)
     with source.opened() as stores:
         yield Topics(source, str(lake), stores, storage_options)
 

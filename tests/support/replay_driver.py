@@ -17,11 +17,10 @@ import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.producer import IdempotentProducer
-from korvet.lake.pace import Pace
-from korvet.lake.replay import Reading, Replay
-from korvet.lake.replay_state import Wish
-from korvet.lake.source import Source
-from korvet.lake.tables import Lake
+from korvet.lake.replay import RecordRate, Replay, ReplaySource
+from korvet.lake.replay_state import ReplaySpec
+from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
 from tests.support.archive_driver import stop, surround
 from tests.support.archives import Topics
 from tests.support.processes import die_with_tests
@@ -46,10 +45,12 @@ def main(bootstrap: str, url: str, lake: str, wish: str, point: str, times: str)
     surround(
         IdempotentProducer, "send", _at("before a batch", point, times), _at("after a batch", point, times)
     )
-    source = Source(redis_url=url)
+    source = LakeSource(redis_url=url)
     with AdminClient(bootstrap) as admin, source.opened() as stores:
-        replay = Replay(admin, Reading(stores, Lake(lake), source), msgspec.json.decode(wish, type=Wish))
-        replay.run(Pace(None), 0, lambda _records, _bytes: None)
+        replay = Replay(
+            admin, ReplaySource(stores, Lake(lake), source), msgspec.json.decode(wish, type=ReplaySpec)
+        )
+        replay.run(RecordRate(None), 0, lambda _records, _bytes: None)
 
 
 def _at(name: str, point: str, times: str) -> Callable[[], None]:
@@ -64,7 +65,7 @@ def _at(name: str, point: str, times: str) -> Callable[[], None]:
 
 @contextmanager
 def driver(
-    topics: Topics, bootstrap: str, wish: Wish, point: str = "none", times: int = 1
+    topics: Topics, bootstrap: str, wish: ReplaySpec, point: str = "none", times: int = 1
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a replay that comes to a point; kill it behind the block."""
     program = [sys.executable, "-m", "tests.support.replay_driver"]

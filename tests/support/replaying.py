@@ -11,13 +11,12 @@ from urllib.parse import quote
 from korvet.admin.client import AdminClient
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import settled
-from korvet.lake.pace import Pace
-from korvet.lake.replay import Reading, Replay
-from korvet.lake.replay_state import Wish
-from korvet.lake.scan import PartReading, logs_of, parts
-from korvet.lake.scan import Wish as ScanWish
+from korvet.lake.replay import RecordRate, Replay, ReplaySource
+from korvet.lake.replay_state import ReplaySpec
+from korvet.lake.scan import PartReader, scan_parts, snapshots
+from korvet.lake.scan import ScanRange as ScanWish
 from korvet.lake.source import SourceTopic
-from korvet.lake.tables import Lake
+from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.embedded_socket import socket_of
 from tests.lake.rows import records_of
@@ -59,15 +58,15 @@ class Stage:
                     trim(self.topics, partition)
         return topic
 
-    def replay(self, wish: Wish, name: str | None = None) -> Replay:
+    def replay(self, wish: ReplaySpec, name: str | None = None) -> Replay:
         """Plan a replay."""
-        reading = Reading(self.topics.stores, Lake(self.topics.lake), self.topics.source)
+        reading = ReplaySource(self.topics.stores, Lake(self.topics.lake), self.topics.source)
         return Replay(self.admin, reading, wish, name)
 
-    def run(self, wish: Wish, name: str | None = None, codec: int = 0) -> list[int]:
+    def run(self, wish: ReplaySpec, name: str | None = None, codec: int = 0) -> list[int]:
         """Replay; returns how many records each batch had."""
         seen: list[int] = []
-        self.replay(wish, name).run(Pace(None), codec, lambda records, _: seen.append(records))
+        self.replay(wish, name).run(RecordRate(None), codec, lambda records, _: seen.append(records))
         return seen
 
     def produced(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:
@@ -77,12 +76,12 @@ class Stage:
     def contents(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:
         """Return what a topic holds, in order."""
         topics = self.topics
-        log = logs_of(topics.stores, Lake(topics.lake), topic)[partition]
-        reading = PartReading(topics.stores, Lake(topics.lake), topics.source)
+        log = snapshots(topics.stores, Lake(topics.lake), topic)[partition]
+        reading = PartReader(topics.stores, Lake(topics.lake), topics.source)
         return bare(
             [
                 record
-                for part in parts(topics.stores, log, ScanWish(log.start, log.end))
+                for part in scan_parts(topics.stores, log, ScanWish(log.start, log.end))
                 for rows in reading.rows(part)
                 for record in records_of(rows)
             ]

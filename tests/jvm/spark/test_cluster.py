@@ -15,14 +15,12 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from korvet.lake.compaction import Merged, MergeTask, compact, rewrite
+from korvet.lake.compaction import MergeTask, WrittenMerge, compact, rewrite
 from korvet.lake.files import StorageOptions
-from korvet.lake.reader import TopicOfLake
-from korvet.lake.source import Source, SourceTopic
-from korvet.lake.tables import Lake
-from korvet.lake.task import Outcome, Task, archive_ranges
-from korvet.spark import archive
-from korvet.spark import compact as compaction
+from korvet.lake.source import LakeSource, SourceTopic
+from korvet.lake.table import Lake, LakeTopic
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
+from korvet.spark import jobs
 from korvet.spark.session import session
 from korvet.spark.source import register
 from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, executor_of
@@ -100,13 +98,13 @@ def test_executors_archive_every_record_once(
     ran = tmp_path / "ran"
     ran.mkdir()
 
-    def noted(source: Source, options: StorageOptions, tasks: Sequence[Task]) -> list[Outcome]:
+    def noted(source: LakeSource, options: StorageOptions, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         (ran / str(executor_of(os.getpid()))).touch()
         return archive_ranges(source, options, tasks)
 
-    monkeypatch.setattr(archive, "archive_ranges", noted)
-    archives = archive.archiver(spark, topics.source, topics.lake)
-    done = archive.archive_once(archives, archive.runner(spark, topics.source))
+    monkeypatch.setattr(jobs, "archive_ranges", noted)
+    archives = jobs.make_archiver(spark, topics.source, topics.lake)
+    done = jobs.archive_once(archives, jobs.archive_runner(spark, topics.source))
     assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
     topics.check(topic)
     assert len(list(ran.iterdir())) == 2
@@ -127,14 +125,16 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
     all_kinds(topics, topic)
     killed = tmp_path / "killed"
 
-    def once_killed(source: Source, options: StorageOptions, tasks: Sequence[Task]) -> list[Outcome]:
+    def once_killed(
+        source: LakeSource, options: StorageOptions, tasks: Sequence[ArchiveTask]
+    ) -> list[TaskOutcome]:
         outcomes = archive_ranges(source, options, tasks) if place == "after the write" else []
         kill_once(victim, killed)
         return outcomes or archive_ranges(source, options, tasks)
 
-    monkeypatch.setattr(archive, "archive_ranges", once_killed)
-    archives = archive.archiver(spark, topics.source, topics.lake)
-    done = archive.archive_once(archives, archive.runner(spark, topics.source))
+    monkeypatch.setattr(jobs, "archive_ranges", once_killed)
+    archives = jobs.make_archiver(spark, topics.source, topics.lake)
+    done = jobs.archive_once(archives, jobs.archive_runner(spark, topics.source))
     assert killed.exists()
     assert (done.records, done.failures) == (4 * 1520, [])
     topics.check(topic)
@@ -182,14 +182,14 @@ def test_a_kill_costs_a_compaction_another_try_and_no_row(
     killed = tmp_path / "killed"
 
     # Spark carries a function that is defined here to its workers whole.
-    def once_killed(options: StorageOptions, task: MergeTask) -> Merged:
+    def once_killed(options: StorageOptions, task: MergeTask) -> WrittenMerge:
         merged = rewrite(task, options) if place == "after the write" else None
         kill_once(victim, killed)
         return merged or rewrite(task, options)
 
-    monkeypatch.setattr(compaction, "_rewrite", once_killed)
+    monkeypatch.setattr(jobs, "_rewrite", once_killed)
     lake = Lake(topics.lake)
-    done = list(compact(lake, TopicOfLake(topic.name, topic.id), run=compaction.runner(spark)))
+    done = list(compact(lake, LakeTopic(topic.name, topic.id), run=jobs.merge_runner(spark)))
     assert killed.exists()
     assert [(each.files_before, each.files_after, each.done) for each in done] == [(6, 1, True)] * 2
     topics.check(topic)

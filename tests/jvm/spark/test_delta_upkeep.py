@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from korvet.lake.compaction import compact
-from korvet.lake.compaction_plan import is_own
-from korvet.lake.reader import Reader
-from korvet.lake.tables import Lake
+from korvet.lake.compaction import compact, is_own
+from korvet.lake.reader import LakeReader
+from korvet.lake.table import Lake
 from tests.lake.archives import OF, append, archive, consumed, files, offsets_in_files, opened, record
 from tests.support.spark_driver import Driver
 
@@ -61,4 +60,4 @@ def test_what_spark_has_optimized_is_put_in_order_again(delta: Driver, lake: Lak
     assert all(is_own(file.path) for file in files(lake))
     [file] = files(lake)
     assert (file.first_timestamp, file.last_timestamp) == (1_000_000, (1000 + ROWS - 1) * 1000)
-    assert consumed(Reader(lake.path), ROWS) == list(range(ROWS))
+    assert consumed(LakeReader(lake.path), ROWS) == list(range(ROWS))

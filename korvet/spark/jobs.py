@@ -2,6 +2,10 @@
 
 Knows how tasks are spread, and when the next round begins. Records never come here: a task reads its range from Redis
 and writes its file itself, and only what the table is told of the file comes back.
+
+The job that compacts tables: merges of korvet.lake.compaction, spread over Spark's tasks.
+
+Knows how merges are spread; what is written is committed by whoever planned it. Rows never come here.
 """
 
 from __future__ import annotations
@@ -15,26 +19,25 @@ from pyspark.sql import SparkSession
 
 from korvet import logs
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.archiver import Archiver, Ends, Run
+from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets, RunTasks
+from korvet.lake.compaction import MergeTask, RunMerges, WrittenMerge, rewrite
 from korvet.lake.files import StorageOptions
-from korvet.lake.plan import bins
-from korvet.lake.rounds import Round
-from korvet.lake.source import Source
-from korvet.lake.task import Outcome, Task, archive_ranges
+from korvet.lake.source import LakeSource
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges, bins
 from korvet.spark.session import JOB_ERRORS, SparkError, reason_of
 
 _BINS_PER_CORE = 4
 """Spark's tasks for each core: more would cost more to start than they even out."""
 
-Seen = Callable[[Round], None]
+Seen = Callable[[ArchiveRound], None]
 """Is told of every round."""
 
 _log = logs.Log(__name__)
 
 
-def archiver(
+def make_archiver(
     session: SparkSession,
-    source: Source,
+    source: LakeSource,
     lake: str,
     storage_options: StorageOptions = None,
     *,
@@ -45,17 +48,19 @@ def archiver(
     return Archiver(source, lake, storage_options, names=names, cores=cores)
 
 
-def runner(session: SparkSession, source: Source, storage_options: StorageOptions = None) -> Run:
+def archive_runner(
+    session: SparkSession, source: LakeSource, storage_options: StorageOptions = None
+) -> RunTasks:
     """Return what runs tasks on a session; it raises SparkError where the job fails, as when no executor is left."""
     context = session.sparkContext
 
-    def job(tasks: Sequence[Task]) -> list[Outcome]:
+    def job(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
         works = [[tasks[place] for place in places] for places in spread]
         work = partial(archive_ranges, source, storage_options)
         return context.parallelize(works, len(works)).flatMap(work).collect()
 
-    def run(tasks: Sequence[Task]) -> Iterable[Outcome]:
+    def run(tasks: Sequence[ArchiveTask]) -> Iterable[TaskOutcome]:
         # In a thread of its own: a signal must not come in the middle of what Java is being asked. Where this one is
         # interrupted, the session stops, and with it the job.
         pool = ThreadPoolExecutor(1)
@@ -69,12 +74,12 @@ def runner(session: SparkSession, source: Source, storage_options: StorageOption
     return run
 
 
-def archive_once(archives: Archiver, run: Run, seen: Seen = lambda _: None) -> Round:
+def archive_once(archives: Archiver, run: RunTasks, seen: Seen = lambda _: None) -> ArchiveRound:
     """Archive what is there now, by as many rounds as that takes; returns what was done.
 
     Ends early where a round brings nothing further. Raises as Archiver.round does.
     """
-    total, ends = Round(), Ends()
+    total, ends = ArchiveRound(), EndOffsets()
     while True:
         done = archives.round(run, ends)
         total.add(done)
@@ -83,7 +88,9 @@ def archive_once(archives: Archiver, run: Run, seen: Seen = lambda _: None) -> R
             return total
 
 
-def archive_for_ever(archives: Archiver, run: Run, interval_ms: int, seen: Seen = lambda _: None) -> None:
+def archive_continuously(
+    archives: Archiver, run: RunTasks, interval_ms: int, seen: Seen = lambda _: None
+) -> None:
     """Archive again and again, a round each `interval_ms`, at once where one left something.
 
     A round that fails is logged, and the next one tries again: Redis, the lake and Spark's executors may come back.
@@ -100,3 +107,33 @@ def archive_for_ever(archives: Archiver, run: Run, interval_ms: int, seen: Seen 
             _log.error("a round of archiving failed", reason=error)
         if not more:
             time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))
+
+
+_MERGES_PER_CORE = 2
+"""Of one Spark job, behind which they are committed: what a crash may cost."""
+
+
+def merge_runner(session: SparkSession, storage_options: StorageOptions = None) -> RunMerges:
+    """Return what runs merges on a session; it raises SparkError where a job fails, as when no executor is left."""
+    context = session.sparkContext
+
+    def run(tasks: Sequence[MergeTask]) -> Iterable[WrittenMerge]:
+        waiting = list(tasks)
+        while waiting:
+            done = job(waiting)
+            del waiting[: len(done)]
+            yield from done
+
+    def job(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
+        """Do the first of some merges."""
+        try:
+            some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
+            return context.parallelize(some, len(some)).map(partial(_rewrite_one, storage_options)).collect()
+        except JOB_ERRORS as error:
+            raise SparkError(f"the job failed: {reason_of(error)}") from error
+
+    return run
+
+
+def _rewrite_one(storage_options: StorageOptions, task: MergeTask) -> WrittenMerge:
+    return rewrite(task, storage_options)

@@ -1,4 +1,10 @@
-"""One task of archiving: a range of a partition, read from Redis and written to one file.
+"""What is to be archived next, and what of it may be committed: pure functions over offsets.
+
+Knows where tables and logs begin and end, and how large what lies between is; nothing of Redis, tables or Spark. A
+range is one task's work and becomes one file. Few records make small files, soon; a backlog makes files of some 100 MB,
+cut where the log's index tells how many bytes lie below an offset.
+
+One task of archiving: a range of a partition, read from Redis and written to one file.
 
 Knows how entries become rows; nothing of plans, commits or Spark. It raises nothing that the log or the lake are the
 reason of: what was read before a failure is written, and the outcome says how far it came and why no further.
@@ -10,22 +16,168 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.batches import batches_to_arrow
-from korvet.lake.entries import records_to_arrow
+from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import StorageOptions, WrittenFile, filesystem, write_file
-from korvet.lake.plan import RANGE_BYTES_MAX, Gap
 from korvet.lake.schema import OFFSET
-from korvet.lake.source import Source
+from korvet.lake.source import LakeSource
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.topics.types import Partition
+
+RANGE_BYTES_MIN = 8 * 1024 * 1024
+"""A task of less is not worth starting only to keep another core busy."""
+
+RANGE_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes as stored in Redis; a file of them has between a third and all of it."""
+
+RANGES_PER_CORE = 4
+"""Of one round, which ends with a commit: what a crash may cost, and how often progress is seen."""
+
+
+class LogExtent(NamedTuple):
+    """One partition: `next_offset` is what its table is to have next, None where that has nothing of it.
+
+    The log is Redis' from `local_start` up to `end`. `archived` is what Redis was told of the table, 0 for nothing;
+    `deleted`: what lies below `local_start` was deleted on purpose, unless the table has it.
+    """
+
+    next_offset: int | None
+    local_start: int
+    end: int
+    archived: int
+    deleted: bool
+
+
+class OffsetGap(NamedTuple):
+    """Offsets `first` to just before `behind` that neither the table nor Redis holds, though nobody deleted them."""
+
+    first: int
+    behind: int
+
+
+class ResumePoint(NamedTuple):
+    """Where archiving goes on: the table is at `expected`, and the first record to take lies at `first` or behind."""
+
+    expected: int
+    first: int
+    gap: OffsetGap | None
+
+
+class SplitPoint(NamedTuple):
+    """An offset between two entries of the log, and what ever came below it, in bytes."""
+
+    offset: int
+    bytes: int
+
+
+class OffsetRange(NamedTuple):
+    """The offsets `first` to just before `behind`, and about how many bytes they are."""
+
+    first: int
+    behind: int
+    bytes: int
+
+
+class WrittenRange(NamedTuple):
+    """What became of a range: its records up to just before `next_offset` are written."""
+
+    first: int
+    behind: int
+    next_offset: int
+
+
+class PlanError(Exception):
+    """Table and log contradict each other, and nothing may be archived before somebody has looked; says how."""
+
+
+def another_lake(archived: int, next_offset: int | None) -> str | None:
+    """Say what is wrong where Redis was told of more than the table holds; None where all is well."""
+    if (next_offset or 0) >= archived:
+        return None
+    reached = "nothing" if next_offset is None else f"it up to {next_offset}"
+    return f"archived up to {archived} as Redis knows, but this lake holds {reached}: is it another one?"
+
+
+def resume_point(extent: LogExtent) -> ResumePoint:
+    """Return where to go on; raises PlanError where that would lose or repeat records."""
+    expected = extent.local_start if extent.next_offset is None else extent.next_offset
+    if other := another_lake(extent.archived, extent.next_offset):
+        raise PlanError(other)
+    if expected > extent.end:
+        message = f"archived up to {expected}, but the log ends at {extent.end}: Redis has lost records"
+        raise PlanError(message)
+    gap = None
+    if expected < extent.local_start and not extent.deleted:
+        gap = OffsetGap(expected, extent.local_start)
+    return ResumePoint(expected, max(expected, extent.local_start), gap)
+
+
+def range_bytes(backlog: int, cores: int) -> int:
+    """Return how large ranges should be, so that a backlog of so many bytes keeps all cores busy."""
+    return min(max(backlog // max(cores, 1), RANGE_BYTES_MIN), RANGE_BYTES_MAX)
+
+
+def split(
+    first: int, end: SplitPoint, cuts: Sequence[SplitPoint], target: int, count_max: int
+) -> list[OffsetRange]:
+    """Return up to `count_max` ranges of about `target` bytes, one behind the other, from `first` up to `end` at most.
+
+    `cuts` lie above `first`, and rise. Where none are known, all is one range.
+    """
+    found: list[OffsetRange] = []
+    if first >= end.offset:
+        return found
+    known = [cut for cut in cuts if first < cut.offset < end.offset]
+    below = known[0].bytes if known else end.bytes
+    for cut in known:
+        if len(found) == count_max:
+            return found
+        if cut.bytes - below >= target:
+            found.append(OffsetRange(first, cut.offset, cut.bytes - below))
+            first, below = cut.offset, cut.bytes
+    rest = OffsetRange(first, end.offset, max(end.bytes - below, 0))
+    # More than that lies behind the last cut that is known: the next plan knows more.
+    if len(found) < count_max and (not found or rest.bytes <= 2 * target):
+        found.append(rest)
+    return found
+
+
+def advance(expected: int, done: Iterable[WrittenRange]) -> tuple[int, list[int]]:
+    """Return the offset up to which a partition may be committed, and which of `done` that takes, by their places.
+
+    They are the ranges of one plan in the order of their offsets. One that ends early hides those behind it.
+    """
+    at, taken = expected, []
+    whole = True
+    for place, each in enumerate(done):
+        if not whole:
+            break
+        if each.next_offset > each.first:
+            at = each.next_offset
+            taken.append(place)
+        whole = each.next_offset >= each.behind
+    return at, taken
+
+
+def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
+    """Spread works of such sizes, named by their places, over up to `count_max` bins that are about equally full."""
+    found: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
+    full = [0] * len(found)
+    for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        least = full.index(min(full))
+        found[least].append(place)
+        # Each costs something, however small it is.
+        full[least] += sizes[place] + 1
+    return found
+
 
 _READ_BYTES = 2 * 1024 * 1024
 """What is read at once: Redis serves nobody else meanwhile, some milliseconds."""
@@ -41,7 +193,7 @@ _ROWS_BYTES_MAX = 4 * RANGE_BYTES_MAX
 """Where nobody could tell how much a range holds, the rest waits for the next plan; in bytes of Arrow."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a partition with offsets `first` to just before `behind`, for the table at `uri`.
 
     `last`: no other task of the plan lies behind it, so it may end early.
@@ -56,22 +208,24 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     log_append_time: bool
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a task: `file` holds its records up to just before `next_offset`, None: there are none.
 
     `error`: why that is below `behind`, None also where there was more than one file is to have. `gone`: the topic was
     deleted, or made anew. `gaps` are offsets that Redis should hold, and does not, in their order.
     """
 
-    task: Task
+    task: ArchiveTask
     next_offset: int
     file: WrittenFile | None = None
     error: str | None = None
     gone: bool = False
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()
 
 
-def archive_ranges(source: Source, storage_options: StorageOptions, tasks: Iterable[Task]) -> list[Outcome]:
+def archive_ranges(
+    source: LakeSource, storage_options: StorageOptions, tasks: Iterable[ArchiveTask]
+) -> list[TaskOutcome]:
     """Do tasks one after the other, over one connection to Redis."""
     with source.opened() as stores, _rare_collections():
         return [
@@ -80,16 +234,16 @@ def archive_ranges(source: Source, storage_options: StorageOptions, tasks: Itera
 
 
 def archive_range(
-    logs: LogStore, task: Task, storage_options: StorageOptions, decompressed_bytes_max: int
-) -> Outcome:
+    logs: LogStore, task: ArchiveTask, storage_options: StorageOptions, decompressed_bytes_max: int
+) -> TaskOutcome:
     """Write the records of a task to a file of its own, which no table knows yet."""
-    reading = RangeReading(logs, task, decompressed_bytes_max)
+    reading = RangeReader(logs, task, decompressed_bytes_max)
     try:
         files = filesystem(task.uri, storage_options)
         file = write_file(files, task.partition.index, reading.rows(), time.time_ns() // 1_000_000)
     except (OSError, ValueError, pa.ArrowException) as error:
-        return Outcome(task=task, next_offset=task.first, error=str(LakeError(f"{task.uri}: {error}")))
-    return Outcome(
+        return TaskOutcome(task=task, next_offset=task.first, error=str(LakeError(f"{task.uri}: {error}")))
+    return TaskOutcome(
         task=task,
         next_offset=reading.next_offset,
         file=file,
@@ -110,7 +264,7 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-class RangeReading:
+class RangeReader:
     """The records of a task as rows, and how far they were read: up to `next_offset`, and why no further.
 
     Of what was not there, `gaps` lie below the start of what Redis holds now, and may be in the lake; `removed` below
@@ -118,13 +272,13 @@ class RangeReading:
     but a hand on Redis removes anything. In format `record` offsets are sparse, and holes cannot be told.
     """
 
-    def __init__(self, logs: LogStore, task: Task, decompressed_bytes_max: int) -> None:
+    def __init__(self, logs: LogStore, task: ArchiveTask, decompressed_bytes_max: int) -> None:
         self.next_offset = task.first
         self.error: str | None = None
         self.gone = False
-        self.gaps: list[Gap] = []
-        self.removed: list[Gap] = []
-        self.holes: list[Gap] = []
+        self.gaps: list[OffsetGap] = []
+        self.removed: list[OffsetGap] = []
+        self.holes: list[OffsetGap] = []
         self._logs = logs
         self._task = task
         self._bytes_max = decompressed_bytes_max
@@ -175,14 +329,14 @@ class RangeReading:
     def _pass_removed(self, found: Fetched) -> None:
         after = min(found.log_start, self._task.behind)
         if after > self.next_offset:
-            self.removed.append(Gap(self.next_offset, after))
+            self.removed.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
 
     def _skip(self, found: Fetched) -> None:
         """Go on behind what is no more, or never was."""
         if found.remote is not None and self.next_offset < found.remote.end:
             after = min(found.remote.end, self._task.behind)
-            self.gaps.append(Gap(self.next_offset, after))
+            self.gaps.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
         elif not found.more:
             self._pass_rest(found)
@@ -196,7 +350,7 @@ class RangeReading:
             return
         first = max(self.next_offset, found.compacted_end)
         if self._task.partition.format == "batch" and first < behind:
-            self.holes.append(Gap(first, behind))
+            self.holes.append(OffsetGap(first, behind))
         self.next_offset = max(self.next_offset, behind)
 
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -225,12 +379,12 @@ class RangeReading:
         self.error = error.message
 
 
-def _holes(first: int, found: Fetched) -> Iterator[Gap]:
+def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
     """Yield offsets from `first` on that should be in what was found, and are in no batch."""
     at = max(first, found.compacted_end)
     for batch in found.batches:
         if batch.base_offset > at:
-            yield Gap(at, batch.base_offset)
+            yield OffsetGap(at, batch.base_offset)
         at = max(at, batch.next_offset)
 
 

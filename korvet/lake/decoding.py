@@ -2,24 +2,179 @@
 
 Knows the layout of a record in a batch (Kafka's documentation, "Record Format") and the columns of `schema`; nothing of
 Redis or of tables. Keys, values and headers stay where they were decompressed, as Arrow's binary views.
+
+Varints, many at once: the numbers in record batches (zigzag, as in protocol buffers).
+
+Knows bytes only. A step of Python for each number would cost more than all the rest of archiving a record.
+
+Arrow's binary views over bytes that are there already.
+
+Knows the layout of a view (Arrow columnar format, "Variable-size Binary View Layout"): 16 bytes, a length and then the
+bytes themselves where they are twelve at the most, else their first four, the number of a buffer, and a position.
+
+Records that lie one by one in a stream as Arrow: what reading entries of format `record` yields, as rows.
+
+Knows the two shapes in which they are read, columns and tuples; nothing of Redis or of tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, timestamp_columns
-from korvet.lake.varints import Bytes, Ints, read_varint, read_varints, record_spans
-from korvet.lake.views import binary_views
+from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, timestamp_columns
 from korvet.log.batch_format import StoredBatch
 from korvet.log.record_format import text_of
 from korvet.protocol.records.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import decompress
+from korvet.protocol.records.record import Header, StoredRecord
+
+Bytes = npt.NDArray[np.uint8]
+
+BYTES_MAX = 10
+_MORE = 0x80
+
+
+def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Return the number that begins at each of the positions, and the position behind each.
+
+    Raises ValueError where one is longer than a 64-bit number can be; IndexError where one leaves `data`.
+    """
+    first = data[at]
+    raw = (first & 0x7F).astype(np.uint64)
+    after = at + 1
+    longer = np.flatnonzero(first & 0x80)
+    shift = 7
+    while len(longer):
+        if shift == 7 * BYTES_MAX:
+            raise ValueError("a varint of more than ten bytes")
+        byte = data[after[longer]]
+        raw[longer] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[longer] += 1
+        longer = longer[(byte & 0x80) != 0]
+        shift += 7
+    halves = (raw >> np.uint64(1)).astype(np.int64)
+    return halves ^ -(raw & np.uint64(1)).astype(np.int64), after
+
+
+def record_spans(data: bytes, start: int, stop: int) -> tuple[list[int], list[int]]:
+    """Return where records begin, each behind its length, and where they end; they fill `data` from `start` to `stop`.
+
+    Raises ValueError where they do not end at `stop`, or a length is none.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    at = start
+    # A loop over Python's own bytes is faster here than numpy: each record begins where the one before ends.
+    while at < stop:
+        length = data[at]
+        at += 1
+        if length >= _MORE:  # here rather than in a function: most records are of 64 to 8191 bytes
+            second = data[at]
+            if second < _MORE:
+                length += (second << 7) - _MORE
+                at += 1
+            else:
+                length, at = _length(data, at, length & 0x7F, stop)
+        if length & 1:
+            raise ValueError("the length of a record is negative")
+        starts.append(at)
+        at += length >> 1
+        ends.append(at)
+    if at != stop:
+        raise ValueError("the records are longer than their batch")
+    return starts, ends
+
+
+def read_varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    """Return the number that begins at `at`, and the position behind it; raises ValueError where it passes `stop`."""
+    if at >= stop:
+        raise ValueError("a varint leaves its record")
+    raw = data[at]
+    at += 1
+    if raw >= _MORE:
+        raw, at = _length(data, at, raw & 0x7F, stop)
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _length(data: bytes, at: int, raw: int, stop: int) -> tuple[int, int]:
+    """Read the rest of a varint whose first seven bits are `raw`."""
+    shift = 7
+    while True:
+        if at >= stop or shift == 7 * BYTES_MAX:
+            raise ValueError("a varint of more than ten bytes, or cut off")
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < _MORE:
+            return raw, at
+        shift += 7
+
+
+_INLINE_BYTES_MAX = 12
+_PREFIX_BYTES = 4
+
+
+def binary_views(buffer: bytes, data: Bytes, at: Ints, lengths: Ints) -> pa.Array:
+    """Return a binary view of `lengths` bytes from each of `at` in `buffer`; null where the length is negative.
+
+    `data` is the buffer as an array; all of them lie within it.
+    """
+    count = len(lengths)
+    sizes = np.maximum(lengths, 0)
+    views = np.zeros((count, 4), dtype=np.int32)
+    views[:, 0] = sizes
+    short = sizes <= _INLINE_BYTES_MAX
+    whole = _Slices(data, at, views)
+    if short.all():
+        whole.inline(slice(None), sizes)
+    elif not short.any():
+        whole.outside(slice(None))
+    else:
+        rows = np.flatnonzero(short)
+        whole.inline(rows, sizes[rows])
+        whole.outside(np.flatnonzero(~short))
+    nulls = lengths < 0
+    validity = None
+    if nulls.any():
+        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
+    buffers = [validity, pa.py_buffer(views), pa.py_buffer(buffer)]
+    return pa.Array.from_buffers(pa.binary_view(), count, buffers, null_count=int(nulls.sum()))
+
+
+class _Slices:
+    def __init__(self, data: Bytes, at: Ints, views: npt.NDArray[np.int32]) -> None:
+        self._data = data
+        self._at = at
+        self._views = views
+
+    def outside(self, rows: Ints | slice) -> None:
+        """Point at the bytes, which are more than fit into a view."""
+        at = self._at[rows]
+        self._views[rows, 1] = self._take(at, _PREFIX_BYTES).view(np.int32)[:, 0]
+        self._views[rows, 3] = at
+
+    def inline(self, rows: Ints | slice, sizes: Ints) -> None:
+        """Copy the bytes; those behind a short one are to be zero."""
+        taken = self._take(self._at[rows], _INLINE_BYTES_MAX)
+        taken[np.arange(_INLINE_BYTES_MAX) >= sizes[:, None]] = 0
+        self._views[rows, 1:] = taken.view(np.int32)
+
+    def _take(self, at: Ints, count: int) -> Bytes:
+        last = max(len(self._data) - 1, 0)
+        if not len(self._data):
+            return np.zeros((len(at), count), dtype=np.uint8)
+        # What is read beyond the end of the buffer is not of the bytes that are wanted.
+        taken: Bytes = self._data[np.minimum(at[:, None] + np.arange(count), last)]
+        return taken
+
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 """Of all batches of one call, uncompressed, where it is more than one: a few bytes may be a batch of many."""
@@ -255,3 +410,68 @@ VIEW_SCHEMA = pa.schema(
     [pa.field(each.name, _VIEWS.get(each.name, each.type), each.nullable) for each in SCHEMA]
 )
 """SCHEMA with views for keys and values: a file written from one is the same as from the other."""
+
+
+def records_to_arrow(
+    partition: int, records: Sequence[StoredRecord], *, log_append_time: bool = False
+) -> pa.RecordBatch:
+    """Return records of one partition, in their order, as rows of SCHEMA.
+
+    `log_append_time` says that their timestamps are those of their appends.
+    """
+    if isinstance(records, Columns):
+        runs = [np.arange(run.start, run.stop, dtype=np.int64) for run in records.runs]
+        offsets = np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
+        count = len(records)
+        timestamps = np.array(records.timestamps, dtype=np.int64)
+        keys = pa.nulls(count, pa.binary()) if records.keys is None else pa.array(records.keys, pa.binary())
+        values = pa.array(records.values, pa.binary())
+        headers = _headers(records.each_headers(), count) if records.headers else _no_headers(count)
+    else:
+        count = len(records)
+        offsets = np.array([each[0] for each in records], dtype=np.int64)
+        timestamps = np.array([each[1] for each in records], dtype=np.int64)
+        keys = pa.array([each[2] for each in records], pa.binary())
+        values = pa.array([each[3] for each in records], pa.binary())
+        some = any(each[4] for each in records)
+        headers = _headers((each[4] for each in records), count) if some else _no_headers(count)
+    return _rows(partition, offsets, timestamps, [keys, values, headers], int(log_append_time))
+
+
+def _rows(
+    partition: int, offsets: Ints, timestamps: Ints, contents: list[pa.Array], timestamp_type: int
+) -> pa.RecordBatch:
+    count = len(offsets)
+    first, rest = timestamp_columns(timestamps)
+    columns = [
+        pa.array(np.full(count, partition, dtype=np.int32)),
+        pa.array(offsets),
+        first,
+        pa.array(np.full(count, timestamp_type, dtype=np.int32)),
+        *contents,
+        rest,
+    ]
+    columns += [pa.nulls(count, SCHEMA.field(at).type) for at in range(len(columns), len(SCHEMA))]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _no_headers(count: int) -> pa.Array:
+    return pa.nulls(count, SCHEMA.field(HEADERS).type)
+
+
+def _headers(each: Iterable[list[Header]], count: int) -> pa.Array:
+    """Return the headers of `count` records; null where one has none."""
+    lists = list(each)
+    counts = np.fromiter(map(len, lists), dtype=np.int64, count=count)
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    flat = list(chain.from_iterable(lists))
+    pairs = pa.StructArray.from_arrays(
+        [
+            pa.array([name for name, _ in flat], pa.string()),
+            pa.array([content for _, content in flat], pa.binary()),
+        ],
+        fields=list(HEADER_TYPE),
+    )
+    type_ = SCHEMA.field(HEADERS).type
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_, mask=pa.array(counts == 0))

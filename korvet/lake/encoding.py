@@ -1,0 +1,327 @@
+"""Archived rows as record batches for a consumer: the way back from Arrow.
+
+Knows which rows may stand in one batch: those of one timestamp type, and of one producer where they are transactional
+or control records. Batches are built anew, so their bounds are not those that a producer chose, and what is not
+transactional carries no producer; offsets, times, keys, values and headers are the same.
+
+Which partition a key goes to, by the rule that Kafka's clients have in common: murmur2 of its bytes.
+
+Knows keys as Arrow, many at once; nothing of topics. The hash is MurmurHash2 of 32 bits with Kafka's seed, read as a
+number that is not negative (org.apache.kafka.common.utils.Utils, BuiltInPartitioner).
+
+Rows of the lake as record batches for a broker: how many make one batch, and its bytes.
+
+Knows Arrow and the format of a batch; nothing of where batches go. They carry no producer and offsets from 0 on: who
+sends them says whose they are (see korvet.admin.producer), and the broker where they begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from korvet.lake.schema import (
+    ATTRIBUTES,
+    HEADERS,
+    KEY,
+    NO_TIMESTAMP,
+    OFFSET,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SCHEMA,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    TIMESTAMP_TYPE,
+    VALUE,
+    Ints,
+    milliseconds_of,
+)
+from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, with_payload
+from korvet.protocol.records.builder import BatchesBuilder, Buffer
+from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import Header, StoredRecord
+
+
+class EncodedBatches(NamedTuple):
+    """Batches in pieces that follow each other, and how far they go: `full` says that a row did not fit any more."""
+
+    pieces: list[Buffer]
+    size_bytes: int
+    record_count: int
+    next_offset: int
+    full: bool
+
+
+def arrow_to_batches(
+    rows: pa.RecordBatch, *, codec: int, leader_epoch: int, bytes_max: int, at_least_one: bool
+) -> EncodedBatches:
+    """Return the rows, of one partition and in the order of their offsets, as record batches.
+
+    They have `bytes_max` bytes uncompressed at the most, but for the first record with `at_least_one`. `codec` is the
+    number of the codec of each batch, none for what it does not make smaller.
+    """
+    served = EncodedBatches([], 0, 0, 0, full=False)
+    for start, stop in pairwise(_bounds(rows)):
+        part = rows.slice(start, stop - start)
+        builder = BatchesBuilder(
+            codec=codec,
+            leader_epoch=leader_epoch,
+            bytes_max=bytes_max - served.size_bytes,
+            at_least_one=at_least_one and not served.record_count,
+            log_append_time=bool(part.column(TIMESTAMP_TYPE)[0].as_py()),
+        )
+        builder.add(stored_records(part))
+        pieces = builder.finish()
+        if pieces and part.column(ATTRIBUTES)[0].is_valid:
+            pieces = _marked(pieces, part)
+        served = EncodedBatches(
+            served.pieces + pieces,
+            served.size_bytes + sum(map(len, pieces)),
+            served.record_count + builder.record_count,
+            builder.next_offset or served.next_offset,
+            builder.full,
+        )
+        if builder.full:
+            break
+    return served
+
+
+def _bounds(rows: pa.RecordBatch) -> list[int]:
+    """Return where a batch has to begin anew, and the number of rows."""
+    count = rows.num_rows
+    if not count:
+        return []
+    changes = np.zeros(count, dtype=bool)
+    for name in (TIMESTAMP_TYPE, ATTRIBUTES, PRODUCER_ID, PRODUCER_EPOCH):
+        column = rows.column(name)
+        if column.null_count < count:
+            values: Ints = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+            changes[1:] |= values[1:] != values[:-1]
+    return [0, *np.flatnonzero(changes).tolist(), count]
+
+
+def stored_records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
+    """Return the rows as the builder takes them: by columns where all are of one layout."""
+    timestamps: list[int] = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist()
+    keys, values, headers = rows.column(KEY), rows.column(VALUE), rows.column(HEADERS)
+    offsets = rows.column(OFFSET).to_numpy()
+    without_keys = keys.null_count == len(keys)
+    if (without_keys or not keys.null_count) and not values.null_count and headers.null_count == len(headers):
+        each_key = None if without_keys else keys.to_pylist()
+        return Columns(_runs(offsets), timestamps, each_key, values.to_pylist())
+    columns = (offsets.tolist(), timestamps, keys.to_pylist(), values.to_pylist(), _headers(headers))
+    return list(zip(*columns, strict=True))
+
+
+def _runs(offsets: Ints) -> list[range]:
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    firsts = [0, *breaks.tolist()]
+    lasts = [*(breaks - 1).tolist(), len(offsets) - 1]
+    return [
+        range(int(offsets[first]), int(offsets[last]) + 1) for first, last in zip(firsts, lasts, strict=True)
+    ]
+
+
+def _headers(column: pa.Array) -> list[list[Header]]:
+    if column.null_count == len(column):
+        return [[] for _ in range(len(column))]
+    return [
+        [] if each is None else [(header["key"], header["value"]) for header in each]
+        for each in column.to_pylist()
+    ]
+
+
+def _marked(pieces: list[Buffer], rows: pa.RecordBatch) -> list[Buffer]:
+    """Give the batches the bits and the producer that their records' own batches had."""
+    bits = rows.column(ATTRIBUTES)[0].as_py()
+    marked: list[Buffer] = []
+    for head, payload in zip(pieces[::2], pieces[1::2], strict=True):
+        header = BatchHeader._make(HEADER.unpack_from(head))
+        changed = header._replace(
+            attributes=header.attributes | bits,
+            producer_id=rows.column(PRODUCER_ID)[0].as_py(),
+            producer_epoch=rows.column(PRODUCER_EPOCH)[0].as_py(),
+        )
+        changed = with_payload(changed, bytes(payload), header.codec)
+        marked += (patched_header(changed, header.base_offset, header.partition_leader_epoch), payload)
+    return marked
+
+
+NO_KEY = -1
+"""The partition of a null key: any."""
+
+_SEED = 0x9747B28C
+_M = np.uint32(0x5BD1E995)
+_R = 24
+_WORD = 4
+
+Hashes = npt.NDArray[np.uint32]
+Partitions = npt.NDArray[np.int64]
+
+
+def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
+    """Return for each key its partition of `count`, NO_KEY where it is null."""
+    positive = murmur2(keys).astype(np.int64) & 0x7FFFFFFF
+    found: Partitions = positive % count
+    if keys.null_count:
+        found[np.asarray(keys.is_null())] = NO_KEY
+    return found
+
+
+def murmur2(keys: pa.BinaryArray) -> Hashes:
+    """Return the hash of each key; whatever for a null one."""
+    _, offsets_buffer, data_buffer = keys.buffers()
+    at = np.frombuffer(offsets_buffer, dtype=np.int32)[keys.offset :][: len(keys) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    lengths = np.diff(at)
+    found: Hashes = np.zeros(len(keys), dtype=np.uint32)
+    # Keys of one length take the same steps.
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        found[rows] = _murmur2(data[at[rows][:, None] + np.arange(length)], length)
+    return found
+
+
+def _murmur2(keys: npt.NDArray[np.uint8], length: int) -> Hashes:
+    """Return the hashes of keys that are the rows of a matrix."""
+    hashes: Hashes = np.full(len(keys), _SEED ^ length, dtype=np.uint32)
+    whole = length - length % _WORD
+    words = np.ascontiguousarray(keys[:, :whole]).view("<u4")
+    for place in range(words.shape[1]):
+        word = words[:, place] * _M
+        word ^= word >> _R
+        hashes = hashes * _M ^ word * _M
+    if whole < length:
+        for place in range(whole, length):
+            hashes ^= keys[:, place].astype(np.uint32) << np.uint32(8 * (place - whole))
+        hashes *= _M
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
+
+
+PRODUCED = pa.schema([SCHEMA.field(name) for name in (OFFSET, TIMESTAMP, KEY, VALUE, HEADERS, TIMESTAMP_MS)])
+"""The columns of what is produced; the offset is where a row came from."""
+
+BATCH_BYTES = 768 * 1024
+"""What a batch may have, uncompressed: less than Kafka's limit (message.max.bytes, 1 MiB) by what it may be wrong."""
+
+_HELD_BYTES = 4 * BATCH_BYTES
+"""What is held, as Arrow, before batches are made of it."""
+
+_RECORD_BYTES_MAX = 36
+"""A record beside key, value and headers: five lengths and counts, two deltas and a byte, all of the longest."""
+
+_HEADER_BYTES_MAX = 10
+
+
+def batches_of(
+    rows_of: Iterable[pa.RecordBatch], *, bytes_max: int = BATCH_BYTES, records_max: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows, which have the columns of PRODUCED, so many together as make one batch; see `cuts`."""
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for rows in rows_of:
+        held.append(rows)
+        size_bytes += rows.nbytes
+        if size_bytes < _HELD_BYTES:
+            continue
+        *whole, rest = _cut(concat_rows(held), bytes_max, records_max)
+        yield from whole
+        # What comes next may have room beside it.
+        held, size_bytes = [rest], rest.nbytes
+    yield from _cut(concat_rows(held), bytes_max, records_max)
+
+
+def _cut(rows: pa.RecordBatch, bytes_max: int, records_max: int | None) -> list[pa.RecordBatch]:
+    ends = batch_ends(rows, bytes_max=bytes_max, records_max=records_max)
+    return [rows.slice(start, stop - start) for start, stop in pairwise([0, *ends])]
+
+
+def concat_rows(rows_of: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return rows, which have the columns of PRODUCED, one behind the other."""
+    return pa.concat_batches(rows_of) if rows_of else pa.RecordBatch.from_pylist([], schema=PRODUCED)
+
+
+def batch_ends(
+    rows: pa.RecordBatch, *, bytes_max: int = BATCH_BYTES, records_max: int | None = None
+) -> list[int]:
+    """Return where batches are to end, the last of them at the last row.
+
+    Each has `bytes_max` bytes at the most, uncompressed, or one record. All its records have a time or none has: a
+    batch has its first record's, and from there on differences.
+    """
+    if not rows.num_rows:
+        return []
+    ends = HEADER_BYTES + np.cumsum(record_sizes(rows))
+    timeless = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)) == NO_TIMESTAMP
+    changes = [*(np.flatnonzero(timeless[1:] != timeless[:-1]) + 1).tolist(), rows.num_rows]
+    found = []
+    start = 0
+    for change in changes:
+        while start < change:
+            before = int(ends[start - 1]) if start else HEADER_BYTES
+            stop = int(np.searchsorted(ends, before - HEADER_BYTES + bytes_max, side="right"))
+            stop = min(max(stop, start + 1), change)
+            if records_max is not None:
+                stop = min(stop, start + records_max)
+            found.append(stop)
+            start = stop
+    return found
+
+
+def record_sizes(rows: pa.RecordBatch) -> Ints:
+    """Return how many bytes each row may take as a record: never less than it takes."""
+    found: Ints = _RECORD_BYTES_MAX + _lengths(rows.column(KEY)) + _lengths(rows.column(VALUE))
+    headers = rows.column(HEADERS)
+    if headers.null_count < len(headers):
+        each = headers.flatten()
+        of_header = _HEADER_BYTES_MAX + _lengths(each.field(0)) + _lengths(each.field(1))
+        upto = np.concatenate(([0], np.cumsum(of_header)))
+        at = np.concatenate(([0], np.cumsum(headers.value_lengths().fill_null(0).to_numpy())))
+        found = found + upto[at[1:]] - upto[at[:-1]]
+    return found
+
+
+def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
+    """Return rows, as many as `cuts` puts together, as one batch in a codec; none where that makes it no smaller."""
+    builder = BatchesBuilder(
+        codec=codec,
+        leader_epoch=-1,
+        bytes_max=HEADER_BYTES + int(record_sizes(rows).sum()),
+        at_least_one=True,
+    )
+    at = rows.schema.get_field_index(OFFSET)
+    renumbered = rows.set_column(at, PRODUCED.field(OFFSET), pa.array(np.arange(rows.num_rows)))
+    builder.add(stored_records(renumbered))
+    head, payload = builder.finish()
+    return b"".join((head, payload))
+
+
+def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.RecordBatch]:
+    """Return the rows of each partition, in their order."""
+    order = np.argsort(partitions, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    found, starts = np.unique(partitions[order], return_index=True)
+    stops = [*starts[1:].tolist(), rows.num_rows]
+    return {
+        partition: sorted_rows.slice(start, stop - start)
+        for partition, start, stop in zip(found.tolist(), starts.tolist(), stops, strict=True)
+    }
+
+
+def _lengths(column: pa.Array) -> Ints:
+    """Return how many bytes each binary or text has, 0 where it is null."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), dtype=np.int64)
+    at = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset :][: len(column) + 1].astype(
+        np.int64
+    )
+    lengths: Ints = at[1:] - at[:-1]
+    return lengths
