@@ -1,29 +1,26 @@
 """Appending batches, each by one atomic script: what is sent, and what becomes of the answers.
 
-Knows the arguments of lua/log/append.lua and lua/log/append_batch.lua, and that a script which meets foreign entries
+Knows the arguments of lua/log/append.lua and lua/log/append_batch.lua, and that a script which meets external entries
 writes nothing and is sent again when something was done about them; nothing of what that is.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import cast
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log import batch_format as batch_entry
-from korvet.log import replies as log_replies
+from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.record_format import batch_args
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.redis import scripts
 from korvet.redis.client import PendingReplies, Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply
+from korvet.redis.replies import Reply, RespError, malformed, refused
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
-
-_LOG = logging.getLogger(__name__)
 
 _APPEND = scripts.get("log/append")
 _APPEND_BATCH = scripts.get("log/append_batch")
@@ -31,28 +28,28 @@ _APPEND_BATCH = scripts.get("log/append_batch")
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
-ROUNDS_MAX = 5
-"""Tries behind foreign entries: each but the first has lost a race against a foreign writer."""
-
 _Call = tuple[Script, tuple[str, ...], list[Arg]]
+# An answer of an append that removed external entries is one longer than others.
+_EXPELLED_FIELDS = 6
+
 _Outcome = Appended | KafkaError
 
 
 class Appending:
     """The appends of one request, from the moment they are sent to their answers.
 
-    `settle` does something about the foreign entries of a partition, or returns why it could not.
+    `settle` does something about the external entries of a partition, or returns why it could not.
     """
 
     def __init__(
         self,
         redis: Redis,
         appends: Sequence[Append | AppendBatch],
-        settle: Callable[[Partition], KafkaError | None],
+        external: ExternalEntries,
     ) -> None:
         self._redis = redis
         self._appends = appends
-        self._settle = settle
+        self._external = external
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, _Call] = {}
         self._sent_again = False
@@ -122,20 +119,49 @@ class Appending:
             replies = self._replies()
             for position, reply in zip(list(wave), replies, strict=True):
                 partition = self._appends[position].partition
-                if removed := log_replies.expelled(reply):
-                    _LOG.warning("%s: %s", partition.stream, removal(removed))
-                outcome = log_replies.read_appended(partition, reply)
+                if removed := _expelled(reply):
+                    warn_of_removal(partition, removed)
+                outcome = _read_appended(partition, reply)
                 if outcome is not None:
                     self._outcomes[position] = outcome
                     del wave[position]
             for position in list(wave):
-                refusal = self._settle(self._appends[position].partition)
+                refusal = self._external.settle(self._appends[position].partition)
                 if refusal is not None:
                     self._outcomes[position] = refusal
                     del wave[position]
             if not wave:
                 return
         self._outcomes |= {position: outrun(self._appends[position].partition) for position in wave}
+
+
+def _read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError | None:
+    """Return the answer of an append script; None if something must be done about external entries first."""
+    if isinstance(reply, KafkaError):
+        return reply
+    if isinstance(reply, RespError):
+        return refused(partition.stream, reply)
+    try:
+        outcome, base_offset, log_start, now_ms, row_bytes, *_ = cast(
+            "tuple[bytes, bytes, bytes, int, bytes]", reply
+        )
+        if outcome in (b"RENUMBER", b"EXPEL"):
+            return None
+        return Appended(
+            base_offset=int(base_offset),
+            log_start=int(log_start),
+            now_ms=now_ms,
+            duplicate=outcome == b"DUPLICATE",
+            row_bytes=int(row_bytes),
+        )
+    except (ValueError, TypeError):
+        return malformed(partition.stream, "the answer of an append script")
+
+
+def _expelled(reply: Reply) -> int:
+    """Return how many external entries an append in format `batch` removed to make room for its own."""
+    count = reply[-1] if isinstance(reply, list) and len(reply) == _EXPELLED_FIELDS else 0
+    return count if isinstance(count, int) else 0
 
 
 def _call(append: Append | AppendBatch) -> _Call:
@@ -194,18 +220,3 @@ def _stored_bytes(records: list[Arg], count: int) -> int:
         size += _bytes_of(records[at + 1 : behind])
         at = behind
     return size
-
-
-def removal(count: int) -> str:
-    """Say for the log that so many entries of others were removed from a partition in format `batch`."""
-    return (
-        f"{count} entries that are no batches were removed"
-        if count > 1
-        else "1 entry that is no batch was removed"
-    )
-
-
-def outrun(partition: Partition) -> KafkaError:
-    """Return the error for a log to which others write faster than it can be put in order."""
-    message = f"{partition.stream}: foreign entries arrive faster than they can be taken in"
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)

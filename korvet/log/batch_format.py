@@ -84,14 +84,14 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
     the entry, for one that claims to be a batch and is none, or does not decompress to the length in its header.
     """
     batches: list[StoredBatch] = []
-    foreign = 0
+    external = 0
     for entry_id, fields in entries:
         position, _, sequence = entry_id.partition(b"-")
         next_offset = int(position)
         if next_offset > end:
             break
         if sequence != b"0" or fields[0] != FIELD:
-            foreign += 1
+            external += 1
             continue
         stored = fields[1]
         if len(stored) < HEADER_BYTES:
@@ -111,7 +111,7 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
         batches.append(
             StoredBatch(base_offset, next_offset, size_bytes, attributes & CODEC_MASK, stored, plain)
         )
-    return batches, foreign
+    return batches, external
 
 
 def _plain(entry_id: bytes, fields: list[bytes], bytes_max: int) -> bytes:

@@ -5,11 +5,6 @@ the compacted part; nothing of which records are to stay. A pass is known by its
 log was begun no step of it does anything any more. Nor where Redis has lost a step that it had confirmed, for the token
 changes with every write.
 
-Which stream a read has to ask: the log itself, or the one that holds its compacted part.
-
-Knows what the last answers said of each log; a log that was never compacted costs a look-up in a dict. What it believes
-may be out of date, so the state that comes with an answer tells whether the right stream was asked.
-
 Entries as compaction sees them: which keys their records have, and what is left of an entry without some of them.
 
 Knows both storage formats; nothing of which records are to stay. An entry that stays whole stays byte for byte; one
@@ -32,10 +27,9 @@ from itertools import compress, count
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log import replies as log_replies
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
 from korvet.log.record_format import ENTRY_ARGS_MAX, OFFSETS_END, SAFE_DIGITS, Arg, Entry, timestamp_of
-from korvet.log.replies import State
+from korvet.log.state import range_start
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
@@ -209,9 +203,9 @@ class CompactionStore:
         entries: list[Entry] = []
         if offset < under_way.dirty_start and under_way.source is not None:
             stream, last = partition.compacted[under_way.source], _last_id(partition, under_way.dirty_start)
-            entries = self._range(stream, log_replies.range_start(partition, offset), last, count)
+            entries = self._range(stream, range_start(partition, offset), last, count)
         if not entries:
-            begin = log_replies.range_start(partition, max(offset, under_way.dirty_start))
+            begin = range_start(partition, max(offset, under_way.dirty_start))
             last = _last_id(partition, under_way.clean_end)
             entries = self._range(partition.stream, begin, last, count)
         return entries
@@ -336,44 +330,6 @@ def _row(partition: Partition, member: bytes, score: bytes) -> Row:
     return Row(int(float(score)), int(found[1]), int(found[2]), int(found[4]))
 
 
-_REMEMBERED_MAX = 100_000
-"""Logs with a compacted part that are remembered; all are forgotten beyond it, at the price of a second read each."""
-
-
-class _Part(NamedTuple):
-    """The compacted part of a log: everything below `end`, in `stream`."""
-
-    stream: str
-    end: int
-
-
-class CompactedSegments:
-    """The compacted parts of the logs that one store reads."""
-
-    def __init__(self) -> None:
-        # By topic id too: what is known of a topic means nothing for the next one of its name.
-        self._parts: dict[tuple[str, str], _Part] = {}
-
-    def stream(self, partition: Partition, offset: int) -> str:
-        """Return the stream in which `offset` lies, as far as is known."""
-        if not self._parts:
-            return partition.stream
-        part = self._parts.get((partition.stream, partition.topic_id))
-        return part.stream if part is not None and offset < part.end else partition.stream
-
-    def learn(self, partition: Partition, offset: int, state: State) -> str:
-        """Return the stream in which `offset` lies by the state that came with an answer, and remember that."""
-        if state.clean is None:
-            if self._parts:
-                self._parts.pop((partition.stream, partition.topic_id), None)
-            return partition.stream
-        if len(self._parts) >= _REMEMBERED_MAX:
-            self._parts.clear()
-        part = _Part(partition.compacted[state.clean], state.clean_end)
-        self._parts[partition.stream, partition.topic_id] = part
-        return part.stream if offset < part.end else partition.stream
-
-
 Buffer = bytes | memoryview
 
 
@@ -450,8 +406,8 @@ class BatchEntry:
         self._stored: list[StoredRecord] = []
         self._batch: StoredBatch | None = None
         try:
-            batches, foreign = read_batches([entry], OFFSETS_END)
-            if foreign:
+            batches, external = read_batches([entry], OFFSETS_END)
+            if external:
                 return
             [self._batch] = batches
             batch = self._batch

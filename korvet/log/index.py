@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import KafkaError
-from korvet.log import replies as log_replies
+from korvet.log.state import stale_topic
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -244,7 +244,7 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
     """Return what the state tells, asked for as `IndexStore.page` does; raises KafkaError as that does."""
     topic_id, *fields = cast("list[bytes | None]", listed(partition.state, reply))
     if topic_id != partition.topic_id.encode():
-        raise log_replies.another_topic(partition)
+        raise stale_topic(partition)
     try:
         end, start, size, records, interval, largest = fields
         totals = Totals(

@@ -18,9 +18,9 @@ from typing import NamedTuple, cast
 from korvet.errors import KafkaError
 from korvet.log import batch_format as batch_entry
 from korvet.log import index as index_store
-from korvet.log import replies as log_replies
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Row, Totals
 from korvet.log.record_format import Entry, timestamp_of
+from korvet.log.state import entries, range_end, range_start
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -122,12 +122,12 @@ class IndexRepairStore:
 
     def entries(self, partition: Partition, part: Part, count: int) -> list[Weight]:
         """Return what the first entries of a part weigh; raises KafkaError KAFKA_STORAGE_ERROR."""
-        first = log_replies.range_start(partition, part.first)
-        last = log_replies.range_end(partition, part.behind)
+        first = range_start(partition, part.first)
+        last = range_end(partition, part.behind)
         [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
         weigh = _batch_weight if partition.format == "batch" else _record_weight
         try:
-            found = [weigh(entry, partition.bits) for entry in log_replies.entries(partition, reply)]
+            found = [weigh(entry, partition.bits) for entry in entries(partition, reply)]
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise malformed(part.stream, "an entry") from error
         return [weight for weight in found if weight is not None]

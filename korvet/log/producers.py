@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from gevent.lock import RLock
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log import replies as log_replies
+from korvet.log.state import stale_topic
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -115,7 +115,7 @@ class ProducerRows:
 def _take(partition: Partition, fence: Reply, scanned: Reply, rows: dict[int, ActiveProducer]) -> bytes:
     """Add the rows of one step, which may tell of one twice; returns the cursor of the next step."""
     if listed(partition.state, fence) != [partition.topic_id.encode()]:
-        raise log_replies.another_topic(partition)
+        raise stale_topic(partition)
     try:
         cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.producers, scanned))
         for name, text in zip(flat[::2], flat[1::2], strict=True):

@@ -11,7 +11,7 @@ time of its id, and a field that is none of the above becomes a header of that n
 Entries of one layout as columns: what `entry.read_entries` makes of them one by one, made of all of them at once.
 
 Knows when entries are of one layout, and leaves all others to `read_entries`; so nothing here is about what is
-malformed or foreign. Nothing here talks to Redis.
+malformed or external. Nothing here talks to Redis.
 """
 
 from __future__ import annotations

@@ -159,11 +159,3 @@ class Bounds(NamedTuple):
     def local_start(self) -> int:
         """The first offset that Redis holds, as responses report it."""
         return self.remote.end if self.remote else self.first_offset
-
-
-class Renumbered(NamedTuple):
-    """What one step did: entries that came to a new offset, the log's end now, and whether another step is needed."""
-
-    moved: int
-    high_watermark: int
-    more: bool

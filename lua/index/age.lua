@@ -12,7 +12,7 @@ local state, stream, cleans = KEYS[1], KEYS[2], {['0'] = KEYS[3], ['1'] = KEYS[4
 local topic_id, bits, from = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- @include shared/whole_number
--- @include shared/foreign_entry
+-- @include shared/external_entry
 local log_append_time_bit = 8 -- of a batch's attributes: its largest timestamp is that of all its records
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'clean', 'clean_end')

@@ -25,7 +25,7 @@ local first_record, dense = 12 + shared_fields, false
 -- @include shared/append_begin
 
 -- What an append takes in itself, some ms of Redis at the worst; more is left to log/renumber, and another try.
-local foreign_max, foreign_bytes_max = 2000, 4194304
+local external_max, external_bytes_max = 2000, 4194304
 if held[9] then
   return {'RENUMBER', '0', '0', now_ms, '0'}
 end
@@ -38,17 +38,17 @@ if next_offset > 0 then
   -- offset names.
   behind_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
 end
-local foreign = redis.call('XRANGE', stream, behind_last, '+', 'COUNT', 1)
-if foreign[1] then
--- @include shared/foreign_entry
+local external = redis.call('XRANGE', stream, behind_last, '+', 'COUNT', 1)
+if external[1] then
+-- @include shared/external_entry
   local last_id
   repeat
-    for _, entry in ipairs(foreign) do
+    for _, entry in ipairs(external) do
       last_id = entry[1]
       local ms, sequence = string.match(last_id, '^(%d+)-(%d+)$')
       ms, sequence = tonumber(ms), tonumber(sequence)
-      if sequence >= width or ms >= ms_end or records - records_before == foreign_max
-          or bytes - bytes_before > foreign_bytes_max then
+      if sequence >= width or ms >= ms_end or records - records_before == external_max
+          or bytes - bytes_before > external_bytes_max then
         return {'RENUMBER', '0', '0', now_ms, '0'}
       end
       local size, timestamp = measure(entry[2], ms, 1)
@@ -64,9 +64,9 @@ if foreign[1] then
     end
     -- The first came alone, the others as many at once as there is room for, of entries like those before.
     local average = math.max(1, (bytes - bytes_before) / (records - records_before))
-    foreign = redis.call('XRANGE', stream, '(' .. last_id, '+', 'COUNT',
-      math.max(1, math.min(100, math.floor(foreign_bytes_max / average))))
-  until not foreign[1]
+    external = redis.call('XRANGE', stream, '(' .. last_id, '+', 'COUNT',
+      math.max(1, math.min(100, math.floor(external_bytes_max / average))))
+  until not external[1]
 end
 
 local base = math.max(next_offset, now_ms * width)

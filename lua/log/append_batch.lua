@@ -33,9 +33,9 @@ local entry_id = string.format('%d-0', offset)
 -- Entries of others are no records of this format, and one behind our last would stand in the middle of the log. Where
 -- one was deleted its id is still the stream's last, and XADD refuses ours. They go here and not in a script of their
 -- own: a client that writes without a pause would always be back before this one.
-local foreign = #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0
-local reply = not foreign and redis.pcall('XADD', stream, entry_id, unpack(ARGV, first_field))
-if foreign or type(reply) == 'table' and reply.err
+local external = #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0
+local reply = not external and redis.pcall('XADD', stream, entry_id, unpack(ARGV, first_field))
+if external or type(reply) == 'table' and reply.err
     and (string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ')) then
   local emptied
   expelled, emptied = expel_entries(stream, base, expelled_max)

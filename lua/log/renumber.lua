@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes foreign entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
+-- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
 -- and moves the others, with all behind them, to free offsets in their order. One bounded step.
 -- KEYS     stream, state, moving, index
 -- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes of them, channel
@@ -11,7 +11,7 @@
 -- anything can come back. Where that is more than one step may do, the entries wait in `moving`:
 --   1. while the stream has entries behind `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
--- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. A foreign
+-- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. An external
 -- entry that arrives between two steps lands behind `next`, where 1. finds it and puts it behind all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
@@ -38,7 +38,7 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and byte
 end
 local known_next = next_offset
 -- @include shared/index_steps
--- @include shared/foreign_entry
+-- @include shared/external_entry
 
 local function id_of(offset)
   local ms = math.floor(offset / width)

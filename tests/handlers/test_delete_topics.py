@@ -60,7 +60,7 @@ def test_nothing_of_a_deleted_topic_is_left_in_redis(client: Client, topic: str,
     for partition in range(3):
         records = batch(b"v", producer_id=5, epoch=0, sequence=0)
         assert client.produce(topic, records, partition).error_code == ErrorCode.NONE
-        stored.xadd(f"korvet:{topic}:{partition}", {"value": "foreign"})
+        stored.xadd(f"korvet:{topic}:{partition}", {"value": "external"})
     stored.xgroup_create(f"korvet:{topic}:0", "readers")
     assert list(stored.scan_iter(f"*korvet:{topic}:*"))
     delete(client, topic)

@@ -256,7 +256,7 @@ def test_a_request_without_partitions_is_answered_at_once(client: Client) -> Non
 
 
 @ONLY_RECORD
-def test_timestamps_and_headers_come_back_with_foreign_records_between(
+def test_timestamps_and_headers_come_back_with_external_records_between(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     client.create(topic)

@@ -163,7 +163,7 @@ def test_a_parked_fetch_is_woken_by_an_append_on_another_worker_and_on_its_own(
 
 
 @ONLY_RECORD
-def test_a_foreign_record_is_found_at_the_latest_when_the_wait_is_over(
+def test_an_external_record_is_found_at_the_latest_when_the_wait_is_over(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     client.create(topic)

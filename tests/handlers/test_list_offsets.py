@@ -129,7 +129,7 @@ def test_an_empty_log_begins_and_ends_at_0_and_holds_no_time(client: Client, top
         assert found(client, topic, timestamp) == NOTHING
 
 
-def test_foreign_entries_count(client: Client, topic: str, stored: redis.Redis) -> None:
+def test_external_entries_count(client: Client, topic: str, stored: redis.Redis) -> None:
     client.create(topic)
     ids: list[Any] = [stored.xadd(f"korvet:{topic}:0", {"value": "hello"}) for _ in range(3)]
     ms, sequence = (int(part) for part in ids[0].split(b"-"))

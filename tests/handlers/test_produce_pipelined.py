@@ -53,16 +53,16 @@ def numbered(topic: str, producer_id: int = -1) -> list[ProduceRequest]:
 
 @pytest.mark.parametrize("producer_id", [-1, 77])
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
-def test_requests_stay_in_order_where_foreign_entries_are_in_their_way(
+def test_requests_stay_in_order_where_external_entries_are_in_their_way(
     client: Client, topic: str, stored: redis.Redis, storage_format: str, producer_id: int
 ) -> None:
     client.create(topic, storage_format=storage_format)
     client.append(topic, b"before")
     newest: Any = stored.xrevrange(f"korvet:{topic}:0", count=1)
     ms = int(newest[0][0].split(b"-")[0])
-    stored.xadd(f"korvet:{topic}:0", {"value": "foreign"}, id=f"{ms}-{FAR_SEQUENCE}")
+    stored.xadd(f"korvet:{topic}:0", {"value": "external"}, id=f"{ms}-{FAR_SEQUENCE}")
     assert codes(pipelined(client, *numbered(topic, producer_id))) == [0] * REQUESTS
-    found = [each for each in values(client.fetch(topic).records) if each not in (b"before", b"foreign")]
+    found = [each for each in values(client.fetch(topic).records) if each not in (b"before", b"external")]
     assert found == [b"%d" % number for number in range(REQUESTS)]
 
 

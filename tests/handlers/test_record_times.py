@@ -133,7 +133,7 @@ def test_entries_of_others_carry_the_time_of_their_id(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     client.create(topic, message_timestamp_type="LogAppendTime")
-    ids: list[Any] = [stored.xadd(f"korvet:{topic}:0", {"value": "foreign"}) for _ in range(3)]
+    ids: list[Any] = [stored.xadd(f"korvet:{topic}:0", {"value": "external"}) for _ in range(3)]
     stamps = [int(each.split(b"-")[0]) for each in ids]
     stamps += [client.produce(topic, batch(b"v", b"w")).log_append_time_ms] * 2
     records = client.fetch(topic).records

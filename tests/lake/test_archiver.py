@@ -277,10 +277,10 @@ def test_entries_that_others_wrote_are_archived_as_they_are_served(topics: Topic
     topic = topics.make("orders", "record")
     [partition] = topic.partitions
     topics.produce(partition, b"0")
-    raw_redis.xadd(partition.stream, {"value": "foreign", "more": "field"})
+    raw_redis.xadd(partition.stream, {"value": "external", "more": "field"})
     done = topics.archiver().round(topics.run)
     assert done.records == 2
-    assert topics.archived(topic)[1][3:] == (b"foreign", [("more", b"field")])
+    assert topics.archived(topic)[1][3:] == (b"external", [("more", b"field")])
 
 
 def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,11 +84,11 @@ class CompactedLog:
                 *((b"key-%d" % (n % keys), None if n % 11 == 10 else b"value-%d" % n) for n in numbers)
             )
 
-    def foreign(self, **fields: str) -> None:
+    def external(self, **fields: str) -> None:
         """XADD as any Redis client may (format `record`), and let the log take it in."""
         made = self.raw.xadd(self.partition.stream, dict(fields))
         ms, sequence = (int(part) for part in bytes(made).split(b"-"))
-        self.logs.renumber(self.partition)
+        self.logs.external.step(self.partition)
         key, value = (fields[name].encode() if name in fields else None for name in ("key", "value"))
         self.model.append(Held((ms << self.partition.bits) + sequence, key, value, ms))
 

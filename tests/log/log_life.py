@@ -123,7 +123,7 @@ class LogLife:
         ]
         self.end = base + len(records)
 
-    def foreign(self, entries: Sequence[dict[str, bytes]], entry_id: str) -> None:
+    def external(self, entries: Sequence[dict[str, bytes]], entry_id: str) -> None:
         """XADD as any Redis client may; in format `record` these are records, in the order in which they came."""
         with self._raw.pipeline(transaction=False) as pipe:
             for fields in entries:
@@ -221,8 +221,8 @@ class LogLife:
             pass
 
     def keep(self) -> None:
-        """Do what the keeper does about foreign entries."""
-        while self.logs.renumber(self.bench.partition).more:
+        """Do what the keeper does about external entries."""
+        while self.logs.external.step(self.bench.partition).more:
             pass
 
     def _read_all(self, offset: int) -> list[Live]:

@@ -33,17 +33,17 @@ def offset(delivering: Delivering) -> int:
 
 
 # More entries of others than an append deals with itself: in format record one that no offset names is enough.
-@pytest.mark.parametrize(("storage_format", "foreign"), [("record", 1), ("batch", 1001)])
+@pytest.mark.parametrize(("storage_format", "external"), [("record", 1), ("batch", 1001)])
 def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
-    here: Domain, raw_redis: redis.Redis, storage_format: str, foreign: int
+    here: Domain, raw_redis: redis.Redis, storage_format: str, external: int
 ) -> None:
     here.topics.create(NewTopic(name=ORDERS, configs={"storage.format": storage_format}))
     first = offset(begin(here, 0))
     newest: Any = raw_redis.xrevrange("korvet:orders:0", count=1)
     ms = int(newest[0][0].split(b"-")[0])
     with raw_redis.pipeline() as pipeline:
-        for number in range(foreign):
-            pipeline.xadd("korvet:orders:0", {"value": "foreign"}, id=f"{ms}-{5000 + number}")
+        for number in range(external):
+            pipeline.xadd("korvet:orders:0", {"value": "external"}, id=f"{ms}-{5000 + number}")
         pipeline.execute()
     second, third = begin(here, 1), begin(here, 2)
     assert [second.in_order, third.in_order] == [True, True]

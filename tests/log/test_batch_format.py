@@ -39,8 +39,8 @@ def flat(args: list[Arg]) -> list[bytes]:
 
 
 def read_one(*fields: bytes, entry_id: bytes = b"13-0") -> StoredBatch:
-    [found], foreign = read_batches([(entry_id, list(fields))], 2**53)
-    assert foreign == 0
+    [found], external = read_batches([(entry_id, list(fields))], 2**53)
+    assert external == 0
     return found
 
 
@@ -77,8 +77,8 @@ def test_every_byte_but_offset_and_epoch_survives_the_stream(
     client.delete(STREAM)
     client.execute_command("XADD", STREAM, f"{base + len(records)}-0", *args)
     entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)
-    found, foreign = read_batches(entries, 2**53)
-    assert (foreign, [one.base_offset for one in found]) == (0, [base])
+    found, external = read_batches(entries, 2**53)
+    assert (external, [one.base_offset for one in found]) == (0, [base])
     assert found[0].next_offset == base + len(records)
     assert found[0].size_bytes == len(produced)
     served = wire(found, epoch)
@@ -127,8 +127,8 @@ def test_a_batch_is_compressed_from_the_threshold_on(at_least: int, fields: int)
 
 def test_batches_are_read_up_to_the_end_and_no_further() -> None:
     entries: list[Entry] = [(b"%d-0" % end, [b"batch", forged(PRODUCED)]) for end in (3, 6, 9)]
-    found, foreign = read_batches(entries, 6)
-    assert ([one.base_offset for one in found], foreign) == ([0, 3], 0)
+    found, external = read_batches(entries, 6)
+    assert ([one.base_offset for one in found], external) == ([0, 3], 0)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_batches_are_read_up_to_the_end_and_no_further() -> None:
 )
 def test_entries_of_others_are_counted_and_left_out(entry: Entry) -> None:
     entries = [(b"3-0", [b"batch", PRODUCED]), entry, (b"9-0", [b"batch", PRODUCED])]
-    found, foreign = read_batches(entries, 2**53)
-    assert ([one.base_offset for one in found], foreign) == ([0, 6], 1)
+    found, external = read_batches(entries, 2**53)
+    assert ([one.base_offset for one in found], external) == ([0, 6], 1)
 
 
 PACKED = flat(batch_args(memoryview(PRODUCED), NONE, AtRest("lz4", 1)))[1]

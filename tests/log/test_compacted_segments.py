@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.compaction_store import CompactedSegments
-from korvet.log.replies import State
+from korvet.log.state import CompactedSegments, State
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys
@@ -137,10 +136,10 @@ def test_what_is_known_of_a_topic_says_nothing_about_the_next_one_of_its_name(be
     assert [(record.offset, record.value) for record in records_of(found, 0)] == [(base, b"new")]
 
 
-def test_foreign_entries_behind_a_compacted_log_are_taken_in(record_bench: Bench) -> None:
+def test_external_entries_behind_a_compacted_log_are_taken_in(record_bench: Bench) -> None:
     filled(record_bench)
     compact(record_bench, 5)
-    record_bench.foreign(2)
+    record_bench.external(2)
     assert record_bench.values() == [b"5", b"0", b"1"]
 
 
@@ -162,12 +161,12 @@ def test_a_field_that_names_no_clean_stream_is_malformed(bench: Bench) -> None:
 def test_too_many_compacted_logs_are_forgotten_and_learned_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.log.compaction_store._REMEMBERED_MAX", 2)
+    monkeypatch.setattr("korvet.log.state._REMEMBERED_MAX", 2)
     parts = CompactedSegments()
-    state = State(next_offset=9, start=0, first=0, max_timestamp=5, moving=False, clean=1, clean_end=7)
+    state = State(next_offset=9, start=0, first=0, max_timestamp=5, moving=False, segment=1, compacted_end=7)
     for partition in bench.partitions:
         assert parts.learn(partition, 3, state) == partition.compacted[1]
     assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].compacted[1]
     assert parts.stream(bench.partitions[0], 6) == bench.partitions[0].stream
-    assert parts.learn(bench.partitions[2], 3, state._replace(clean=None)) == bench.partitions[2].stream
+    assert parts.learn(bench.partitions[2], 3, state._replace(segment=None)) == bench.partitions[2].stream
     assert parts.stream(bench.partitions[2], 3) == bench.partitions[2].stream

@@ -273,12 +273,12 @@ def test_a_batch_keeps_its_place_its_producer_and_a_right_checksum(here: Domain,
     assert [(held.offset, held.value) for held in log.read()] == [(1, b"2"), (3, b"4"), (4, b"5")]
 
 
-def test_foreign_entries_stay_if_they_have_a_key_field_by_field(here: Domain, raw_redis: Any) -> None:
+def test_external_entries_stay_if_they_have_a_key_field_by_field(here: Domain, raw_redis: Any) -> None:
     log = CompactedLog(here, raw_redis, "record")
-    log.foreign(key="a", value="1", colour="red")
-    log.foreign(value="no key")
-    log.foreign(colour="blue", key="b", value="2")
-    log.foreign(key="c", value="3")
+    log.external(key="a", value="1", colour="red")
+    log.external(value="no key")
+    log.external(colour="blue", key="b", value="2")
+    log.external(key="c", value="3")
     before = raw_redis.xrange(log.partition.stream)
     segment_ms_over(log)
     done = log.compacted()
@@ -289,7 +289,7 @@ def test_foreign_entries_stay_if_they_have_a_key_field_by_field(here: Domain, ra
 
 
 def segment_ms_over(log: CompactedLog) -> None:
-    """Write the row that seals the tail: what is foreign has the time of now."""
+    """Write the row that seals the tail: what is external has the time of now."""
     end = log.field("next")
     log.raw.zadd(log.partition.index_key, {f"{log.field('records')}:{log.field('bytes')}:5:5": end})
     log.raw.hset(log.partition.state, "interval", "-1")

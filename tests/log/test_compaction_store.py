@@ -112,7 +112,7 @@ def test_a_pass_begins_on_what_was_looked_at_or_not_at_all(store: CompactionStor
 def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_bench: Bench) -> None:
     fields: dict[str, str] = {f"f{n}": "" for n in range(ENTRY_ARGS_MAX // 2 + 1)}
     entry_id = record_bench.raw.xadd(record_bench.partition.stream, fields)
-    record_bench.logs.renumber(record_bench.partition)
+    record_bench.logs.external.step(record_bench.partition)
     under_way = begun(store, record_bench)
     entries = store.read(under_way, 0, 5)
     with pytest.raises(KafkaError, match=f"entry {entry_id.decode()} has 3951 fields, .* XDEL"):

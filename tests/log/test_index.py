@@ -154,10 +154,10 @@ def test_without_an_index_records_are_counted_one_by_one(bench: Bench, index: In
     assert behind(index, bench, offsets[3], offsets[-3]) == [19_997, 3]
 
 
-def test_foreign_entries_are_records_behind_an_offset_once_they_are_taken_in(record_bench: Bench) -> None:
+def test_external_entries_are_records_behind_an_offset_once_they_are_taken_in(record_bench: Bench) -> None:
     index = IndexStore(record_bench.redis)
     base = record_bench.append(b"a", b"b")
-    record_bench.foreign(5000)
+    record_bench.external(5000)
     assert behind(index, record_bench, base + 1) == [1]
     record_bench.append(b"c")
     assert behind(index, record_bench, base + 1) == [5002]

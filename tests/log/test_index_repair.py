@@ -152,14 +152,14 @@ def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> N
     assert upkeep.mend() is None
 
 
-@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("external", [False, True])
 def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_anew(
-    upkeep: Upkeep, *, foreign: bool
+    upkeep: Upkeep, *, external: bool
 ) -> None:
     offsets = upkeep.fill(20)
     upkeep.raw.delete(upkeep.partition.index_key)
-    if foreign and upkeep.bench.format == "record":
-        upkeep.bench.foreign(5000)
+    if external and upkeep.bench.format == "record":
+        upkeep.bench.external(5000)
         upkeep.bench.bounds()
     else:
         offsets += upkeep.fill(20, first=20)

@@ -69,8 +69,8 @@ class Life(RuleBasedStateMachine):
     @rule(
         entries=st.lists(FOREIGN, min_size=1, max_size=6), entry_id=st.sampled_from(["*", "*", f"{2**60}-*"])
     )
-    def foreign(self, entries: list[dict[str, bytes]], entry_id: str) -> None:
-        self.log.foreign(entries, entry_id)
+    def external(self, entries: list[dict[str, bytes]], entry_id: str) -> None:
+        self.log.external(entries, entry_id)
 
     @rule(place=st.floats(0, 1))
     def delete_to_a_record(self, place: float) -> None:

@@ -1,4 +1,4 @@
-"""The log store against a model in memory: random appends, repeats, foreign entries and reads, in both formats."""
+"""The log store against a model in memory: random appends, repeats, external entries and reads, in both formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.log_bench import Bench, Format
 NO_PRODUCER = -1
 PRODUCERS = st.sampled_from([NO_PRODUCER, 5, 2**62])
 AT_RESTS = st.sampled_from([AtRest("none"), AtRest("lz4", 50), AtRest("zstd", 50)])
-# Behind whatever is there; far ahead; as explicit as a foreign client can be, refused where it is not the highest.
+# Behind whatever is there; far ahead; as explicit as an external client can be, refused where it is not the highest.
 FOREIGN_IDS = st.sampled_from(["*", f"{2**60}-*", "0-1", "3-1", "5-0", "9-5000", f"{2**64 - 1}-*"])
 APPENDS = st.tuples(st.just("append"), PRODUCERS, st.integers(1, 40), st.sampled_from(CODECS), AT_RESTS)
 REPEATS = st.tuples(st.just("repeat"), PRODUCERS, st.integers(0, 6))
@@ -28,7 +28,7 @@ OPERATIONS = st.one_of(
     *[APPENDS] * 4,
     *[REPEATS] * 3,
     st.tuples(st.just("skip"), PRODUCERS, st.integers(1, 5)),
-    st.tuples(st.just("foreign"), FOREIGN_IDS, st.integers(1, 400)),
+    st.tuples(st.just("external"), FOREIGN_IDS, st.integers(1, 400)),
     st.tuples(st.just("delete last"), st.just(0)),
     st.tuples(st.just("read"), st.floats(0, 1), st.integers(1, 50)),
     st.tuples(st.just("keep"), st.just(0)),
@@ -90,7 +90,7 @@ class Model:
             assert isinstance(outcome, KafkaError)
             assert outcome.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def foreign(self, entry_id: str, count: int) -> None:
+    def external(self, entry_id: str, count: int) -> None:
         values = self.fresh(count)
         with self.bench.raw.pipeline(transaction=False) as pipe:
             for value in values:
@@ -101,7 +101,7 @@ class Model:
             self.values += written
 
     def delete_last(self, _: int) -> None:
-        """Delete what nobody has taken in yet, as a foreign client that changed its mind."""
+        """Delete what nobody has taken in yet, as an external client that changed its mind."""
         made = self.bench.raw.xadd(self.bench.partition.stream, {"value": "gone"}, id=f"{2**64 - 1}-*")
         self.bench.raw.xdel(self.bench.partition.stream, made)
 
@@ -114,7 +114,7 @@ class Model:
 
     def keep(self, _: int) -> None:
         """Do what the keeper does on its own."""
-        self.bench.logs.renumber(self.bench.partition)
+        self.bench.logs.external.step(self.bench.partition)
 
     def remember(self, found: list[tuple[int, bytes | None]]) -> None:
         """Check that nothing that was served or acknowledged has changed, and remember the rest."""

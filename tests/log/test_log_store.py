@@ -9,7 +9,8 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.types import Appended, Bounds, Fetched, Read, Renumbered
+from korvet.log.external_entries import ExternalStep
+from korvet.log.types import Appended, Bounds, Fetched, Read
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import Reply
 from tests.support.batches import CODECS, Record
@@ -78,12 +79,12 @@ class WatchedRedis(Redis):
 @pytest.mark.parametrize(
     ("storage_format", "values"), [("record", [b"0", b"a", b"b"]), ("batch", [b"a", b"b"])]
 )
-def test_two_batches_of_one_partition_keep_their_order_behind_foreign_entries(
+def test_two_batches_of_one_partition_keep_their_order_behind_external_entries(
     redis_url: str, raw_redis: Any, storage_format: Format, values: list[bytes]
 ) -> None:
     watched = WatchedRedis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
     bench = Bench(watched, raw_redis, storage_format)
-    bench.foreign(1, f"{2**60}-0")
+    bench.external(1, f"{2**60}-0")
     outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b")])
     assert all(isinstance(outcome, Appended) for outcome in outcomes)
     assert bench.values() == values
@@ -227,8 +228,8 @@ def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any
     assert bounds == [Bounds(0, 0, 1, TIMESTAMP), Bounds(0, base, base + 1, TIMESTAMP)]
 
 
-def test_a_log_without_foreign_entries_needs_no_step(bench: Bench) -> None:
-    assert bench.logs.renumber(bench.partition) == Renumbered(0, 0, more=False)
+def test_a_log_without_external_entries_needs_no_step(bench: Bench) -> None:
+    assert bench.logs.external.step(bench.partition) == ExternalStep(0, 0, more=False)
     base = bench.append(b"a", b"b")
-    assert bench.logs.renumber(bench.partition) == Renumbered(0, base + 2, more=False)
+    assert bench.logs.external.step(bench.partition) == ExternalStep(0, base + 2, more=False)
     assert bench.values() == [b"a", b"b"]

@@ -11,7 +11,8 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.types import AppendBatch, Bounds, Fetched, Read, Renumbered
+from korvet.log.external_entries import ExternalStep
+from korvet.log.types import AppendBatch, Bounds, Fetched, Read
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest, TopicRow
@@ -84,9 +85,9 @@ FOREIGN = ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "5-0", f"{2**60}-0", f"{2
 
 
 @pytest.mark.parametrize("entry_id", FOREIGN)
-def test_a_foreign_entry_is_never_served_and_the_log_goes_on(bench: Bench, entry_id: str) -> None:
+def test_an_external_entry_is_never_served_and_the_log_goes_on(bench: Bench, entry_id: str) -> None:
     bench.append(b"a", b"b")
-    bench.foreign(1, entry_id)
+    bench.external(1, entry_id)
     assert bench.nothing(2) == (0, 0, 2)
     assert bench.bounds() == Bounds(0, 0, 2, TIMESTAMP)
     assert bench.values() == [b"a", b"b"]
@@ -97,7 +98,7 @@ def test_a_foreign_entry_is_never_served_and_the_log_goes_on(bench: Bench, entry
 
 
 @pytest.mark.parametrize("entry_id", FOREIGN)
-def test_a_foreign_entry_that_was_deleted_does_not_block_the_log(bench: Bench, entry_id: str) -> None:
+def test_an_external_entry_that_was_deleted_does_not_block_the_log(bench: Bench, entry_id: str) -> None:
     bench.append(b"a", b"b")
     made = bench.raw.xadd(bench.partition.stream, {"value": "x"}, id=entry_id)
     bench.raw.xdel(bench.partition.stream, made)
@@ -105,14 +106,14 @@ def test_a_foreign_entry_that_was_deleted_does_not_block_the_log(bench: Bench, e
     assert bench.values() == [b"a", b"b", b"c"]
 
 
-def test_a_foreign_entry_in_an_empty_log_goes(bench: Bench) -> None:
-    bench.foreign(3)
+def test_an_external_entry_in_an_empty_log_goes(bench: Bench) -> None:
+    bench.external(3)
     assert bench.nothing(0) == (0, 0, 0)
     assert bench.append(b"a") == 0
     assert ids(bench) == ["1-0"]
 
 
-def test_a_foreign_copy_of_a_batch_is_foreign(bench: Bench) -> None:
+def test_an_external_copy_of_a_batch_is_external(bench: Bench) -> None:
     bench.append(b"a")
     [(_, fields)] = bench.raw.xrange(bench.partition.stream)
     bench.raw.xadd(bench.partition.stream, fields, id="2-0")
@@ -121,19 +122,19 @@ def test_a_foreign_copy_of_a_batch_is_foreign(bench: Bench) -> None:
     assert bench.values() == [b"a", b"b"]
 
 
-def test_a_full_read_of_foreign_entries_does_not_ask_to_read_on(bench: Bench) -> None:
+def test_a_full_read_of_external_entries_does_not_ask_to_read_on(bench: Bench) -> None:
     bench.append(b"a")
-    bench.foreign(100)
+    bench.external(100)
     for offset in (0, 1):
         assert not bench.read(offset, count=5).more
 
 
 def test_removed_entries_are_counted_and_warned_about(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.append(b"a")
-    bench.foreign(1500)
-    assert bench.logs.renumber(bench.partition) == Renumbered(1000, 1, more=True)
-    assert bench.logs.renumber(bench.partition) == Renumbered(500, 1, more=False)
-    assert bench.logs.renumber(bench.partition) == Renumbered(0, 1, more=False)
+    bench.external(1500)
+    assert bench.logs.external.step(bench.partition) == ExternalStep(1000, 1, more=True)
+    assert bench.logs.external.step(bench.partition) == ExternalStep(500, 1, more=False)
+    assert bench.logs.external.step(bench.partition) == ExternalStep(0, 1, more=False)
     stream = bench.partition.stream
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
         ("WARNING", f"{stream}: 1000 entries that are no batches were removed"),
@@ -143,7 +144,7 @@ def test_removed_entries_are_counted_and_warned_about(bench: Bench, caplog: pyte
 
 def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     for count in (1, 2):
-        bench.foreign(count)
+        bench.external(count)
         bench.append(b"a")
     stream = bench.partition.stream
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
@@ -152,18 +153,18 @@ def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest
     ]
 
 
-def test_an_append_behind_many_foreign_entries_removes_them_all(bench: Bench) -> None:
+def test_an_append_behind_many_external_entries_removes_them_all(bench: Bench) -> None:
     bench.append(b"a")
-    bench.foreign(2500)
+    bench.external(2500)
     assert bench.append(b"b") == 1
     assert ids(bench) == ["1-0", "2-0"]
 
 
-def test_foreign_entries_below_the_end_are_left_out_and_warned_about(
+def test_external_entries_below_the_end_are_left_out_and_warned_about(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.append(b"a")
-    bench.foreign(1, "2-7")
+    bench.external(1, "2-7")
     bench.raw.hset(bench.partition.state, "next", 5)  # as only somebody who writes Korvet's own keys can
     assert bench.append(b"b") == 5
     assert [record.value for record in bench.records()] == [b"a", b"b"]
@@ -172,7 +173,7 @@ def test_foreign_entries_below_the_end_are_left_out_and_warned_about(
     assert text == f"{bench.partition.stream}: 1 entry is no batch: not served"
 
 
-def test_producers_consumers_and_foreign_writers_at_once_lose_and_double_nothing(
+def test_producers_consumers_and_external_writers_at_once_lose_and_double_nothing(
     bench: Bench, redis_url: str
 ) -> None:
     other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
@@ -184,7 +185,7 @@ def test_producers_consumers_and_foreign_writers_at_once_lose_and_double_nothing
 
     def produce() -> None:
         for n in range(100):
-            # Who loses every race against a foreign writer is told to come again, as producers do: nothing was written.
+            # An append that loses every race against an external writer writes nothing: try again, as producers do.
             while isinstance(bench.logs.append([bench.made(b"own%d" % n)])[0], KafkaError):
                 pass
 
@@ -204,12 +205,12 @@ client = redis.Redis.from_url(sys.argv[1])
 while True:
     pipeline = client.pipeline(transaction=False)
     for _ in range(10):
-        pipeline.xadd(sys.argv[2], {"value": "foreign"})
+        pipeline.xadd(sys.argv[2], {"value": "external"})
     pipeline.execute()
 """
 
 
-def test_every_append_gets_through_beside_a_foreign_writer_in_a_tight_loop(
+def test_every_append_gets_through_beside_an_external_writer_in_a_tight_loop(
     bench: Bench, redis_url: str
 ) -> None:
     stream = bench.partition.stream
@@ -217,7 +218,7 @@ def test_every_append_gets_through_beside_a_foreign_writer_in_a_tight_loop(
     with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
         try:
             for n in range(300):
-                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "a foreign entry behind the log")  # noqa: B023
+                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry behind the log")  # noqa: B023
                 assert bench.append(b"own%d" % n) == n
         finally:
             writer.kill()

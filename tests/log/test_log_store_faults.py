@@ -28,7 +28,7 @@ def test_a_key_of_the_wrong_type_is_an_error_that_names_it(bench: Bench, part: s
         assert bench.partition.stream in outcome.message
         assert "WRONGTYPE" in outcome.message
     with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR .*WRONGTYPE"):
-        bench.logs.renumber(bench.partition)
+        bench.logs.external.step(bench.partition)
 
 
 @pytest.mark.parametrize("field", ["next", "start", "max_timestamp"])
@@ -45,7 +45,7 @@ def test_a_deleted_topic_is_unknown_to_everything(bench: Bench) -> None:
     bench.raw.xadd(bench.partition.stream, {"value": "left over"})
     bench.expect(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, bench.partition.stream)
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        bench.logs.renumber(bench.partition)
+        bench.logs.external.step(bench.partition)
 
 
 def test_a_recreated_topic_takes_nothing_for_the_former_one(bench: Bench) -> None:
@@ -66,4 +66,4 @@ def test_a_lost_redis_is_told_for_every_append_and_raised_by_reads(bench: Bench)
     with pytest.raises(StorageUnavailableError):
         bench.logs.bounds([bench.partition])
     with pytest.raises(StorageUnavailableError):
-        bench.logs.renumber(bench.partition)
+        bench.logs.external.step(bench.partition)

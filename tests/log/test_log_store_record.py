@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.types import Append, Appended, Bounds, Fetched, Renumbered
+from korvet.log.external_entries import ExternalStep
+from korvet.log.types import Append, Appended, Bounds, Fetched
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
@@ -66,9 +67,9 @@ def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
     assert bench.read(base) == Fetched(0, base, base + 3, [], more=False)
 
 
-def test_an_offset_beyond_the_end_is_looked_at_again_behind_foreign_entries(bench: Bench) -> None:
+def test_an_offset_beyond_the_end_is_looked_at_again_behind_external_entries(bench: Bench) -> None:
     bench.append(b"a")
-    bench.foreign(3)
+    bench.external(3)
     last = bench.raw.xrevrange(bench.partition.stream, count=1)[0][0].decode().split("-")
     offset = (int(last[0]) << BITS) + int(last[1])
     assert bench.read(offset + 1).high_watermark == offset + 1
@@ -76,12 +77,12 @@ def test_an_offset_beyond_the_end_is_looked_at_again_behind_foreign_entries(benc
 
 
 @pytest.mark.parametrize("bits", [8, 10, 12])
-def test_twenty_thousand_pipelined_foreign_entries_are_all_consumed(
+def test_twenty_thousand_pipelined_external_entries_are_all_consumed(
     redis: Redis, raw_redis: Any, bits: int
 ) -> None:
     bench = Bench(redis, raw_redis, "record", bits)
     bench.append(b"own")
-    bench.foreign(20_000)
+    bench.external(20_000)
     found = bench.read_all()
     assert [value for _, value in found] == [b"own", *(b"%d" % n for n in range(20_000))]
     offsets = [offset for offset, _ in found]
@@ -89,7 +90,7 @@ def test_twenty_thousand_pipelined_foreign_entries_are_all_consumed(
     assert bench.bounds().high_watermark == offsets[-1] + 1
 
 
-def test_a_foreign_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> None:
+def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> None:
     entry_id = bench.raw.xadd(bench.partition.stream, {"value": "hello", "unit": "C"}).decode()
     ms, sequence = (int(part) for part in entry_id.split("-"))
     offset = (ms << BITS) + sequence
@@ -99,17 +100,17 @@ def test_a_foreign_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> No
     assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
 
 
-def test_foreign_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
+def test_external_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
     base = bench.append(b"a")
-    bench.foreign(2)
+    bench.external(2)
     first = bench.read(base)
     assert first.more
     assert [value for _, value in bench.read_all(base)] == [b"a", b"0", b"1"]
 
 
-def test_latest_lies_behind_a_foreign_burst(bench: Bench) -> None:
-    bench.foreign(5, f"{2**60}-*")
-    bench.foreign(3, f"{2**61}-*")
+def test_latest_lies_behind_an_external_burst(bench: Bench) -> None:
+    bench.external(5, f"{2**60}-*")
+    bench.external(3, f"{2**61}-*")
     latest = bench.bounds().high_watermark
     assert latest == bench.read_all()[-1][0] + 1
     base = bench.append(b"next")
@@ -126,7 +127,7 @@ def test_records_are_still_served_when_a_step_was_cut_short(bench: Bench) -> Non
     assert [value for _, value in bench.read_all()] == [b"own", b"was first", b"waits"]
 
 
-def test_consumers_and_foreign_writers_at_once_lose_and_double_nothing(bench: Bench, redis_url: str) -> None:
+def test_consumers_and_external_writers_at_once_lose_and_double_nothing(bench: Bench, redis_url: str) -> None:
     other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
 
     def write() -> None:
@@ -155,13 +156,13 @@ def test_consumers_and_foreign_writers_at_once_lose_and_double_nothing(bench: Be
 
 def test_renumber_is_a_step_that_tells_what_it_did(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert bench.logs.renumber(bench.partition) == Renumbered(0, 0, more=False)
-    bench.foreign(1500, f"{2**60}-*")
-    first = bench.logs.renumber(bench.partition)
+    assert bench.logs.external.step(bench.partition) == ExternalStep(0, 0, more=False)
+    bench.external(1500, f"{2**60}-*")
+    first = bench.logs.external.step(bench.partition)
     assert (first.moved, first.high_watermark, first.more) == (0, 0, True)
-    second = bench.logs.renumber(bench.partition)
-    assert second.moved + bench.logs.renumber(bench.partition).moved == 1500
-    assert "foreign entries got new offsets" in caplog.text
+    second = bench.logs.external.step(bench.partition)
+    assert second.moved + bench.logs.external.step(bench.partition).moved == 1500
+    assert "external entries got new offsets" in caplog.text
 
 
 def test_a_damaged_value_is_logged_once_per_partition(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.lists(TIMESTAMPS, min_size=1, max_size=4)),
         st.tuples(st.just("append"), st.lists(TIMESTAMPS, min_size=1, max_size=4)),
-        st.tuples(st.just("foreign"), TIMESTAMPS | st.none()),
+        st.tuples(st.just("external"), TIMESTAMPS | st.none()),
         st.tuples(st.just("trim"), st.integers(0, 5)),
         st.tuples(st.just("look"), st.none()),
     ),
@@ -55,7 +55,7 @@ class Life:
         base = self.bench.append(*[Record(VALUE, b"k", at) for at in stamps], at_rest=AtRest("none"))
         self.records += [(base + n, at) for n, at in enumerate(stamps)]
 
-    def foreign(self, timestamp: int | None) -> None:
+    def external(self, timestamp: int | None) -> None:
         if self.bench.format == "batch":
             self.bench.raw.xadd(self.bench.partition.stream, {"value": "no batch"})
             return
@@ -121,7 +121,7 @@ def test_a_long_log_of_many_rows_and_a_start_that_moves(
     for _ in range(60):
         life.append([choose.randint(0, 200) for _ in range(choose.randint(1, 4))])
         if choose.random() < 0.2:
-            life.foreign(choose.choice([None, 7, FAR]))
+            life.external(choose.choice([None, 7, FAR]))
         if choose.random() < 0.2:
             life.trim(choose.randint(0, 4))
     assert raw_redis.zcard(life.bench.partition.index_key) > 10

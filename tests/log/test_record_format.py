@@ -200,7 +200,7 @@ def test_every_int64_is_a_timestamp(timestamp: int) -> None:
     assert read(("1234-5", [b"key", b"k", b"value", b"v", b"timestamp", text]))[0][1] == timestamp
 
 
-def test_of_a_foreign_entry_nothing_is_lost() -> None:
+def test_of_an_external_entry_nothing_is_lost() -> None:
     fields = {b"temperature": b"21", b"\xff\xfe": b"\x00", b"nullheader.x": b"not null", b"header.x": b"1"}
     flat = [part for pair in fields.items() for part in pair]
     [(_, at, key, value, headers)] = read(("1234-5", [*flat, b"key", b"a", b"key", b"b"]))

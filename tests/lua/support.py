@@ -89,7 +89,7 @@ class Log:
                 return int(moved)
         raise AssertionError("the log does not settle")
 
-    def foreign(self, entry_id: str, value: str) -> str:
+    def external(self, entry_id: str, value: str) -> str:
         """XADD as anybody may; return the id."""
         made: bytes = self.client.execute_command("XADD", STREAM, entry_id, "value", value)
         return made.decode()

@@ -97,9 +97,9 @@ def test_a_keeper_gets_and_keeps_its_lease(raw_redis: Any) -> None:
 
 
 @pytest.mark.parametrize("entry_id", ["*", "5-5000"])
-def test_foreign_entries_are_taken_in(raw_redis: Any, entry_id: str) -> None:
+def test_external_entries_are_taken_in(raw_redis: Any, entry_id: str) -> None:
     log = Log(raw_redis)
-    log.foreign(entry_id, "a")
+    log.external(entry_id, "a")
     with memory_left(raw_redis, -1):
         log.settle()
     assert log.values() == ["a"]
@@ -108,7 +108,7 @@ def test_foreign_entries_are_taken_in(raw_redis: Any, entry_id: str) -> None:
 
 def test_entries_that_are_no_batches_are_removed(raw_redis: Any) -> None:
     log = BatchLog(raw_redis)
-    log.foreign("5-0", "a")
+    log.external("5-0", "a")
     raw_redis.xdel(STREAM, "5-0")
     with memory_left(raw_redis, -1):
         log.settle()

@@ -1,4 +1,4 @@
-"""A log store on a topic with three partitions, in either format, and a foreign client beside it.
+"""A log store on a topic with three partitions, in either format, and an external client beside it.
 
 What the store gives in either format is read as a consumer reads it: records of `tests.support.batches`, each with its
 offset, those before the wished one left out.
@@ -134,7 +134,7 @@ class Bench:
         assert isinstance(outcome, Bounds), outcome
         return outcome
 
-    def foreign(self, count: int, entry_id: str = "*") -> None:
+    def external(self, count: int, entry_id: str = "*") -> None:
         """XADD in one pipeline, as any Redis client may."""
         with self.raw.pipeline(transaction=False) as pipe:
             for n in range(count):

@@ -166,11 +166,11 @@ def renumber(context: Context, check_lease: CheckLease) -> None:
             while more:
                 check_lease()
                 try:
-                    step = context.log_store.renumber(partition)
+                    step = context.log_store.external.step(partition)
                 except StorageUnavailableError:
                     raise
                 except KafkaError as error:
-                    _log.warning("foreign entries not taken in", key=partition.stream, reason=error)
+                    _log.warning("external entries not taken in", key=partition.stream, reason=error)
                     break
                 metrics.ENTRIES_RENUMBERED.inc(step.moved)
                 more = step.more

@@ -1,4 +1,4 @@
-"""lua/log/append.lua against a real server: offsets, the fence, idempotence, foreign entries, nothing half-written."""
+"""lua/log/append.lua against a real server: offsets, the fence, idempotence, external entries, nothing half-written."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_offsets_go_on_contiguously_when_the_clock_goes_back(raw_redis: Any, bit
     log = Log(raw_redis, bits)
     ahead = future_ms(log)
     last = (ahead << bits) + (1 << bits) - 2
-    log.foreign(log.id_of(last), "from the future")
+    log.external(log.id_of(last), "from the future")
     assert log.appended("a", "b", "c") == last + 1
     assert log.appended("d") == last + 4
     assert log.offsets() == list(range(last, last + 5))
@@ -61,23 +61,23 @@ def test_offsets_never_repeat_over_many_appends(log: Log) -> None:
     assert len(set(offsets)) == 600
 
 
-def test_foreign_entries_are_taken_in_before_the_batch(log: Log) -> None:
+def test_external_entries_are_taken_in_before_the_batch(log: Log) -> None:
     log.appended("a")
     for n in range(50):
-        log.foreign("*", f"f{n}")
+        log.external("*", f"f{n}")
     base = log.appended("b")
     assert log.values() == ["a", *(f"f{n}" for n in range(50)), "b"]
     assert log.offsets()[-1] == base == log.next() - 1
 
 
 def test_the_first_offset_is_that_of_an_adopted_entry(log: Log) -> None:
-    log.foreign("5-1", "old")
+    log.external("5-1", "old")
     assert int(log.append("new")[2]) == (5 << 10) + 1
 
 
 @pytest.mark.parametrize("unreadable", ["0-1024", "1-1024", f"{2**43}-0", f"{2**64 - 1}-{2**64 - 1}"])
 def test_an_entry_without_an_offset_must_be_renumbered_first(log: Log, unreadable: str) -> None:
-    log.foreign(unreadable, "x")
+    log.external(unreadable, "x")
     before = log.snapshot()
     assert log.append("a")[0] == b"RENUMBER"
     assert log.snapshot() == before
@@ -89,37 +89,37 @@ def test_an_entry_without_an_offset_must_be_renumbered_first(log: Log, unreadabl
 def test_an_entry_without_an_offset_is_found_between_readable_ones(log: Log) -> None:
     ahead = future_ms(log)
     for n, sequence in enumerate((0, 1023, 1024, 5000)):
-        log.foreign(f"{ahead}-{sequence}", str(n))
-    log.foreign(f"{ahead + 1}-0", "4")
+        log.external(f"{ahead}-{sequence}", str(n))
+    log.external(f"{ahead + 1}-0", "4")
     assert log.append("a")[0] == b"RENUMBER"
 
 
 def test_an_entry_just_behind_the_last_offset_of_a_millisecond_is_found(log: Log) -> None:
     ahead = future_ms(log)
-    log.foreign(f"{ahead}-1022", "x")
+    log.external(f"{ahead}-1022", "x")
     log.appended("a")
     assert log.next() == (ahead + 1) << 10
-    log.foreign(f"{ahead}-1024", "no offset names this")
+    log.external(f"{ahead}-1024", "no offset names this")
     assert log.append("b")[0] == b"RENUMBER"
 
 
-def test_more_foreign_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
+def test_more_external_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
     values = [str(ms) for ms in range(1, 2001)]
     for value in values:
-        log.foreign(f"{value}-0", value)
+        log.external(f"{value}-0", value)
     log.appended("a")
     base = log.next() >> log.bits
     for n in range(2001):
-        log.foreign(f"{base + 1 + n}-0", "f")
+        log.external(f"{base + 1 + n}-0", "f")
     assert log.append("b")[0] == b"RENUMBER"
     log.settle()
     log.appended("b")
     assert log.values() == [*values, "a", *["f"] * 2001, "b"]
 
 
-def test_larger_foreign_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
-    log.foreign("1-0", "x" * 4_200_000)
-    log.foreign("2-0", "x")
+def test_larger_external_entries_than_an_append_takes_in_are_left_to_renumber(log: Log) -> None:
+    log.external("1-0", "x" * 4_200_000)
+    log.external("2-0", "x")
     assert log.append("a")[0] == b"RENUMBER"
     log.settle()
     log.appended("a")
@@ -134,10 +134,10 @@ def test_nothing_is_appended_while_entries_are_on_their_way(log: Log) -> None:
     assert not log.client.exists(MOVING)
 
 
-def test_a_deleted_foreign_entry_above_the_log_does_not_block_it(log: Log) -> None:
+def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: Log) -> None:
     log.appended("a")
     ahead = future_ms(log)
-    made = log.foreign(f"{ahead}-5", "gone")
+    made = log.external(f"{ahead}-5", "gone")
     log.client.xdel(STREAM, made)
     assert log.append("b", "c")[0] == b"RENUMBER"
     log.settle()

@@ -1,4 +1,4 @@
-"""lua/log/append_batch.lua against a real server: dense offsets, one entry per batch, nothing foreign in between."""
+"""lua/log/append_batch.lua against a real server: dense offsets, one entry per batch, nothing external in between."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> N
 @pytest.mark.parametrize(
     "entry_id", ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "4-1", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
 )
-def test_a_foreign_entry_behind_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
+def test_an_external_entry_behind_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
     log.appended("a", "b")
-    log.foreign(entry_id, "x")
+    log.external(entry_id, "x")
     assert log.append("c", "d")[:2] == [b"APPENDED", b"2"]
     assert log.batches() == [(b"2-0", ["a", "b"]), (b"4-0", ["c", "d"])]
     info = log.client.xinfo_stream(STREAM)
@@ -63,34 +63,34 @@ def test_a_foreign_entry_behind_the_end_is_removed(log: BatchLog, entry_id: str)
 
 
 @pytest.mark.parametrize("entry_id", ["0-1", "1-0", "*"])
-def test_a_foreign_entry_in_an_empty_log_is_removed(log: BatchLog, entry_id: str) -> None:
-    log.foreign(entry_id, "x")
+def test_an_external_entry_in_an_empty_log_is_removed(log: BatchLog, entry_id: str) -> None:
+    log.external(entry_id, "x")
     assert log.append("a")[:2] == [b"APPENDED", b"0"]
     assert log.batches() == [(b"1-0", ["a"])]
 
 
 @pytest.mark.parametrize("end", [0, 2])
-def test_a_deleted_foreign_entry_above_the_log_does_not_block_it(log: BatchLog, end: int) -> None:
+def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: BatchLog, end: int) -> None:
     if end:
         log.appended("a", "b")
-    log.client.xdel(STREAM, log.foreign("*", "gone"))
+    log.client.xdel(STREAM, log.external("*", "gone"))
     assert log.append("c")[:2] == [b"APPENDED", str(end).encode()]
     assert log.values()[-1] == "c"
 
 
 def test_only_an_answer_of_an_append_that_removed_some_says_how_many(log: BatchLog) -> None:
     assert len(log.append("a")) == 5
-    log.client.xdel(STREAM, log.foreign("*", "gone"))
+    log.client.xdel(STREAM, log.external("*", "gone"))
     assert len(log.append("b")) == 5
     for _ in range(3):
-        log.foreign("*", "x")
+        log.external("*", "x")
     assert log.append("c")[5:] == [3]
 
 
-def test_more_foreign_entries_than_one_step_removes_are_to_be_expelled_first(log: BatchLog) -> None:
+def test_more_external_entries_than_one_step_removes_are_to_be_expelled_first(log: BatchLog) -> None:
     log.appended("a")
     for n in range(1001):
-        log.foreign("*", str(n))
+        log.external("*", str(n))
     before = log.state()
     assert log.append("b") == [b"EXPEL", b"0", b"0", ANY, b"0", 1000]
     assert log.state() == before
@@ -101,7 +101,7 @@ def test_more_foreign_entries_than_one_step_removes_are_to_be_expelled_first(log
 @pytest.mark.parametrize("refusal", ["FENCED", "OUT_OF_ORDER"])
 def test_a_batch_that_is_refused_removes_nothing(log: BatchLog, refusal: str) -> None:
     log.appended("a", producer=7)
-    log.foreign("*", "x")
+    log.external("*", "x")
     before = log.snapshot()
     with pytest.raises(redis.ResponseError):
         log.append(
@@ -117,9 +117,9 @@ def test_a_stream_that_was_deleted_goes_on_at_the_next_offset(log: BatchLog) -> 
     assert log.batches() == [(b"3-0", ["c"])]
 
 
-def test_a_repeated_batch_is_known_although_foreign_entries_wait(log: BatchLog) -> None:
+def test_a_repeated_batch_is_known_although_external_entries_wait(log: BatchLog) -> None:
     log.appended("a", "b", producer=7)
-    log.foreign("*", "x")
+    log.external("*", "x")
     assert log.append("a", "b", producer=7)[:2] == [b"DUPLICATE", b"0"]
 
 

@@ -142,7 +142,7 @@ def test_an_index_of_the_wrong_type_does_not_keep_a_batch_from_the_log(raw_redis
     ],
 )
 @pytest.mark.parametrize("by", ["append", "renumber"])
-def test_a_foreign_entry_counts_with_the_timestamp_that_readers_see(
+def test_an_external_entry_counts_with_the_timestamp_that_readers_see(
     raw_redis: Any, text: str, timestamp: int, by: str
 ) -> None:
     log = Log(raw_redis)
@@ -158,7 +158,7 @@ def test_a_foreign_entry_counts_with_the_timestamp_that_readers_see(
     assert counters(log) == (1, 15 + len(text), timestamp, timestamp)
 
 
-def test_the_first_usable_timestamp_of_a_foreign_entry_counts(raw_redis: Any) -> None:
+def test_the_first_usable_timestamp_of_an_external_entry_counts(raw_redis: Any) -> None:
     log = Log(raw_redis)
     raw_redis.execute_command("XADD", STREAM, "9-0", "timestamp", "x", "timestamp", "3", "timestamp", "8")
     log.settle()
@@ -166,7 +166,7 @@ def test_the_first_usable_timestamp_of_a_foreign_entry_counts(raw_redis: Any) ->
 
 
 @pytest.mark.parametrize("limit", [7, 1000])
-def test_foreign_entries_are_counted_once_whether_they_move_or_stay(raw_redis: Any, limit: int) -> None:
+def test_external_entries_are_counted_once_whether_they_move_or_stay(raw_redis: Any, limit: int) -> None:
     log = Log(raw_redis, 8)
     choose = random.Random(3)
     with raw_redis.pipeline(transaction=False) as pipe:
@@ -205,7 +205,7 @@ def check_rows(log: Log, found: list[tuple[int, dict[bytes, bytes]]]) -> None:
     assert counters(log)[3] == interval
 
 
-def test_an_append_counts_the_foreign_entries_that_it_takes_in(raw_redis: Any) -> None:
+def test_an_append_counts_the_external_entries_that_it_takes_in(raw_redis: Any) -> None:
     log = Log(raw_redis)
     log.appended(*["v"] * 1900, max_timestamp=3)
     raw_redis.hset(STATE, "bytes", 0)
@@ -220,7 +220,7 @@ def test_an_append_counts_the_foreign_entries_that_it_takes_in(raw_redis: Any) -
 @pytest.mark.parametrize("field", ["records", "bytes", "max_timestamp", "interval"])
 def test_malformed_counters_are_named_and_nothing_is_taken_in(raw_redis: Any, field: str) -> None:
     log = Log(raw_redis)
-    log.foreign("5-0", "x")
+    log.external("5-0", "x")
     raw_redis.hset(STATE, field, "x")
     before = log.snapshot()
     attempts: list[Callable[[], object]] = [log.renumber, lambda: log.append("a")]

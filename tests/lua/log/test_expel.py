@@ -27,7 +27,7 @@ def counters(log: BatchLog) -> tuple[int, int, str]:
     return info["entries-added"], info["length"], info["last-generated-id"].decode()
 
 
-def test_a_log_with_nothing_foreign_is_left_as_it_is(log: BatchLog) -> None:
+def test_a_log_with_nothing_external_is_left_as_it_is(log: BatchLog) -> None:
     assert log.expel() == [0, 0, b"0"]
     assert not log.client.exists(STREAM)
     log.appended("a", "b")
@@ -38,7 +38,7 @@ def test_a_log_with_nothing_foreign_is_left_as_it_is(log: BatchLog) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 51, 100_000])
-def test_all_foreign_entries_go_in_bounded_steps_and_the_counters_are_those_before(
+def test_all_external_entries_go_in_bounded_steps_and_the_counters_are_those_before(
     log: BatchLog, limit: int
 ) -> None:
     log.appended("a", "b")
@@ -101,7 +101,7 @@ def test_another_incarnation_is_left_alone(log: BatchLog, held: str | None) -> N
     log.client.delete(STATE)
     if held:
         log.client.hset(STATE, "topic", held)
-    log.foreign("*", "x")
+    log.external("*", "x")
     before = log.snapshot()
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
         log.expel()
@@ -110,7 +110,7 @@ def test_another_incarnation_is_left_alone(log: BatchLog, held: str | None) -> N
 
 @pytest.mark.parametrize("garbage", ["", "x", "nan", "-1"])
 def test_a_malformed_state_is_named_and_nothing_is_removed(log: BatchLog, garbage: str) -> None:
-    log.foreign("*", "x")
+    log.external("*", "x")
     log.client.hset(STATE, "next", garbage)
     with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
         log.expel()
@@ -126,7 +126,7 @@ def test_a_key_of_the_wrong_type_is_refused(log: BatchLog) -> None:
 def test_a_step_removes_no_more_bytes_than_some_milliseconds_worth(raw_redis: Any) -> None:
     log = BatchLog(raw_redis)
     for n in range(10):
-        log.foreign(f"5-{n}", "v" * 600_000)
+        log.external(f"5-{n}", "v" * 600_000)
     assert log.append("a")[::5] == [b"EXPEL", 7]
     assert log.expel()[:2] == [3, 0]
     assert log.appended("a") == 0

@@ -1,4 +1,4 @@
-"""lua/log/renumber.lua against a real server: every foreign entry once, in order, at an offset that stays."""
+"""lua/log/renumber.lua against a real server: every external entry once, in order, at an offset that stays."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_millisecond_too_full_moves_what_follows_it(raw_redis: Any, bits: int,
     width = 1 << bits
     ms = future_ms(log)
     expected = burst(log, ms, width + 20, 30, 0, 0, 5)
-    log.foreign(f"{ms + 4}-77", "behind a gap")
+    log.external(f"{ms + 4}-77", "behind a gap")
     expected.append("behind a gap")
     moved = log.settle(limit)
     assert log.values() == expected
@@ -90,12 +90,12 @@ def test_ids_too_far_ahead_come_back_to_the_present(log: Log, limit: int) -> Non
     for value, entry_id in enumerate(
         (f"{2**43}-0", f"{2**53}-7", f"{2**64 - 1}-0", f"{2**64 - 1}-{2**64 - 1}")
     ):
-        log.foreign(entry_id, str(value))
+        log.external(entry_id, str(value))
     log.settle(limit)
     assert log.values() == ["0", "1", "2", "3"]
     assert all(offset >> 10 <= now for offset in log.offsets())
     assert is_consistent(log)
-    log.foreign("*", "4")
+    log.external("*", "4")
     log.settle()
     assert log.values() == ["0", "1", "2", "3", "4"]
 
@@ -122,7 +122,7 @@ def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
 def test_moving_stops_at_the_bound_of_bytes(log: Log) -> None:
     ms = future_ms(log)
     for sequence in range(1024, 1124):
-        log.foreign(f"{ms}-{sequence}", "x" * 10_000)
+        log.external(f"{ms}-{sequence}", "x" * 10_000)
     log.renumber(step_bytes=100_000)
     assert 0 < log.client.xlen(MOVING) < 100
     log.settle()
@@ -197,7 +197,7 @@ def test_entries_added_and_max_deleted_are_those_before_the_move(log: Log) -> No
     assert info["recorded-first-entry-id"] == first_id
 
 
-def test_a_log_with_nothing_foreign_is_left_as_it_is(log: Log) -> None:
+def test_a_log_with_nothing_external_is_left_as_it_is(log: Log) -> None:
     assert log.renumber() == [0, 0, b"0"]
     log.appended("a")
     before = log.snapshot()
@@ -207,14 +207,14 @@ def test_a_log_with_nothing_foreign_is_left_as_it_is(log: Log) -> None:
 
 def test_a_deleted_entry_without_an_offset_does_not_hold_the_last_id(log: Log) -> None:
     log.appended("a")
-    log.client.xdel(STREAM, log.foreign(f"{2**60}-0", "gone"))
+    log.client.xdel(STREAM, log.external(f"{2**60}-0", "gone"))
     log.settle()
     log.appended("b")
     assert log.values() == ["a", "b"]
 
 
-def test_foreign_entries_are_announced_when_they_come_in(log: Log) -> None:
-    log.foreign("5-1", "x")
+def test_external_entries_are_announced_when_they_come_in(log: Log) -> None:
+    log.external("5-1", "x")
     with log.client.pubsub() as listener:
         listener.subscribe(STREAM)
         assert listener.get_message(timeout=10)["type"] == "subscribe"
@@ -224,10 +224,10 @@ def test_foreign_entries_are_announced_when_they_come_in(log: Log) -> None:
 
 def test_an_entry_of_too_many_fields_is_named_and_nothing_is_lost(log: Log) -> None:
     ms = future_ms(log)
-    log.foreign(f"{ms}-1024", "before")
+    log.external(f"{ms}-1024", "before")
     big = f"{ms}-1025"
     log.client.execute_command("XADD", STREAM, big, *["field"] * 8000)
-    log.foreign(f"{ms}-1026", "after")
+    log.external(f"{ms}-1026", "after")
     for _ in range(2):
         with pytest.raises(redis.ResponseError, match=rf"^KAFKA_STORAGE_ERROR .*entry {big} has 4000 fields"):
             log.renumber()
@@ -238,10 +238,10 @@ def test_an_entry_of_too_many_fields_is_named_and_nothing_is_lost(log: Log) -> N
 
 
 def test_used_up_offsets_are_told_and_the_entries_stay(log: Log) -> None:
-    log.foreign(log.id_of(OFFSETS_END - 2), "last but one")
+    log.external(log.id_of(OFFSETS_END - 2), "last but one")
     top = OFFSETS_END >> 10
     for sequence in range(3):
-        log.foreign(f"{top}-{sequence}", str(sequence))
+        log.external(f"{top}-{sequence}", str(sequence))
     with pytest.raises(
         redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"
     ):
@@ -255,7 +255,7 @@ def test_another_incarnation_is_left_alone(log: Log, held: str | None) -> None:
     log.client.delete(STATE)
     if held:
         log.client.hset(STATE, "topic", held)
-    log.foreign(f"{2**60}-0", "x")
+    log.external(f"{2**60}-0", "x")
     before = log.snapshot()
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
         log.renumber()
@@ -274,7 +274,7 @@ def test_a_step_moves_no_more_bytes_than_it_may(raw_redis: Any) -> None:
     log = Log(raw_redis)
     values = [str(n) * 600_000 for n in range(5)]
     for n, value in enumerate(values):
-        log.foreign(f"5-{5000 + n}", value)
+        log.external(f"5-{5000 + n}", value)
     moved = []
     while log.renumber()[1]:
         moved.append(raw_redis.xlen(MOVING))

@@ -247,9 +247,9 @@ def test_entries_of_others_behind_the_end_stay(raw_redis: Any) -> None:
     # The last offset of a millisecond: what others add to that millisecond lies between two offsets.
     ahead_ms = int(raw_redis.time()[0]) * 1000 + 3_600_000
     with nodes_of(raw_redis, 1):
-        log.foreign(f"{ahead_ms}-1023", "ours")
+        log.external(f"{ahead_ms}-1023", "ours")
         log.settle()
-        log.foreign(f"{ahead_ms}-5000", "unreadable")
+        log.external(f"{ahead_ms}-5000", "unreadable")
     trim_all(log, log.next())
     assert log.values() == ["unreadable"]
     log.settle()
@@ -261,7 +261,7 @@ def test_entries_that_are_no_batches_are_left_to_be_counted(raw_redis: Any) -> N
     log = BatchLog(raw_redis)
     with nodes_of(raw_redis, 1):
         filled(log, 3)
-        log.foreign("3-7", "foreign")
+        log.external("3-7", "external")
     trim_all(log, 3)
     assert log.expel() == [1, 0, b"3"]
     log.appended("more")

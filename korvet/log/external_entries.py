@@ -1,0 +1,122 @@
+"""External entries: what other Redis clients XADD to the stream of a log.
+
+An external entry lies past the state's `next`, where it is not part of the log. In format `record` it becomes a
+record: lua/log/renumber.lua advances `next` over entries whose ids are offsets, and moves the others, with all that
+follow, to free offsets in their order. In format `batch`, where it is no record, lua/log/expel.lua removes it. Both
+scripts do one bounded step; every read, append or question for the bounds that meets external entries runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.connection import Arg
+from korvet.redis.replies import parsed
+from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
+
+_LOG = logging.getLogger(__name__)
+_RENUMBER = scripts.get("log/renumber")
+_EXPEL = scripts.get("log/expel")
+
+ROUNDS_MAX = 5
+"""Tries to append or read past external entries: each but the first has lost a race against an external writer."""
+
+_STEP_ENTRIES_MAX = 1000
+"""What one step of lua/log/renumber.lua looks at or moves: some 5 ms in which Redis serves nobody else."""
+
+_STEP_BYTES_MAX = 2 * 1024 * 1024
+"""The same bound for entries that are large."""
+
+_STEPS_MAX = 100_000
+"""Steps until a log counts as outrun: 10^8 external entries, where a writer that outruns the steps is likelier."""
+
+
+class ExternalStep(NamedTuple):
+    """What one step did: the entries it moved or removed, the log's end now, and whether another step is needed."""
+
+    moved: int
+    high_watermark: int
+    more: bool
+
+
+class ExternalEntries:
+    """Takes external entries into logs of format `record`, and removes them from logs of format `batch`."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def step(self, partition: Partition) -> ExternalStep:
+        """Do one step; without external entries it changes nothing.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; StorageUnavailableError.
+        """
+        [step] = self.steps([partition])
+        if isinstance(step, KafkaError):
+            raise step
+        return step
+
+    def steps(self, partitions: Sequence[Partition]) -> list[ExternalStep | KafkaError]:
+        """Do one step for each partition, all in one round trip.
+
+        In the answers KafkaError as `step` raises it. Raises StorageUnavailableError.
+        """
+        replies = self._redis.scripts([_call(partition) for partition in partitions])
+        steps = []
+        for partition, reply in zip(partitions, replies, strict=True):
+            what = "the answer of a script for external entries"
+            step = parsed(partition.stream, what, reply, lambda r: ExternalStep(r[0], int(r[2]), r[1] == 1))
+            if isinstance(step, ExternalStep) and step.moved:
+                if partition.format == "batch":
+                    warn_of_removal(partition, step.moved)
+                else:
+                    some = "1 external entry" if step.moved == 1 else f"{step.moved} external entries"
+                    message = "%s: %s got new offsets, now up to %d"
+                    _LOG.info(message, partition.stream, some, step.high_watermark)
+            steps.append(step)
+        return steps
+
+    def settle(self, partition: Partition) -> KafkaError | None:
+        """Do steps until no external entry is left; return what prevents it, an outage too, as a value.
+
+        An append calls this after others were answered, and their answers must not be lost.
+        """
+        for _ in range(_STEPS_MAX):
+            try:
+                step = self.step(partition)
+            except KafkaError as error:
+                return error
+            if not step.more:
+                return None
+        return outrun(partition)
+
+
+def _call(partition: Partition) -> tuple[Script, tuple[str, ...], list[Arg]]:
+    if partition.format == "batch":
+        return _EXPEL, (partition.stream, partition.state), [partition.topic_id, _STEP_ENTRIES_MAX]
+    keys = (partition.stream, partition.state, partition.moving, partition.index_key)
+    args: list[Arg] = [
+        partition.topic_id,
+        partition.bits,
+        _STEP_ENTRIES_MAX,
+        _STEP_BYTES_MAX,
+        partition.channel,
+    ]
+    return _RENUMBER, keys, args
+
+
+def warn_of_removal(partition: Partition, count: int) -> None:
+    """Log that `count` external entries were removed from a partition in format `batch`."""
+    some = "1 entry that is no batch was" if count == 1 else f"{count} entries that are no batches were"
+    _LOG.warning("%s: %s removed", partition.stream, some)
+
+
+def outrun(partition: Partition) -> KafkaError:
+    """Return the error for a log to which others write faster than it can be put in order."""
+    message = f"{partition.stream}: external entries arrive faster than they can be taken in"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)

@@ -1,0 +1,219 @@
+"""The state of a log in Redis: where it starts and ends, and which stream holds which of its offsets.
+
+Whatever Redis answers is checked like any other input: a key of the wrong type or a malformed field is a KafkaError
+KAFKA_STORAGE_ERROR that names the key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.record_format import OFFSETS_END, Entry
+from korvet.log.types import Bounds, RemoteRange
+from korvet.redis.replies import Reply, listed, malformed
+from korvet.topics.types import Partition
+
+_STATE_FIELDS = (
+    *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
+    *("lake_start", "archived"),
+)
+
+_REMEMBERED_MAX = 100_000
+"""Compacted logs that are remembered; all are forgotten beyond it, at the price of a second read each."""
+
+
+class State(NamedTuple):
+    """The state hash: the log's end, its start in Redis, the first offset reported, the largest timestamp (ms).
+
+    Expiry in the remote tier may move the log's start past that of Redis: then that is `start`, and what is below is
+    no longer part of the log, though Redis still holds it. `first` is None before the first entry; `moving`: external
+    entries are on their way to new offsets. Offsets below `compacted_end` lie in the compacted segment number
+    `segment`, None without one. The remote tier holds what lies below `archived`, and in it the log starts at
+    `remote_start`, None before anything was archived.
+    """
+
+    next_offset: int
+    start: int
+    first: int | None
+    max_timestamp: int
+    moving: bool
+    segment: int | None
+    compacted_end: int
+    remote_start: int | None = None
+    archived: int = 0
+
+    @property
+    def remote(self) -> RemoteRange | None:
+        """What only the remote tier holds."""
+        if self.remote_start is None or self.remote_start >= self.start:
+            return None
+        return RemoteRange(self.remote_start, self.start, self.archived)
+
+
+def range_start(partition: Partition, offset: int) -> str:
+    """Return where an XRANGE from `offset` on begins.
+
+    In format `batch` that is the first id after the offset, since an id is where its batch ends. In format `record`
+    it is exclusive of the offset before: between two milliseconds lie ids that no offset names, and a read that began
+    after them would miss entries that still have to come into the log.
+    """
+    if partition.format == "batch":
+        return f"{max(offset, 0) + 1}-0"
+    before, bits = offset - 1, partition.bits
+    return "-" if before < 0 else f"({before >> bits}-{before & (1 << bits) - 1}"
+
+
+def range_end(partition: Partition, end: int | None) -> str:
+    """Return where an XRANGE up to the offset `end` (exclusive), which lies between two entries, ends."""
+    if end is None:
+        return "+"
+    if partition.format == "batch":
+        return f"{end}-0"
+    last, bits = end - 1, partition.bits
+    return f"{last >> bits}-{last & (1 << bits) - 1}"
+
+
+def state_command(partition: Partition) -> tuple[str, ...]:
+    """Return the command whose answer `read_state` takes."""
+    return ("HMGET", partition.state, *_STATE_FIELDS)
+
+
+def read_state(partition: Partition, reply: Reply) -> State:
+    """Return the state; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic id is another or none."""
+    fields = listed(partition.state, reply)
+    if not fields or fields[0] != partition.topic_id.encode():
+        raise stale_topic(partition)
+    try:
+        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived = cast(
+            "list[bytes]", fields
+        )
+        state = State(
+            next_offset=int(end),
+            start=max(int(start), int(remote_start or 0)),
+            first=int(first) if first else None,
+            max_timestamp=int(largest),
+            moving=bool(moving),
+            segment=(b"0", b"1").index(segment) if segment else None,
+            compacted_end=int(compacted_end or 0),
+            remote_start=int(remote_start) if remote_start else None,
+            archived=int(archived or 0),
+        )
+    except (ValueError, TypeError) as error:
+        raise malformed(partition.state, "a field") from error
+    if not 0 <= state.next_offset <= OFFSETS_END:
+        raise malformed(partition.state, "the field next")
+    return state
+
+
+def read_batch_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError:
+    """Return the bounds from the state alone: in format `batch` no external entry moves them."""
+    try:
+        state = read_state(partition, reply)
+    except KafkaError as error:
+        return error
+    end = state.next_offset
+    earliest = end if state.first is None else max(state.first, state.start)
+    return _bounds(state, min(earliest, end))
+
+
+def read_record_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError | None:
+    """Return the bounds from {state, first entry, last entry}; None if the last one is not in the log yet."""
+    try:
+        state_reply, first_reply, last_reply = executed(partition, reply, 3)
+        state = read_state(partition, state_reply)
+        first = [_offset(partition, entry_id) for entry_id, _ in entries(partition, first_reply)]
+        last = [_offset(partition, entry_id) for entry_id, _ in entries(partition, last_reply)]
+    except KafkaError as error:
+        return error
+    except (ValueError, TypeError):
+        return malformed(partition.stream, "an entry")
+    end = state.next_offset
+    if state.moving or any(offset is None or offset >= end for offset in last):
+        return None
+    if state.start < state.compacted_end:
+        # Compaction moves no start, and the first entry of the stream lies past the compacted part.
+        earliest = max(state.start, state.first or 0)
+    else:
+        # Entries below the log's start are deleted, even if trimming has not reached them yet.
+        earliest = max(first[0] or 0, state.start, state.first or 0) if first else end
+    return _bounds(state, min(earliest, end))
+
+
+def _bounds(state: State, first_offset: int) -> Bounds:
+    remote = state.remote
+    return Bounds(
+        log_start=remote.start if remote else state.start,
+        first_offset=remote.start if remote else first_offset,
+        high_watermark=state.next_offset,
+        max_timestamp=state.max_timestamp,
+        archived=state.archived,
+        remote=remote,
+        compacted_end=state.compacted_end,
+    )
+
+
+def entries(partition: Partition, reply: Reply) -> list[Entry]:
+    """Return the answer to XRANGE; the entries are checked by what reads them."""
+    return cast("list[Entry]", listed(partition.stream, reply))
+
+
+def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:
+    """Return the `count` answers of a transaction from the answer to its EXEC."""
+    replies = listed(partition.stream, reply)
+    if len(replies) != count:
+        raise malformed(partition.stream, "the answer to EXEC")
+    return replies
+
+
+def stale_topic(partition: Partition) -> KafkaError:
+    """Return the error for a state with another topic id, or none."""
+    message = f"{partition.stream} does not belong to topic id {partition.topic_id}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
+def _offset(partition: Partition, entry_id: bytes) -> int | None:
+    try:
+        ms, sequence = entry_id.split(b"-")
+        low = int(sequence)
+        offset = (int(ms) << partition.bits) + low
+    except (ValueError, TypeError, AttributeError) as error:
+        raise malformed(partition.stream, "an entry's id") from error
+    return offset if low >> partition.bits == 0 and offset < OFFSETS_END else None
+
+
+class _Segment(NamedTuple):
+    """The compacted part of a log: everything below `end`, in `stream`."""
+
+    stream: str
+    end: int
+
+
+class CompactedSegments:
+    """Which logs are compacted up to where, by the last answers; a log that never was costs a look-up in a dict.
+
+    It may be out of date: the state that comes with an answer says whether the right stream was read.
+    """
+
+    def __init__(self) -> None:
+        # By topic id too: what is known of a topic means nothing for the next one of its name.
+        self._segments: dict[tuple[str, str], _Segment] = {}
+
+    def stream(self, partition: Partition, offset: int) -> str:
+        """Return the stream in which `offset` lies, as far as is known."""
+        if not self._segments:
+            return partition.stream
+        segment = self._segments.get((partition.stream, partition.topic_id))
+        return segment.stream if segment is not None and offset < segment.end else partition.stream
+
+    def learn(self, partition: Partition, offset: int, state: State) -> str:
+        """Return the stream in which `offset` lies by the state that came with an answer, and remember that."""
+        if state.segment is None:
+            if self._segments:
+                self._segments.pop((partition.stream, partition.topic_id), None)
+            return partition.stream
+        if len(self._segments) >= _REMEMBERED_MAX:
+            self._segments.clear()
+        segment = _Segment(partition.compacted[state.segment], state.compacted_end)
+        self._segments[partition.stream, partition.topic_id] = segment
+        return segment.stream if offset < segment.end else partition.stream
