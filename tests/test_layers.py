@@ -19,7 +19,7 @@ GROUND = {"errors", "backoff", "config", "logs", "protocol"}
 BELOW = {
     "errors": set[str](),
     "backoff": set[str](),
-    "config": {"errors"},
+    "config": {"errors", "protocol"},
     "logs": {"errors", "config"},
     "java": set[str](),
     "protocol": {"errors"},

@@ -1,24 +1,25 @@
-"""`korvet config`: prints what a broker with the same flags would use, and where each value came from.
+"""`korvet config` prints what a broker with the same flags would use, and where each value came from.
 
-The flags that name settings, shared by the commands that need a configuration.
-
-Knows which settings have a flag of their own, and that `--set` reaches all of them; not what values mean.
+The flags that name settings are shared with the other commands that need a configuration: some settings have a flag of
+their own, and `--set` reaches all of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from korvet.cli.bootstrap import print_table
-from korvet.config.settings import ConfigKey, Value, rows
+from korvet.config.definition import ConfigDef, Value
+from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
+from korvet.protocol.types import ConfigType
 
 Loader = Callable[[], BrokerConfig]
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -36,8 +37,7 @@ FLAGS = {
 
 
 def configuration_options(command: _Command) -> _Command:
-    """Give a command the flags of the configuration; `loader` makes of them what reads the configuration."""
-    about = {row.name: row.about.doc for row in rows()}
+    """Give a command the flags that `loader` takes."""
     command = click.option(
         "--set",
         "assignments",
@@ -46,7 +46,7 @@ def configuration_options(command: _Command) -> _Command:
         help="Any setting, by name; may be repeated.",
     )(command)
     for flag, (setting, metavar) in reversed(FLAGS.items()):
-        command = click.option(flag, _parameter(flag), metavar=metavar, help=about[setting])(command)
+        command = click.option(flag, _parameter(flag), metavar=metavar, help=SETTINGS[setting].doc)(command)
     file = click.Path(path_type=Path)
     return click.option("--config", "config_file", type=file, metavar="FILE", help="Settings in TOML.")(
         command
@@ -54,10 +54,10 @@ def configuration_options(command: _Command) -> _Command:
 
 
 def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mapping[str, str | None]) -> Loader:
-    """Return what reads the configuration from all sources, now and at each reload; raises ConfigError.
+    """Return a function that reads the configuration from all sources; raises ConfigError, as that function does.
 
-    `flags` are the values that click read for the flags of FLAGS. The file is read anew at each call;
-    environment and command line are what they were when the process began.
+    `flags` are the values that click read for the flags of FLAGS. Each call reads the file again; environment and
+    command line are those of the start of the process.
     """
     overrides: dict[str, str] = {}
     for flag, (setting, _) in FLAGS.items():
@@ -87,7 +87,7 @@ def _parameter(flag: str) -> str:
 @click.command()
 @configuration_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> value and origin.")
-@click.option("--markdown", is_flag=True, hidden=True, help="All settings and meanings as README's table.")
+@click.option("--markdown", is_flag=True, hidden=True, help="All settings as the table of the documentation.")
 def config(
     config_file: Path | None,
     assignments: tuple[str, ...],
@@ -100,7 +100,7 @@ def config(
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
     if markdown:
-        click.echo(markdown_table(rows()), nl=False)
+        click.echo(markdown_table(SETTINGS.values()), nl=False)
         return
     configuration = loader(config_file, assignments, flags)()
     if as_json:
@@ -109,37 +109,36 @@ def config(
         _print_table(configuration)
 
 
-def markdown_table(table: Sequence[ConfigKey]) -> str:
+def markdown_table(table: Iterable[ConfigDef]) -> str:
     """Write the settings as a Markdown table, one line each."""
     lines = ["| Setting | Default | Altered by | What it is |", "| --- | --- | --- | --- |"]
-    for row in table:
-        choices = (
-            f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if len(row.choices) > 1 else ""
-        )
-        default = f"`{row.shown(row.default)}`" if row.default != "" else ""
-        lines.append(f"| `{row.name}` | {default} | {_altered_by(row)} | {row.about.doc}{choices} |")
+    for each in table:
+        texts = each.choices if each.type is ConfigType.STRING else ()
+        choices = f" One of {', '.join(f'`{choice}`' for choice in texts)}." if texts else ""
+        default = f"`{each.format(each.default)}`" if each.default != "" else ""
+        lines.append(f"| `{each.name}` | {default} | {_altered_by(each)} | {each.doc}{choices} |")
     return "\n".join(lines) + "\n"
 
 
-def _altered_by(row: ConfigKey) -> str:
-    """Say what applies a new value of a setting: clients may alter what is dynamic, at once and without SIGHUP."""
-    if row.about.dynamic:
+def _altered_by(definition: ConfigDef) -> str:
+    """Return what applies a new value of a setting: clients may alter what is dynamic, at once and without SIGHUP."""
+    if definition.dynamic:
         return "clients, SIGHUP"
-    return "SIGHUP" if row.about.reload else "restart"
+    return "SIGHUP" if definition.reload else "restart"
 
 
 def _as_object(configuration: BrokerConfig) -> dict[str, dict[str, Value]]:
     result: dict[str, dict[str, Value]] = {}
-    for row in rows():
-        value = row.of(configuration.settings)
-        shown = row.shown(value) if isinstance(value, str) else value
-        result[row.name] = {"value": shown, "origin": configuration.origins[row.name]}
+    for name, each in SETTINGS.items():
+        value = each.value(configuration.settings)
+        shown = each.format(value) if isinstance(value, str) else value
+        result[name] = {"value": shown, "origin": configuration.origins[name]}
     return result
 
 
 def _print_table(configuration: BrokerConfig) -> None:
     cells = [
-        (row.name, row.shown(row.of(configuration.settings)), configuration.origins[row.name])
-        for row in rows()
+        (name, each.format(each.value(configuration.settings)), configuration.origins[name])
+        for name, each in SETTINGS.items()
     ]
     print_table(("Setting", "Value", "Origin"), cells)

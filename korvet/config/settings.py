@@ -1,110 +1,32 @@
-"""The table of settings: one row each, with type, default, limits and what it is for.
+"""The settings of a broker: a row for each, with type, default, limits and purpose.
 
-Knows which settings there are; not where their values come from (sources.py) nor who uses them. A setting's
-name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (its
-documentation, "Broker Configs"); what is Korvet's own says its unit at the end of its name.
-
-One row of the table of settings, as those read it who load, print, document or alter a setting.
-
-Knows what may be said of a setting; not which settings there are (settings.py).
+A setting's name is its attribute's with "." for "_". Settings that Kafka has keep Kafka's names and defaults (its
+documentation, "Broker Configs"); the name of one of Korvet's own ends with its unit.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from korvet.config import listeners, values
-from korvet.config import listeners as named
+from korvet.config import values
+from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value
+from korvet.config.listeners import advertised_listeners, listeners_to_bind
+from korvet.config.values import Form, optional
+from korvet.protocol.types import ConfigType
 
-Value = str | int | float | bool
-
-VARIABLE_PREFIX = "KORVET_"
-_LISTS = (
-    *(values.cleanup_policies, values.format_patterns, values.log_levels),
-    *(listeners.listeners_or_none, listeners.advertised_listeners_or_none),
-)
-INT32_MAX = 2**31 - 1
-
-
-class ConfigDef(msgspec.Struct, frozen=True):
-    """What a row says besides type and default: `least` and `most` are for numbers, `form` for texts."""
-
-    doc: str
-    least: int = 0
-    most: int = INT32_MAX
-    form: values.Form | None = None
-    reload: bool = True
-    """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
-    dynamic: bool = False
-    """Whether clients may alter it while brokers run, for one broker or for all of the cluster (KIP-226)."""
-    secret: bool = False
-
-
-class ConfigKey(msgspec.Struct, frozen=True):
-    """One setting of the table, as those read it who load, print or document it."""
-
-    name: str
-    attribute: str
-    kind: type[str | int | float | bool]
-    default: Value
-    choices: tuple[str, ...]
-    about: ConfigDef
-
-    @property
-    def environment(self) -> str:
-        """Name of its environment variable."""
-        return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
-
-    @property
-    def allowed(self) -> str:
-        """What values it may have, in words; forms of text tell it themselves."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}" if len(self.choices) > 1 else self.choices[0]
-        if self.kind is bool:
-            return "true or false"
-        if self.kind is float:
-            return f"a number from {self.about.least} to {self.about.most}"
-        return f"a whole number from {self.about.least} to {self.about.most}"
-
-    @property
-    def is_list(self) -> bool:
-        """Whether its text is a list with commas between."""
-        return self.about.form in _LISTS
-
-    def of(self, settings: object) -> Value:
-        """Return its value in `settings`."""
-        value: Value = getattr(settings, self.attribute)
-        return value
-
-    def shown(self, value: Value) -> str:
-        """Write a value of it as text, as it would be given again, without its secret part."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return self.masked(str(value)) if self.about.secret else str(value)
-
-    def masked(self, text: str) -> str:
-        """Return a text that is meant to be its value, and holds a secret, without that."""
-        mask = (
-            values.without_option_secrets
-            if self.about.form is values.storage_options
-            else values.without_secrets
-        )
-        return mask(text)
-
-
-INT64_MAX = 2**63 - 1
 _DAY_MS = 86_400_000
 
 
-def _fixed(doc: str, form: values.Form | None = None, *, least: int = 0, most: int = INT32_MAX) -> ConfigDef:
+def _fixed(
+    doc: str, form: Form | None = None, *, least: int = 0, most: int = INT32_MAX, secret: bool = False
+) -> ConfigDef:
     """Describe a setting that is read once, when the supervisor starts."""
-    return ConfigDef(doc, least, most, form, reload=False)
+    return ConfigDef(doc, least, most, form, reload=False, secret=secret)
 
 
-def _dynamic(doc: str, least: int = 0, most: int = INT32_MAX, form: values.Form | None = None) -> ConfigDef:
+def _dynamic(doc: str, least: int = 0, most: int = INT32_MAX, form: Form | None = None) -> ConfigDef:
     """Describe a setting that clients may alter while brokers run."""
     return ConfigDef(doc, least, most, form, dynamic=True)
 
@@ -121,41 +43,50 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     advertised: Annotated[
         str,
         ConfigDef(
-            "Address and port told to clients; empty is the address of `listen`.",
-            form=values.advertised_address_or_none,
+            "Address and port advertised to clients; empty: the address of `listen`.",
+            form=optional(values.advertised_address),
         ),
     ] = ""
     listeners: Annotated[
-        str, _fixed("`NAME://HOST:PORT,...`: several ways in, in place of `listen`.", named.listeners_or_none)
+        str,
+        ConfigDef(
+            "`NAME://HOST:PORT,...`: several listeners, in place of `listen`.",
+            form=optional(listeners_to_bind),
+            type=ConfigType.LIST,
+            reload=False,
+        ),
     ] = ""
     advertised_listeners: Annotated[
         str,
         ConfigDef(
-            "`NAME://HOST:PORT,...` told to clients of each listener; of one left out, that of `listeners`.",
-            form=named.advertised_listeners_or_none,
+            "`NAME://HOST:PORT,...` advertised to clients of each listener; one left out advertises its `listeners`.",
+            form=optional(advertised_listeners),
+            type=ConfigType.LIST,
         ),
     ] = ""
     ops_listen: Annotated[
         str,
         _fixed(
             "Address and port of the console, /healthz, /readyz and /metrics; empty switches them off.",
-            values.listen_address_or_none,
+            optional(values.listen_address),
         ),
     ] = "127.0.0.1:9093"
     console_enable: Annotated[bool, ConfigDef("Serve the console at `ops.listen`, with all records.")] = True
     console_hosts: Annotated[
         str,
-        ConfigDef("Names that browsers may call the console by; * is any.", form=values.host_names_or_none),
+        ConfigDef(
+            "Host names by which browsers may call the console; * is any.", form=optional(values.host_names)
+        ),
     ] = ""
     console_token_file: Annotated[
-        str, ConfigDef("File with the token that changes by the console take.", form=values.path_or_none)
+        str,
+        ConfigDef("File with the token that the console requires for changes.", form=optional(values.path)),
     ] = ""
     redis_url: Annotated[
         str,
-        ConfigDef(
+        _fixed(
             "Redis >= 7.0 or Valkey >= 7.2 that holds the log; empty starts the embedded server.",
-            form=values.redis_url_or_none,
-            reload=False,
+            optional(values.redis_url),
             secret=True,
         ),
     ] = ""
@@ -164,36 +95,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     workers: Annotated[int, _fixed("Worker processes; 0 is one per core.", most=1024)] = 0
     broker_id: Annotated[
-        int, _fixed("Number of this broker, its own among all on one Redis; -1 takes a free one.", least=-1)
+        int, _fixed("Id of this broker, unique among all on one Redis; -1 takes a free one.", least=-1)
     ] = 0
     cluster_id: Annotated[
         str,
         _fixed(
-            "Name of the cluster, kept in Redis at the first start of all; empty is the one that Redis holds.",
-            values.name_or_none,
+            "Id of the cluster, stored in Redis by its first broker; empty: the one in Redis.",
+            optional(values.name),
         ),
     ] = ""
     namespace: Annotated[str, _fixed("First part of every key in Redis.", values.name)] = "korvet"
 
     log_format: Annotated[Literal["text", "json"], ConfigDef("Form of the log lines on stderr.")] = "text"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _dynamic("Least important log lines to write.")
+        Literal["debug", "info", "warning", "error"], _dynamic("Lowest level of the log lines written.")
     ] = "info"
     log_levels: Annotated[
         str,
-        _dynamic(
-            "Other levels for parts of Korvet, `LOGGER=LEVEL`, comma-separated, as in korvet.groups=debug; a"
-            " logger is a module or a package, and names those below it too.",
+        ConfigDef(
+            "Levels of single loggers, `LOGGER=LEVEL`, comma-separated, as in korvet.groups=debug; a logger is a"
+            " module or a package, and names those below it too.",
             form=values.log_levels,
+            type=ConfigType.LIST,
+            dynamic=True,
         ),
     ] = ""
     drain_timeout_ms: Annotated[
-        int, ConfigDef("How long a stopping worker may finish what it has begun.")
+        int, ConfigDef("How long a stopping worker may take to finish its requests.")
     ] = 10_000
     drain_delay_ms: Annotated[
         int,
         ConfigDef(
-            "How long a stopping broker says in /readyz that it drains, and serves on, before it refuses clients."
+            "How long a stopping broker reports in /readyz that it drains, and serves on, before it refuses clients."
         ),
     ] = 0
 
@@ -211,16 +144,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lake_path: Annotated[
         str,
         _fixed(
-            "Directory or URI of the archive of topics with remote.storage.enable; empty: there is none.",
-            values.lake_or_none,
+            "Directory or URI of the archive of topics with remote.storage.enable; empty: no archive.",
+            optional(values.archive),
         ),
     ] = ""
     lake_storage_options: Annotated[
         str,
-        ConfigDef(
-            "What the archive's object store needs, as NAME=VALUE, comma-separated: credentials, region, endpoint.",
-            form=values.storage_options,
-            reload=False,
+        _fixed(
+            "Options of the archive's object store, as NAME=VALUE, comma-separated: credentials, region, endpoint.",
+            values.storage_options,
             secret=True,
         ),
     ] = ""
@@ -236,7 +168,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "local[2,4]"
     remote_fetch_max_wait_ms: Annotated[
         int,
-        ConfigDef("How long a fetch waits for the archive; what it reads by then comes with a later fetch."),
+        ConfigDef("How long a fetch waits for the archive; what is read later is returned by a later fetch."),
     ] = 500
     remote_list_offsets_request_timeout_ms: Annotated[
         int, ConfigDef("How long a look-up by time may take in the archive.", least=1)
@@ -254,18 +186,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_throttle_percent: Annotated[
         int,
         _dynamic(
-            "From this share of Redis' maxmemory, or of embedded.disk.max.bytes, on producers are throttled.",
+            "Share of Redis' maxmemory, or of embedded.disk.max.bytes, from which producers are throttled.",
             1,
             100,
         ),
     ] = 85
     memory_refuse_percent: Annotated[
-        int,
-        _dynamic(
-            "From this share of it on producers are refused, with an error that they retry.",
-            1,
-            100,
-        ),
+        int, _dynamic("Share of it from which producers are refused, with a retriable error.", 1, 100)
     ] = 95
     throttle_max_ms: Annotated[
         int, _dynamic("Longest throttling of a producer's connection, just before refusal.", most=10_000)
@@ -287,7 +214,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     topic_reserved_prefix: Annotated[
         str,
         ConfigDef(
-            "Topics whose names begin so are not created; empty reserves none.", form=values.topic_prefix
+            "Prefix of topic names that clients cannot create; empty reserves none.", form=values.topic_prefix
         ),
     ] = "__"
 
@@ -309,7 +236,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_decompressed_max_bytes: Annotated[
         int,
         ConfigDef(
-            "Largest size of a record batch once decompressed; in format record it also bounds how long one append"
+            "Largest size of a record batch once decompressed; in format record it also limits how long one append"
             " holds Redis.",
             least=1024,
         ),
@@ -318,15 +245,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, ConfigDef("Largest fetch response, except for a single batch that is larger.", 1024)
     ] = 57_671_680
     connections_max_idle_ms: Annotated[
-        int, ConfigDef("Close a connection without a request for so long; -1 never does.", -1, INT64_MAX)
+        int, ConfigDef("Close a connection after this time without a request; -1 never does.", -1, INT64_MAX)
     ] = 600_000
     max_connections: Annotated[int, _dynamic("Connections of one worker.", least=1)] = INT32_MAX
     connection_receive_timeout_ms: Annotated[
-        int, ConfigDef("Close a connection on which a begun request does not go on for so long.", least=1)
+        int,
+        ConfigDef("Close a connection after this time without progress of a request begun on it.", least=1),
     ] = 30_000
 
     log_retention_ms: Annotated[
-        int, _dynamic("How long records are kept; -1 is for ever.", -1, INT64_MAX)
+        int, _dynamic("How long records are kept; -1 is without limit.", -1, INT64_MAX)
     ] = 7 * _DAY_MS
     log_retention_bytes: Annotated[
         int, _dynamic("Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX)
@@ -337,31 +265,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_local_retention_ms: Annotated[
         int,
         _dynamic(
-            "How long a topic with a cold tier keeps records in Redis; -2 is log.retention.ms.", -2, INT64_MAX
+            "How long a topic with a remote tier keeps records in Redis; -2 is log.retention.ms.",
+            -2,
+            INT64_MAX,
         ),
     ] = -2
     log_local_retention_bytes: Annotated[
         int,
         _dynamic(
-            "Bytes that a partition with a cold tier keeps in Redis; -2 is log.retention.bytes.",
+            "Bytes that a partition with a remote tier keeps in Redis; -2 is log.retention.bytes.",
             -2,
             INT64_MAX,
         ),
     ] = -2
     log_cleanup_policy: Annotated[
         str,
-        _dynamic(
-            "What becomes of old records: delete, compact, or both with a comma; nothing keeps them all.",
-            form=values.cleanup_policies,
+        ConfigDef(
+            "Cleanup of old records: delete, compact, or both with a comma; empty keeps them all.",
+            choices=("compact", "delete"),
+            type=ConfigType.LIST,
+            dynamic=True,
         ),
     ] = "delete"
     log_roll_ms: Annotated[
         int,
-        _dynamic("Age at which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
+        _dynamic("Age from which the newest records of a quiet log may be compacted too.", 1, INT64_MAX),
     ] = 7 * _DAY_MS
     log_cleaner_enable: Annotated[bool, ConfigDef("Compact the topics whose cleanup.policy says so.")] = True
     log_cleaner_backoff_ms: Annotated[
-        int, _dynamic("Pause between looks for logs that are to be compacted.", 1, INT64_MAX)
+        int, _dynamic("Pause between two searches for logs to compact.", 1, INT64_MAX)
     ] = 15_000
     log_cleaner_dedupe_buffer_size: Annotated[
         int, _dynamic("Bytes for the keys of one compaction; more keys take more passes.", 65_536, INT64_MAX)
@@ -370,17 +302,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _dynamic("How long a compacted topic keeps the tombstones of deleted keys.", 0, INT64_MAX)
     ] = _DAY_MS
     log_cleaner_min_cleanable_ratio: Annotated[
-        float, _dynamic("Share of a log that is not compacted yet from which it is compacted again.", 0, 1)
+        float, _dynamic("Uncompacted share of a log from which it is compacted again.", 0, 1)
     ] = 0.5
     log_cleaner_min_compaction_lag_ms: Annotated[
         int, _dynamic("Age under which a record is not compacted.", 0, INT64_MAX)
     ] = 0
     log_cleaner_max_compaction_lag_ms: Annotated[
-        int, _dynamic("Age at which a record is compacted whatever the ratio.", 1, INT64_MAX)
+        int, _dynamic("Age at which a record is compacted at any ratio.", 1, INT64_MAX)
     ] = INT64_MAX
     log_message_timestamp_type: Annotated[
         Literal["CreateTime", "LogAppendTime"],
-        _dynamic("Whose time a record carries: the producer's, or that of the worker that appends it."),
+        _dynamic("Timestamp of a record: the producer's, or the time of its append."),
     ] = "CreateTime"
     log_message_timestamp_before_max_ms: Annotated[
         int, _dynamic("How far a producer's timestamp may lie in the past.", 0, INT64_MAX)
@@ -393,16 +325,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "none"
     storage_format: Annotated[
         Literal["record", "batch"],
-        _dynamic(
-            "How a new topic lies in Redis: one stream entry for each record, or for each producer's batch."
-        ),
+        _dynamic("Layout of a new topic in Redis: a stream entry for each record, or for each batch."),
     ] = "record"
     storage_format_topics: Annotated[
         str,
-        _dynamic(
+        ConfigDef(
             "Storage formats by topic name, `PATTERN=FORMAT` with shell wildcards, comma-separated; the first match"
             " counts, before storage.format.",
             form=values.format_patterns,
+            type=ConfigType.LIST,
+            dynamic=True,
         ),
     ] = ""
     storage_compression: Annotated[
@@ -414,11 +346,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1024
     offset_sequence_bits: Annotated[
         int,
-        _dynamic("Low bits of an offset in a new topic; the rest of it are milliseconds.", least=8, most=12),
+        _dynamic("Low bits of an offset in a new topic; the high bits are milliseconds.", least=8, most=12),
     ] = 10
 
     producer_id_expiration_ms: Annotated[
-        int, _dynamic("Forget a producer that was silent for so long.", least=1)
+        int, _dynamic("Expire a producer id after this time without a batch.", least=1)
     ] = _DAY_MS
     group_initial_rebalance_delay_ms: Annotated[
         int, ConfigDef("How long the first rebalance of a group waits for more members.")
@@ -435,22 +367,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
         int,
-        ConfigDef("Pause between two looks of the keeper for offsets that are no longer kept.", 1, INT64_MAX),
+        ConfigDef("Pause between two searches of the keeper for expired offsets.", 1, INT64_MAX),
     ] = 600_000
-    offset_metadata_max_bytes: Annotated[
-        int, ConfigDef("Bytes of the note that a consumer may add to a committed offset.")
-    ] = 4_096
+    offset_metadata_max_bytes: Annotated[int, ConfigDef("Largest metadata text of a committed offset.")] = (
+        4_096
+    )
     group_mirror: Annotated[
         bool, ConfigDef("Show committed offsets to users of Redis, as consumer groups of the streams.")
     ] = True
     log_figures_interval_ms: Annotated[
         int,
         ConfigDef(
-            "Pause between two looks of the keeper at sizes and ages of the logs, for /metrics.", least=100
+            "Pause between two collections of the sizes and ages of logs for /metrics, by the keeper.",
+            least=100,
         ),
     ] = 60_000
     metrics_partitions_max: Annotated[
-        int, ConfigDef("Partitions with figures of their own in /metrics; more are summed by topic.")
+        int, ConfigDef("Partitions with metrics of their own in /metrics; more are summed by topic.")
     ] = 1_000
     broker_lease_ms: Annotated[
         int,
@@ -459,27 +392,74 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 9_000
     keeper_lease_ms: Annotated[
-        int, ConfigDef("How long a keeper that went silent keeps others from acting.", least=100)
+        int, ConfigDef("How long a keeper that went silent holds its lease.", least=100)
     ] = 10_000
     subscription_linger_ms: Annotated[
-        int, ConfigDef("How long a worker listens for appends to a partition that nobody waits on any more.")
+        int, ConfigDef("How long a worker stays subscribed to a partition without a waiting fetch.")
     ] = 30_000
 
     def __repr__(self) -> str:
         """Name what differs from its default, without secrets: a settings object may end up in a log line."""
-        changed = [row for row in rows() if row.of(self) != row.default]
-        return f"Settings({', '.join(f'{row.attribute}={row.shown(row.of(self))!r}' for row in changed)})"
+        changed = [each for each in SETTINGS.values() if each.value(self) != each.default]
+        return f"Settings({', '.join(f'{each.attribute}={each.format(each.value(self))!r}' for each in changed)})"
 
 
-def _row(attribute: str, hint: object, default: Value) -> ConfigKey:
-    of, about = get_args(hint)
-    choices = get_args(of) if get_origin(of) is Literal else ()
-    return ConfigKey(attribute.replace("_", "."), attribute, str if choices else of, default, choices, about)
+_TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.INT}
 
 
-@cache
-def rows() -> tuple[ConfigKey, ...]:
-    """Return the table, in the order of its declaration."""
+def _definition(attribute: str, hint: object, default: Value) -> ConfigDef:
+    described: ConfigDef
+    python_type, described = get_args(hint)
+    choices = get_args(python_type) if get_origin(python_type) is Literal else described.choices
+    config_type = _TYPES.get(python_type, described.type)
+    if config_type is ConfigType.INT and described.most > INT32_MAX:
+        config_type = ConfigType.LONG
+    return msgspec.structs.replace(
+        described,
+        name=attribute.replace("_", "."),
+        attribute=attribute,
+        default=default,
+        choices=choices,
+        type=ConfigType.PASSWORD if described.secret else config_type,
+    )
+
+
+def _table() -> dict[str, ConfigDef]:
     hints = get_type_hints(Settings, include_extras=True)
-    fields = msgspec.structs.fields(Settings)
-    return tuple(_row(field.name, hints[field.name], field.default) for field in fields)
+    found = (
+        _definition(field.name, hints[field.name], field.default)
+        for field in msgspec.structs.fields(Settings)
+    )
+    return {each.name: each for each in found}
+
+
+SETTINGS = _table()
+"""The definitions by name, in the order of their declaration."""
+
+
+def _throttle(name: str) -> ConfigDef:
+    return ConfigDef(
+        "Bytes a second that replicas move in Kafka while partitions are reassigned. Has no effect here.",
+        most=INT64_MAX,
+        name=name,
+        type=ConfigType.LONG,
+        default=INT64_MAX,
+        dynamic=True,
+    )
+
+
+WITHOUT_EFFECT = {
+    name: _throttle(name)
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+"""Kafka's tools set and delete these at brokers: they are accepted, kept and listed."""
+
+BROKER_CONFIGS = dict(sorted((SETTINGS | WITHOUT_EFFECT).items()))
+"""All that a broker describes to clients, by name."""
+
+DYNAMIC_CONFIGS = {name: each for name, each in BROKER_CONFIGS.items() if each.dynamic}
+"""Those that clients may alter while brokers run."""

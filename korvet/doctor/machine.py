@@ -22,7 +22,8 @@ from pathlib import Path
 
 import redis
 
-from korvet.config.settings import INT32_MAX, Settings
+from korvet.config.definition import INT32_MAX
+from korvet.config.settings import Settings
 from korvet.console.api_client import TOKEN_CHARS_MIN, NoTokenError, read_token
 from korvet.doctor.addresses import is_local
 from korvet.doctor.finding import Finding, error, ok, warning

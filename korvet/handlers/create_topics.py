@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import work_until
 from korvet.handlers.context import Caller, TopicApi
@@ -23,7 +24,6 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from korvet.topics import config as topic_config
 from korvet.topics.placement import in_order, replication_factor
 from korvet.topics.registry import NewTopic, Topic
 
@@ -87,13 +87,13 @@ def _new_topic(topic: CreatableTopic, api: TopicApi) -> NewTopic:
 def _result(topic: Topic, api: TopicApi) -> CreatableTopicResult:
     configs = [
         CreatableTopicConfigs(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
-            is_sensitive=entry.sensitive,
+            name=entry.definition.name,
+            value=entry.synonyms[0].value,
+            read_only=not entry.definition.dynamic,
+            config_source=entry.synonyms[0].source,
+            is_sensitive=entry.definition.secret,
         )
-        for entry in topic_config.entries(topic.overrides, api.live.layers)
+        for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides)
     ]
     return CreatableTopicResult(
         name=topic.name,

@@ -1,7 +1,7 @@
-"""DescribeConfigs (key 32), versions 1-4: how topics and brokers are set, and where each value comes from.
+"""DescribeConfigs (key 32), versions 1-4: the configs of topics and brokers, and where each value comes from.
 
-A resource that is asked for twice is answered twice. Names that are no configs are left out. From version 3 on the type
-is told, and the documentation where it is asked for (KIP-569).
+A resource that is named twice is described twice. Names that are no configs are left out. From version 3 on the
+response has types, and documentation if the request asks for it (KIP-569).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 
+from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
@@ -21,20 +22,17 @@ from korvet.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from korvet.topics.config_admin import Resource
-from korvet.topics.config_defs import ConfigEntry
+from korvet.topics.config_admin import ConfigResource
 
 REPEATS_MAX = 10
-"""Answers for one resource in one response: a name takes a few bytes of a request, its configs thousands."""
-
-Tell = Callable[[ConfigEntry], DescribeConfigsResourceResult]
-"""Says how a config is; what many topics have in common is said once."""
+"""Results for one resource in one response: a name takes a few bytes of a request, its configs thousands."""
 
 
 def handle(request: DescribeConfigsRequest, _caller: Caller, api: ClusterApi) -> DescribeConfigsResponse:
-    """Describe each resource; one that cannot be does not keep the others from it."""
+    """Describe each resource; the failure of one leaves the others unaffected."""
     api.configs.refresh()
-    told = cache(partial(_told, request=request))
+    # Many topics have most entries in common: each is encoded once.
+    described = cache(partial(_described, request=request))
     times: Counter[tuple[int, str]] = Counter()
     results = []
     for resource in request.resources:
@@ -44,7 +42,7 @@ def handle(request: DescribeConfigsRequest, _caller: Caller, api: ClusterApi) ->
             message = f"The request names {resource.resource_name} more than {REPEATS_MAX} times."
             results.append(_failed(resource, KafkaError(ErrorCode.INVALID_REQUEST, message)))
         else:
-            results.append(_described(resource, told, api))
+            results.append(_result(resource, described, api))
     return DescribeConfigsResponse(results=results)
 
 
@@ -53,34 +51,39 @@ def refuse(request: DescribeConfigsRequest, _caller: Caller, error: KafkaError) 
     return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
 
 
-def _described(resource: DescribeConfigsResource, told: Tell, api: ClusterApi) -> DescribeConfigsResult:
+def _result(
+    resource: DescribeConfigsResource,
+    described: Callable[[ConfigEntry], DescribeConfigsResourceResult],
+    api: ClusterApi,
+) -> DescribeConfigsResult:
     try:
-        entries = api.configs.describe(Resource(resource.resource_type, resource.resource_name))
+        entries = api.configs.describe(ConfigResource(resource.resource_type, resource.resource_name))
     except KafkaError as error:
         return _failed(resource, error)
-    # Kafka takes an empty list of names as it takes none.
+    # Kafka reads an empty list of names as no list.
     names = set(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[told(entry) for entry in entries if not names or entry.name in names],
+        configs=[described(entry) for entry in entries if not names or entry.definition.name in names],
     )
 
 
-def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    synonyms = entry.synonyms if request.include_synonyms else ()
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    definition, synonyms = entry.definition, entry.synonyms
     return DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.value,
-        read_only=entry.read_only,
-        config_source=entry.source,
-        is_sensitive=entry.sensitive,
+        name=definition.name,
+        value=synonyms[0].value,
+        read_only=not definition.dynamic,
+        config_source=synonyms[0].source,
+        is_sensitive=definition.secret,
         synonyms=[
-            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in (synonyms if request.include_synonyms else ())
         ],
-        config_type=entry.type,
-        documentation=entry.documentation if request.include_documentation else None,
+        config_type=definition.type,
+        documentation=definition.doc if request.include_documentation else None,
     )
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
 from korvet.log.append_store import Appending
@@ -34,7 +35,6 @@ from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Record
 from korvet.telemetry.topic_counters import Traffic
 from korvet.topics.config import TopicConfig
-from korvet.topics.config_defs import LONG_MAX
 from korvet.topics.registry import Topic, Topics
 from korvet.topics.types import Partition
 
@@ -57,7 +57,9 @@ def needed(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms:
         return False
     if max_timestamp < base_timestamp:
         return True
-    return config.timestamp_before_max_ms < LONG_MAX or max_timestamp > now_ms + config.timestamp_after_max_ms
+    return (
+        config.timestamp_before_max_ms < INT64_MAX or max_timestamp > now_ms + config.timestamp_after_max_ms
+    )
 
 
 def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
@@ -73,7 +75,7 @@ def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
     if not config.log_append_time:
         earliest, latest = _range(config, now_ms)
         suspicious = suspicious or largest > latest
-        if config.timestamp_before_max_ms < LONG_MAX:
+        if config.timestamp_before_max_ms < INT64_MAX:
             suspicious = suspicious or min(timestamps) < earliest
     if suspicious:
         _refuse(records, config, now_ms)

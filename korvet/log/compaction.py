@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
+from korvet.config.definition import INT64_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.compaction_store import (
     BatchEntry,
@@ -49,7 +50,6 @@ from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW
 from korvet.log.store import LogStore
 from korvet.log.types import Read
 from korvet.topics.config import TopicConfig
-from korvet.topics.config_defs import LONG_MAX
 from korvet.topics.types import Partition
 
 HISTORY_MAX = 100
@@ -105,7 +105,7 @@ def _segment_ms(config: TopicConfig) -> int:
 
 def asks_for_oldest(look: CompactionState, config: TopicConfig) -> bool:
     """Return whether a plan hangs on the age of the first record that is not compacted."""
-    return config.max_compaction_lag_ms < LONG_MAX and dirty_start(look) < look.end
+    return config.max_compaction_lag_ms < INT64_MAX and dirty_start(look) < look.end
 
 
 def asks_for_tail(look: CompactionState, config: TopicConfig) -> bool:
@@ -113,7 +113,7 @@ def asks_for_tail(look: CompactionState, config: TopicConfig) -> bool:
     if tail_start(look) >= look.end:
         return False
     is_enough = _ratio(look, look.bytes) > config.min_cleanable_dirty_ratio
-    return is_enough or config.max_compaction_lag_ms < LONG_MAX
+    return is_enough or config.max_compaction_lag_ms < INT64_MAX
 
 
 def asks_for_rows(look: CompactionState, config: TopicConfig) -> bool:

@@ -26,6 +26,7 @@ import msgspec
 from gevent.lock import RLock
 
 from korvet.config.settings import Settings
+from korvet.config.topic_configs import FIXED_AT_CREATION
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
@@ -360,12 +361,11 @@ class Topics:
             message = f"Replication factor must be larger than 0, or -1 for the default, not {new.replication_factor}."
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         configs = {"storage.format": self._format(new.name)}
-        configs |= {name: topic_config.check_override(name, value) for name, value in new.configs.items()}
+        configs |= {name: topic_config.normalize(name, value) for name, value in new.configs.items()}
         topic_config.check_together(configs, self._settings)
         # These shape what is stored: a later change of the broker's defaults must not change how it is read.
-        for name, value in topic_config.values(configs, self._settings).items():
-            if name in topic_config.FIXED_AT_CREATION:
-                configs[name] = value
+        for name in FIXED_AT_CREATION:
+            configs[name] = str(topic_config.value(name, configs, self._settings))
         assignment = None if new.assignment is None else [list(some) for some in new.assignment]
         return TopicRow(
             name=new.name,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from korvet.cli.config import FLAGS
-from korvet.config.settings import rows
+from korvet.config.settings import SETTINGS
 
 
 def korvet(
@@ -65,7 +65,7 @@ def test_each_flag_sets_its_setting() -> None:
 
 
 def test_set_reaches_every_setting() -> None:
-    arguments = [f"--set={row.name}={row.shown(row.default)}" for row in rows()]
+    arguments = [f"--set={name}={each.format(each.default)}" for name, each in SETTINGS.items()]
     assert {origin for _, origin in effective(*arguments).values()} == {"command line"}
 
 
@@ -91,7 +91,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     [
         (
             ["--workers", "-1"],
-            "workers = '-1' (command line) is not allowed: it has to be a whole number from 0 to 1024",
+            "Invalid value '-1' for configuration workers (command line): it must be a whole number from 0 to 1024",
         ),
         (
             ["--set", "num.partition=1"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.config.dynamic import MEANINGLESS, THIS_BROKER, checked, dynamic_rows, merge, merge_valid
-from korvet.config.settings import Settings, rows
+from korvet.config.dynamic import THIS_BROKER, merge, merge_valid, normalize
+from korvet.config.settings import DYNAMIC_CONFIGS, SETTINGS, WITHOUT_EFFECT, Settings
 from korvet.errors import ConfigError
 
 KAFKAS_DYNAMIC = {
@@ -48,13 +48,13 @@ START = Settings(log_retention_ms=5, num_partitions=3)
 
 
 def test_kafkas_dynamic_settings_are_dynamic_and_its_read_only_ones_are_not() -> None:
-    assert {row.name for row in rows() if row.about.dynamic} == KAFKAS_DYNAMIC | OWN_DYNAMIC
-    assert dynamic_rows().keys() == KAFKAS_DYNAMIC | OWN_DYNAMIC | {row.name for row in MEANINGLESS}
+    assert DYNAMIC_CONFIGS.keys() == KAFKAS_DYNAMIC | OWN_DYNAMIC | WITHOUT_EFFECT.keys()
 
 
 def test_every_dynamic_setting_takes_a_new_value_with_sighup_too() -> None:
-    assert all(row.about.reload for row in rows() if row.about.dynamic)
-    assert not any(row.about.secret for row in rows() if row.about.dynamic)
+    dynamic = [each for each in SETTINGS.values() if each.dynamic]
+    assert all(each.reload for each in dynamic)
+    assert not any(each.secret for each in dynamic)
 
 
 def test_a_broker_counts_before_the_cluster_and_that_before_the_start() -> None:
@@ -66,7 +66,7 @@ def test_a_broker_counts_before_the_cluster_and_that_before_the_start() -> None:
 
 
 def test_a_name_that_no_setting_has_here_changes_nothing() -> None:
-    rates = dict.fromkeys((row.name for row in MEANINGLESS), "1000")
+    rates = dict.fromkeys(WITHOUT_EFFECT, "1000")
     assert merge(START, rates, rates).settings == START
 
 
@@ -82,7 +82,7 @@ def test_a_name_that_no_setting_has_here_changes_nothing() -> None:
     ],
 )
 def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None:
-    assert checked(name, text, THIS_BROKER) == kept
+    assert normalize(name, text, THIS_BROKER) == kept
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None
         ("log.retention.ms", "1_000", "a whole number from -1"),
         ("log.cleaner.min.cleanable.ratio", "2", "a number from 0 to 1"),
         ("compression.type", "producer", "one of none, gzip"),
-        ("log.cleanup.policy", "keep", "delete, compact, or both"),
+        ("log.cleanup.policy", "keep", "a list of compact, delete"),
         ("storage.format.topics", "x", "PATTERN=record"),
         ("storage.format.topics", "a=batch\n", "control characters"),
         ("leader.replication.throttled.rate", "fast", "a whole number from 0"),
@@ -102,7 +102,7 @@ def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None
 )
 def test_a_value_that_cannot_be_is_named_with_what_is_allowed(name: str, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=name) as refused:
-        checked(name, text, THIS_BROKER)
+        normalize(name, text, THIS_BROKER)
     assert said in str(refused.value)
     with pytest.raises(ConfigError, match=name):
         merge(START, {}, {name: text})
@@ -124,7 +124,7 @@ def test_what_cannot_be_laid_is_left_out_and_the_rest_counts() -> None:
         log_retention_ms=5, num_partitions=3, message_max_bytes=7, log_roll_ms=9
     )
     assert len(problems) == 2
-    assert "log.retention.ms = 'soon' (cluster-wide)" in problems[0]
+    assert "'soon' for configuration log.retention.ms (cluster-wide)" in problems[0]
     assert "of.another.version" in problems[1]
 
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from korvet.cli.main import korvet
-from korvet.config.settings import rows
+from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
 from tests.deploy.files import DEPLOY
 from tests.deploy.units import COMMAND, SERVICES, UNITS, directives
@@ -47,7 +47,7 @@ def test_a_unit_sets_no_setting_that_is_not_known(unit: Path) -> None:
     variables = [value.split("=", 1) for name, value in directives(unit) if name == "Environment"]
     settings = {name: value for name, value in variables if name.startswith("KORVET_")}
     loaded = load(None, settings, {})
-    changed = {row.environment: row.shown(row.of(loaded.settings)) for row in rows()}
+    changed = {each.environment: each.format(each.value(loaded.settings)) for each in SETTINGS.values()}
     assert settings.items() <= changed.items()
 
 
@@ -73,11 +73,10 @@ def test_what_the_example_configuration_shows_in_comments_is_allowed_too() -> No
     text = EXAMPLE.read_text()
     names = [match[1].split('"')[1] for match in _COMMENTED.finditer(text)]
     assert len(names) > 15
-    by_name = {row.name: row for row in rows()}
     for name in names:
         (line,) = re.findall(rf'^# ("{re.escape(name)}" = .*)$', text, re.MULTILINE)
         value = line.partition(" = ")[2].strip('"')
-        assert by_name[name].shown(by_name[name].default) != value, f"{name} shows its default"
+        assert SETTINGS[name].format(SETTINGS[name].default) != value, f"{name} shows its default"
         if name not in {"listeners", "advertised.listeners"}:  # which go together, and not with listen
             load(None, {}, {name: value})
     pairs = dict(re.findall(r'^# "((?:advertised\.)?listeners)" = "(.*)"$', text, re.MULTILINE))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.config.dynamic import MEANINGLESS
-from korvet.config.settings import rows
+from korvet.config.settings import BROKER_CONFIGS, SETTINGS
+from korvet.config.topic_configs import TOPIC_CONFIGS
 from korvet.errors import ErrorCode
 from korvet.handlers.describe_configs import REPEATS_MAX
 from korvet.protocol.types import ConfigType
-from korvet.topics.config_defs import DEFINITIONS
 from tests.handlers.configs import (
     BROKER,
     BROKER_LOGGER,
@@ -36,7 +35,7 @@ def test_every_version_tells_every_config_of_a_topic(client: Client, topic: str,
     client.create(topic, retention_ms="86400000")
     asked = {"version": version} | ({"documentation": True} if version >= 3 else {})
     found = configs_of(client, TOPIC, topic, **asked)
-    assert list(found) == sorted(DEFINITIONS)
+    assert list(found) == list(TOPIC_CONFIGS)
     retention = found["retention.ms"]
     assert (retention.value, retention.config_source) == ("86400000", DYNAMIC_TOPIC)
     assert found["retention.bytes"].config_source == DEFAULT
@@ -49,9 +48,9 @@ def test_documentation_is_told_only_where_it_is_asked_for(client: Client, topic:
     client.create(topic)
     assert config(client, TOPIC, topic, "retention.ms").documentation is None
     told = config(client, TOPIC, topic, "retention.ms", documentation=True).documentation
-    assert told == next(row.about.doc for row in rows() if row.name == "log.retention.ms")
+    assert told == SETTINGS["log.retention.ms"].doc
     told = config(client, TOPIC, topic, "segment.bytes", documentation=True).documentation
-    assert told.endswith("Without a meaning here.")
+    assert told.endswith("Has no effect here.")
 
 
 def test_what_is_fixed_when_a_topic_is_created_is_read_only(client: Client, topic: str) -> None:
@@ -75,7 +74,7 @@ def test_an_empty_list_of_names_is_all(client: Client, topic: str) -> None:
     asked = wanted(TOPIC, topic)
     asked.configuration_keys = []
     [result] = describe(client, asked)
-    assert len(result.configs) == len(DEFINITIONS)
+    assert len(result.configs) == len(TOPIC_CONFIGS)
 
 
 def test_synonyms_are_the_places_that_a_value_may_come_from(client: Client, topic: str) -> None:
@@ -123,9 +122,9 @@ def test_types_are_kafkas(client: Client, topic: str) -> None:
 
 def test_a_broker_tells_all_its_settings(client: Client) -> None:
     found = configs_of(client, BROKER, BROKER_ID, synonyms=True, documentation=True)
-    assert list(found) == sorted({row.name for row in (*rows(), *MEANINGLESS)})
+    assert list(found) == list(BROKER_CONFIGS)
     assert {name for name, each in found.items() if each.read_only} == {
-        row.name for row in rows() if not row.about.dynamic
+        name for name, each in SETTINGS.items() if not each.dynamic
     }
     assert all(each.documentation and each.synonyms for each in found.values())
     delay = found["group.initial.rebalance.delay.ms"]
@@ -139,7 +138,7 @@ def test_a_broker_tells_all_its_settings(client: Client) -> None:
 
 def test_what_may_hold_a_password_is_not_told(client: Client) -> None:
     found = configs_of(client, BROKER, BROKER_ID, synonyms=True)
-    secret = {row.name for row in rows() if row.about.secret}
+    secret = {name for name, each in SETTINGS.items() if each.secret}
     assert {name for name, each in found.items() if each.is_sensitive} == secret
     url = found["redis.url"]
     assert (url.value, url.config_source) == (None, STATIC)

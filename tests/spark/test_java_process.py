@@ -12,7 +12,7 @@ PROGRAM = """
 import os, signal, threading
 
 from korvet import logs
-from korvet.config import Settings
+from korvet.config.settings import Settings
 from korvet.lake.source import LakeSource
 from korvet.lake.tasks import ArchiveTask
 from korvet.spark.jobs import archive_runner, merge_runner

@@ -15,8 +15,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from korvet.cli import cluster as apis
 from korvet.cli import config, reference
 from korvet.cli.main import korvet
+from korvet.config.described import inherited_entries
 from korvet.config.dynamic import Layers
-from korvet.config.settings import rows
+from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
 from korvet.handlers.registry import HANDLERS
 from korvet.telemetry import lake_metrics, metrics, redis_metrics
@@ -25,8 +26,6 @@ from korvet.telemetry import topic_counters as topic_metrics
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import Snapshot
-from korvet.topics import config as topic_config
-from korvet.topics.config_defs import DEFINITIONS
 
 README = Path(__file__).parents[2] / "README.md"
 COMMANDS = README.parent / "korvet/cli/README.md"
@@ -37,12 +36,12 @@ def topic_config_table() -> str:
     """Write the topic configs as a Markdown table: name, default, what is taken, what it is."""
     settings = load(None, {}, {}).settings
     lines = ["| Topic config | Default | Taken | What it is |", "| --- | --- | --- | --- |"]
-    for entry in topic_config.entries({}, Layers(settings=settings, static=settings)):
-        definition = DEFINITIONS[entry.name]
-        taken = ", ".join(f"`{choice}`" for choice in definition.choices)
-        if definition.refused:
-            taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.refused)})"
-        line = f"| `{entry.name}` | `{entry.value}` | {taken} | {entry.documentation} |"
+    for entry in inherited_entries(Layers(settings=settings, static=settings)):
+        definition = entry.definition
+        taken = ", ".join(f"`{choice}`" for choice in definition.taken)
+        if definition.not_yet:
+            taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.not_yet)})"
+        line = f"| `{definition.name}` | `{entry.synonyms[0].value}` | {taken} | {definition.doc} |"
         lines.append(line.replace("``", ""))
     return "\n".join(lines) + "\n"
 
@@ -68,7 +67,7 @@ def metrics_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": lambda: config.markdown_table(rows()),
+    "settings": lambda: config.markdown_table(SETTINGS.values()),
     "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
     "metrics": metrics_table,

@@ -7,13 +7,16 @@ import re
 
 import pytest
 
+from korvet.config.definition import INT64_MAX
+from korvet.config.described import ConfigEntry, inherited_entries, with_overrides
 from korvet.config.dynamic import Layers
 from korvet.config.settings import Settings
+from korvet.config.sources import load
+from korvet.config.topic_configs import TOPIC_CONFIGS
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.types import ConfigSource, ConfigType
 from korvet.topics import config as topic_config
-from korvet.topics.config_defs import DEFINITIONS, LONG_MAX
 
 KAFKAS = {
     "cleanup.policy",
@@ -53,40 +56,39 @@ KAFKAS = {
 OWN = {"offset.sequence.bits", "storage.compression", "storage.format"}
 
 
-def started(settings: Settings) -> Layers:
-    """Return the layers of a broker on which nothing was set since its start."""
-    return Layers(settings=settings, static=settings)
+def entries(overrides: dict[str, str], settings: Settings) -> dict[str, ConfigEntry]:
+    """Return the configs of a topic at a broker on which nothing was altered since its start."""
+    layers = Layers(settings=settings, static=settings)
+    return {each.definition.name: each for each in with_overrides(inherited_entries(layers), overrides)}
 
 
 def refusal(name: str, value: str | None) -> str:
     with pytest.raises(KafkaError) as refused:
-        topic_config.check_override(name, value)
+        topic_config.normalize(name, value)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
     return refused.value.message
 
 
 def test_every_topic_config_of_kafka_is_known_and_ours_are_named_apart() -> None:
-    assert set(DEFINITIONS) == KAFKAS | OWN
+    assert set(TOPIC_CONFIGS) == KAFKAS | OWN
 
 
-@pytest.mark.parametrize("name", sorted(DEFINITIONS))
+@pytest.mark.parametrize("name", sorted(TOPIC_CONFIGS))
 def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
-    [entry] = [each for each in topic_config.entries({}, started(Settings())) if each.name == name]
-    assert entry.source == ConfigSource.DEFAULT
-    assert entry.value is not None
-    assert topic_config.check_override(name, entry.value) == entry.value
+    default = entries({}, Settings())[name].synonyms[0]
+    assert default.source == ConfigSource.DEFAULT
+    assert topic_config.normalize(name, default.value) == default.value
 
 
 @pytest.mark.parametrize(
-    "name", [each.name for each in DEFINITIONS.values() if each.type in (ConfigType.INT, ConfigType.LONG)]
+    "name", [each.name for each in TOPIC_CONFIGS.values() if each.type in (ConfigType.INT, ConfigType.LONG)]
 )
 def test_numbers_are_within_their_bounds_and_written_as_kafka_reads_them(name: str) -> None:
-    definition = DEFINITIONS[name]
+    definition = TOPIC_CONFIGS[name]
     largest = 2**31 - 1 if definition.type is ConfigType.INT else 2**63 - 1
     for text in (str(largest + 1), "", "one", "1.5", "1_0", "\u0661", "0x10", "1e3", "--1"):
         assert name in refusal(name, text)
-    if definition.least is not None:
-        assert name in refusal(name, str(int(definition.least) - 1))
+    assert name in refusal(name, str(definition.least - 1))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +100,14 @@ def test_numbers_are_within_their_bounds_and_written_as_kafka_reads_them(name: s
         ("max.message.bytes", "-0", "0"),
         ("preallocate", "True", "true"),
         ("unclean.leader.election.enable", " FALSE ", "false"),
-        ("min.cleanable.dirty.ratio", ".5", ".5"),
-        ("min.cleanable.dirty.ratio", "1.", "1."),
+        ("min.cleanable.dirty.ratio", ".5", "0.5"),
+        ("min.cleanable.dirty.ratio", "1.", "1.0"),
     ],
 )
 def test_values_are_read_as_kafka_reads_them_and_kept_as_it_shows_them(
     name: str, value: str, kept: str
 ) -> None:
-    assert topic_config.check_override(name, value) == kept
+    assert topic_config.normalize(name, value) == kept
     topic_config.effective({name: kept}, Settings())  # which does not raise
 
 
@@ -118,7 +120,7 @@ def test_what_is_not_built_is_so_in_any_case() -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-0.1", "1.1", "half", ""])
 def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
     assert refusal("min.cleanable.dirty.ratio", value)
-    assert topic_config.check_override("min.cleanable.dirty.ratio", "0.25") == "0.25"
+    assert topic_config.normalize("min.cleanable.dirty.ratio", "0.25") == "0.25"
 
 
 def test_what_is_not_built_says_so() -> None:
@@ -139,7 +141,7 @@ def test_what_is_not_built_says_so() -> None:
     ],
 )
 def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(value: str, kept: str) -> None:
-    assert topic_config.check_override("cleanup.policy", value) == kept
+    assert topic_config.normalize("cleanup.policy", value) == kept
     for config in (
         topic_config.effective({"cleanup.policy": kept}, Settings()),
         topic_config.effective({}, Settings(log_cleanup_policy=value)),
@@ -148,17 +150,17 @@ def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(va
 
 
 def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
-    entries = topic_config.entries({}, started(Settings(log_cleanup_policy="delete , compact")))
-    assert [each.value for each in entries if each.name == "cleanup.policy"] == ["delete,compact"]
+    settings = load(None, {}, {"log.cleanup.policy": "delete , compact"}).settings
+    assert entries({}, settings)["cleanup.policy"].synonyms[0].value == "delete,compact"
 
 
 @pytest.mark.parametrize("value", ["keep", "compact,", ",", "compact delete", "Compact", "compact,,delete"])
 def test_another_cleanup_policy_is_refused_with_those_there_are(value: str) -> None:
-    assert "is not one of: compact, delete" in refusal("cleanup.policy", value)
+    assert "it must be a list of compact, delete" in refusal("cleanup.policy", value)
 
 
 def test_a_policy_named_twice_is_refused() -> None:
-    assert "names delete twice" in refusal("cleanup.policy", "delete,delete")
+    assert "each at most once" in refusal("cleanup.policy", "delete,delete")
 
 
 def test_the_brokers_defaults_are_kafkas() -> None:
@@ -168,9 +170,9 @@ def test_the_brokers_defaults_are_kafkas() -> None:
     assert (config.retention_ms, config.local_retention_ms, config.segment_ms) == (7 * day_ms,) * 3
     assert (config.retention_bytes, config.local_retention_bytes) == (-1, -1)
     assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (day_ms, 0.5)
-    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (0, LONG_MAX)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (0, INT64_MAX)
     assert config.log_append_time is False
-    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (LONG_MAX, 3_600_000)
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (INT64_MAX, 3_600_000)
 
 
 def test_what_an_override_or_the_broker_says_of_retention_and_compaction_is_acted_upon() -> None:
@@ -275,7 +277,7 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
     of_topic = topic_config.effective(overrides, settings)
     assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
-    sources = {each.name: each.source for each in topic_config.entries(overrides, started(settings))}
+    sources = {name: each.synonyms[0].source for name, each in entries(overrides, settings).items()}
     dynamic = {name for name, source in sources.items() if source == ConfigSource.TOPIC}
     assert dynamic == set(overrides)
     static = {name for name, source in sources.items() if source == ConfigSource.STATIC}

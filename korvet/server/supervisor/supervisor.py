@@ -18,7 +18,7 @@ import msgspec
 
 from korvet import __version__, logs
 from korvet import logs as streams
-from korvet.config.settings import Settings, rows
+from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
 from korvet.errors import ConfigError
 from korvet.server.embedded import STOP_SECONDS_MAX, EmbeddedWatch
@@ -247,10 +247,10 @@ class Supervisor:
             self._end_change()
             return
         kept = {}
-        for row in rows():
-            if row.of(loaded) != row.of(self._configured) and not row.about.reload:
-                _log.warning("a new value needs a restart", setting=row.name)
-                kept[row.name] = row.of(self._configured)
+        for setting in SETTINGS.values():
+            if setting.value(loaded) != setting.value(self._configured) and not setting.reload:
+                _log.warning("a new value needs a restart", setting=setting.name)
+                kept[setting.name] = setting.value(self._configured)
         self._notes = f"these need a restart: {', '.join(kept)}" if kept else ""
         previous = self._configured
         attributes = {name.replace(".", "_"): value for name, value in kept.items()}

@@ -1,0 +1,163 @@
+"""What a setting is: its type, default, range and purpose, and how its text is read, checked and written.
+
+One ConfigDef stands for each setting of a broker (settings.py) and each config of a topic (topic_configs.py). Start-up,
+`korvet config`, CreateTopics, DescribeConfigs, AlterConfigs and the tables of the documentation all read it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from korvet.config import values
+from korvet.errors import ConfigError
+from korvet.protocol.types import ConfigType
+
+Value = str | int | float | bool
+
+VARIABLE_PREFIX = "KORVET_"
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+TEXT_BYTES_MAX = 32_767
+"""Kafka's limit for a text on the wire: no response could carry a longer value, as a list with many appends may be."""
+
+_REFUSED_CHARS_MAX = 80  # of a wrong value in an error: enough to recognise it
+
+# Python reads more as a number than the clients that read a value back: 1_000, or the digits of other scripts.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
+_BOOLEANS = {"true": True, "false": False}
+PythonType = type[str | int | float | bool]
+_NUMERIC: dict[ConfigType, PythonType] = {
+    ConfigType.BOOLEAN: bool,
+    ConfigType.INT: int,
+    ConfigType.LONG: int,
+    ConfigType.DOUBLE: float,
+}
+
+
+class ConfigDef(msgspec.Struct, frozen=True, eq=False):
+    """One setting. `least` and `most` limit numbers; `choices`, or else `form`, limit texts."""
+
+    doc: str
+    least: int = 0
+    most: int = INT32_MAX
+    form: values.Form | None = None
+    reload: bool = True
+    """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
+    dynamic: bool = False
+    """Whether clients may alter it: a broker's while it runs (KIP-226), a topic's after its creation."""
+    secret: bool = False
+    choices: tuple[str, ...] = ()
+    not_yet: tuple[str, ...] = ()
+    """Values of Kafka's whose behaviour is not built."""
+    type: ConfigType = ConfigType.STRING
+    name: str = ""
+    default: Value = ""
+    attribute: str = ""
+    """Of Settings, that holds the value where nobody has altered it; "" if none does, and `default` counts."""
+    inherits: str = ""
+    """Name of the broker's setting that counts for a topic on which the config is not set."""
+
+    @property
+    def environment(self) -> str:
+        """Name of its environment variable."""
+        return f"{VARIABLE_PREFIX}{self.attribute.upper()}"
+
+    @property
+    def python_type(self) -> PythonType:
+        """The type of its values."""
+        return _NUMERIC.get(self.type, str)
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The values that it may have, if they can be listed."""
+        every = tuple(_BOOLEANS) if self.type is ConfigType.BOOLEAN else self.choices
+        return tuple(each for each in every if each not in self.not_yet)
+
+    @property
+    def allowed(self) -> str:
+        """Its range in words."""
+        if self.type is ConfigType.LIST and self.choices:
+            return f"a list of {', '.join(self.choices)}, comma-separated, each at most once"
+        if self.type is ConfigType.BOOLEAN:
+            missing = f" ({', '.join(self.not_yet)} is not supported yet)" if self.not_yet else ""
+            return f"{' or '.join(self.taken)}{missing}"
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        kind = "number" if self.type is ConfigType.DOUBLE else "whole number"
+        return f"a {kind} from {self.least} to {self.most}"
+
+    def value(self, settings: object) -> Value:
+        """Return the value that `settings` give it."""
+        found: Value = getattr(settings, self.attribute) if self.attribute else self.default
+        return found
+
+    def parse(self, text: str, origin: str = "") -> Value:
+        """Read and check a value; raises ConfigError, which names `origin` as where the text comes from."""
+        bare = text.strip()
+        value: Value | None = text
+        if self.type is ConfigType.BOOLEAN:
+            value = _BOOLEANS.get(bare.lower())
+        elif self.type is ConfigType.DOUBLE:
+            value = float(bare) if _NUMBER.fullmatch(bare) else None
+        elif self.python_type is int:
+            value = int(bare) if _WHOLE_NUMBER.fullmatch(bare) else None
+        elif self.choices and self.type is not ConfigType.LIST:
+            value = bare
+        if value is None:
+            raise self.refusal(text, origin, self.allowed)
+        return self.check(value, origin)
+
+    def check(self, value: Value, origin: str = "") -> Value:
+        """Return a value of the right type as it is kept, a list without blanks; raises ConfigError out of range."""
+        if isinstance(value, str):
+            allowed = self._text_allowed(value)
+        elif isinstance(value, bool):
+            allowed = self.allowed if self.format(value) in self.not_yet else ""
+        else:
+            allowed = "" if self.least <= value <= self.most else self.allowed
+        if allowed:
+            raise self.refusal(value, origin, allowed)
+        if isinstance(value, str) and self.type is ConfigType.LIST:
+            return ",".join(values.listed(value))
+        return value
+
+    def _text_allowed(self, text: str) -> str:
+        """Return what is allowed in place of `text`, "" if `text` is."""
+        if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
+            return f"at most {TEXT_BYTES_MAX} bytes long"
+        if self.choices:
+            parts = values.listed(text) if self.type is ConfigType.LIST else [text]
+            known = set(parts) <= set(self.choices) and len(set(parts)) == len(parts)
+            return "" if known else self.allowed
+        # What the system cannot decode arrives from the environment as lone surrogates.
+        if not text.isprintable():
+            return "a text without control characters"
+        return "" if self.form is None else self.form(text)
+
+    def format(self, value: Value) -> str:
+        """Write a value as text that `parse` reads, without its secret part."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return self._masked(str(value)) if self.secret else str(value)
+
+    def refusal(self, value: object, origin: str, allowed: str) -> ConfigError:
+        """Return the error for a value that the setting cannot have, in Kafka's form."""
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        shown = quoted(self._masked(shown) if self.secret else shown)
+        where = f" ({origin})" if origin else ""
+        return ConfigError(
+            f"Invalid value {shown} for configuration {self.name}{where}: it must be {allowed}"
+        )
+
+    def _masked(self, text: str) -> str:
+        options = self.form is values.storage_options
+        return values.without_option_secrets(text) if options else values.without_secrets(text)
+
+
+def quoted(text: str) -> str:
+    """Write a text so that it stays one short line whatever it contains."""
+    return ascii(text if len(text) <= _REFUSED_CHARS_MAX else text[:_REFUSED_CHARS_MAX] + "...")
