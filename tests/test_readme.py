@@ -45,7 +45,7 @@ def test_every_command_and_flag_that_the_readme_names_exists() -> None:
     lines = re.findall(r"^    (?:\$ )?(?:[^\n]*\| )?korvet ([a-z][^\n|]*)$", TEXT, re.MULTILINE)
     assert len(lines) > 5
     for line in lines:
-        command: click.Command = korvet
+        command: click.Command = korvet.loaded()
         words = line.replace("[", "").replace("]", "").split()
         while isinstance(command, click.Group):
             assert words[0] in command.commands, line

@@ -78,7 +78,7 @@ class AdminClient:
     ) -> None:
         """Raise ValueError for an address that is none, and for a timeout that is not above 0."""
         named = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-        self._bootstrap = [address_of(each.strip()) for each in named if each.strip()]
+        self._bootstrap = [parse_address(each.strip()) for each in named if each.strip()]
         if not self._bootstrap:
             raise ValueError("no bootstrap server is given")
         if not timeout > 0:
@@ -305,7 +305,7 @@ class AdminClient:
             raise
 
 
-def address_of(text: str, port_default: int = PORT_DEFAULT) -> Address:
+def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
     """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:

@@ -50,7 +50,7 @@ class ApiVersions(msgspec.Struct, frozen=True):
     last: int
 
 
-class Levels(msgspec.Struct, frozen=True):
+class FeatureLevels(msgspec.Struct, frozen=True):
     """The levels of a feature, both included."""
 
     first: int
@@ -63,8 +63,8 @@ class Features(msgspec.Struct, frozen=True):
     `epoch` rises with every change of the latter; -1 where there is none.
     """
 
-    supported: dict[str, Levels]
-    finalized: dict[str, Levels]
+    supported: dict[str, FeatureLevels]
+    finalized: dict[str, FeatureLevels]
     epoch: int
 
 
@@ -134,11 +134,11 @@ class Cluster:
             response = self._client.api_versions(self._client.reachable(deadline), deadline)
             return Features(
                 {
-                    each.name: Levels(each.min_version, each.max_version)
+                    each.name: FeatureLevels(each.min_version, each.max_version)
                     for each in response.supported_features
                 },
                 {
-                    each.name: Levels(each.min_version_level, each.max_version_level)
+                    each.name: FeatureLevels(each.min_version_level, each.max_version_level)
                     for each in response.finalized_features
                 },
                 response.finalized_features_epoch,

@@ -49,7 +49,7 @@ def lag_of(committed: int, start: int, end: int) -> int | None:
 Counted = Mapping[tuple[str, TopicPartition], int]
 
 
-class Progress(msgspec.Struct, frozen=True):
+class PartitionProgress(msgspec.Struct, frozen=True):
     """One partition that a group has committed an offset of, or that a member reads; None is not there or not known.
 
     `end` is None where the partition is gone; `lag` is in records, `lag_seconds` the age of the first of them.
@@ -68,7 +68,7 @@ def progress_of(
     groups: Iterable[GroupDescription],
     counted: Counted,
     ages: Mapping[tuple[str, TopicPartition], float] | None = None,
-) -> dict[str, list[Progress]]:
+) -> dict[str, list[PartitionProgress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
     `counted` are lags from elsewhere (see metrics); they go before what offsets tell, but not before the 0 of a group
@@ -93,7 +93,7 @@ def progress_of(
                 lag = counted.get((group_id, place), lag)
                 seconds = (ages or {}).get((group_id, place))
             at = end.offset if end else None
-            rows.append(Progress(place, offset, at, lag, readers.get(place), seconds))
+            rows.append(PartitionProgress(place, offset, at, lag, readers.get(place), seconds))
         progress[group_id] = rows
     return progress
 
@@ -115,7 +115,7 @@ PAGE_BYTES_MAX = 128 * 1024 * 1024
 GroupPartition = tuple[str, TopicPartition]
 
 
-class Lags(msgspec.Struct, frozen=True):
+class CountedLags(msgspec.Struct, frozen=True):
     """How far groups are behind: `records` not committed yet, and the age of the first of them in `seconds`."""
 
     records: dict[GroupPartition, int]
@@ -130,7 +130,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _OK = 200
 
 
-def group_lags(address: Address, timeout: float) -> Lags:
+def counted_lags(address: Address, timeout: float) -> CountedLags:
     """Return how far groups are behind, each in each partition of which there is a figure.
 
     Only the broker whose keeper acts has figures, taken every `log.figures.interval.ms`, and those of very many
@@ -149,12 +149,12 @@ def group_lags(address: Address, timeout: float) -> Lags:
         connection.close()
     if response.status != _OK or len(page) > PAGE_BYTES_MAX:
         raise BadAnswerError(f"{address} has no page of metrics (status {response.status})")
-    return lags_of(page.decode(errors="replace"))
+    return parse_lags(page.decode(errors="replace"))
 
 
-def lags_of(page: str) -> Lags:
+def parse_lags(page: str) -> CountedLags:
     """Return the figures that stand on a page, without those of sums; what is no figure is passed over."""
-    found = Lags({}, {})
+    found = CountedLags({}, {})
     for line in _LINE.finditer(page):
         labels = {
             each["name"]: _ESCAPED.sub(_meant, each["value"]) for each in _LABEL.finditer(line["labels"])

@@ -38,7 +38,7 @@ class ShiftBy(msgspec.Struct, frozen=True):
 Target = ToTimestamp | ToOffset | ShiftBy
 
 
-class Move(msgspec.Struct, frozen=True):
+class OffsetReset(msgspec.Struct, frozen=True):
     """What becomes of one committed offset; `before` is None where nothing was committed."""
 
     before: int | None
@@ -49,7 +49,7 @@ class ResetRefusedError(AdminError):
     """The offsets cannot be moved as wished; the message says why."""
 
 
-def check_movable(admin: AdminClient, group_id: str) -> None:
+def check_resettable(admin: AdminClient, group_id: str) -> None:
     """Raise ResetRefusedError where the group has members, which would go on from their own offsets.
 
     A group that is not there may be given offsets: it is made by them.
@@ -66,7 +66,7 @@ def check_movable(admin: AdminClient, group_id: str) -> None:
         )
 
 
-def scope(
+def partitions_in_scope(
     admin: AdminClient, group_id: str, topics: Mapping[str, Sequence[int]] | None
 ) -> list[TopicPartition]:
     """Return the partitions meant by topics; no partitions are all of a topic, None is all that is committed.
@@ -91,7 +91,7 @@ def scope(
 
 def plan(
     admin: AdminClient, group_id: str, partitions: Sequence[TopicPartition], target: Target
-) -> dict[TopicPartition, Move]:
+) -> dict[TopicPartition, OffsetReset]:
     """Return what the target comes to for each partition.
 
     Raises AdminError: of a partition that is not there, and ResetRefusedError for a shift from nothing.
@@ -113,7 +113,7 @@ def plan(
             wanted = target.offset
         else:
             wanted = _shifted(group_id, place, before[place], target.offsets)
-        moves[place] = Move(before[place], min(max(wanted, starts[place].offset), ends[place].offset))
+        moves[place] = OffsetReset(before[place], min(max(wanted, starts[place].offset), ends[place].offset))
     return moves
 
 

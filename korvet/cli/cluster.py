@@ -1,21 +1,19 @@
-"""`korvet cluster`: shows who the brokers are, and what they speak.
-
-`korvet apis`: prints the Kafka APIs this broker serves, in which versions, from the table that dispatch uses.
-"""
+"""`korvet cluster` shows the brokers of a cluster and what they support; `korvet apis` what this version serves."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.bootstrap import Group, broker_options, connected, failures_told, print_table, shown
+from korvet.admin.cluster import ApiVersions, ClusterDescription, FeatureLevels
+from korvet.admin.errors import AdminError
+from korvet.cli.options import broker_options, connected
+from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
+from korvet.cli.run import Group
 
 if TYPE_CHECKING:
-    from korvet.admin.cluster import ApiVersions, ClusterDescription, Levels
-
-_UNKNOWN = "-"
+    from korvet.handlers.registry import Handler
 
 
 @click.group(cls=Group)
@@ -24,65 +22,59 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option(
-    "--apis", "with_apis", is_flag=True, help="The APIs that each broker serves, with their versions."
-)
-@click.option("--features", "with_features", is_flag=True, help="The cluster's features, with their levels.")
+@click.option("--apis", "with_apis", is_flag=True, help="Show the APIs that each broker serves, with their versions.")
+@click.option("--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels.")
 @broker_options
 def describe(
     bootstrap_server: str, timeout: float, *, with_apis: bool, with_features: bool, as_json: bool
 ) -> None:
-    """Show the id of the cluster, its brokers, and which of them is the controller: who takes changes."""
-    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
-
+    """Show the id of the cluster, its brokers and its controller, the broker that takes changes."""
     with connected(bootstrap_server, timeout) as admin:
         found = admin.cluster.describe()
         features = admin.cluster.features() if with_features else None
-        served = admin.cluster.apis() if with_apis else {}
-    apis = {broker: told for broker, told in served.items() if not isinstance(told, AdminError)}
+        answers = admin.cluster.apis() if with_apis else {}
+    apis = {broker: each for broker, each in answers.items() if not isinstance(each, AdminError)}
     levels = None if features is None else (features.supported, features.finalized)
     if as_json:
-        click.echo(json.dumps(_as_object(found, apis if with_apis else None, levels), indent=2))
+        print_json(_as_object(found, apis if with_apis else None, levels))
     else:
         _print(found)
         if levels is not None:
             _print_features(*levels)
-        for broker, told in apis.items():
+        for broker, served in apis.items():
             click.echo(f"broker {broker}")
-            cells = [
-                (str(each.key), each.name or _UNKNOWN, f"{each.first}-{each.last}") for each in told.values()
-            ]
-            print_table(("Key", "API", "Versions"), cells, numbers=("Key",))
-    failures_told("broker", {str(key): told for key, told in served.items() if isinstance(told, AdminError)})
+            rows = [(str(each.key), each.name or NONE, f"{each.first}-{each.last}") for each in served.values()]
+            print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
+    report_failures("broker", {str(key): each for key, each in answers.items() if isinstance(each, AdminError)})
 
 
 def _print(found: ClusterDescription) -> None:
-    click.echo(f"cluster {shown(found.cluster_id or _UNKNOWN)}")
-    cells = [
+    click.echo(f"cluster {printable(found.cluster_id or NONE)}")
+    rows = [
         (
             str(each.broker_id),
             f"{each.host}:{each.port}",
-            each.rack or _UNKNOWN,
+            cell(each.rack),
             "yes" if each.broker_id == found.controller else "",
         )
         for each in found.brokers
     ]
-    print_table(("Broker", "Address", "Rack", "Controller"), cells, numbers=("Broker",))
+    print_table(("Broker", "Address", "Rack", "Controller"), rows, numbers=("Broker",))
 
 
-def _print_features(supported: dict[str, Levels], finalized: dict[str, Levels]) -> None:
-    def span(levels: Levels | None) -> str:
-        return _UNKNOWN if levels is None else f"{levels.first}-{levels.last}"
+def _print_features(supported: dict[str, FeatureLevels], finalized: dict[str, FeatureLevels]) -> None:
+    def span(levels: FeatureLevels | None) -> str:
+        return NONE if levels is None else f"{levels.first}-{levels.last}"
 
     names = sorted({*supported, *finalized})
-    cells = [(name, span(supported.get(name)), span(finalized.get(name))) for name in names]
-    print_table(("Feature", "Supported", "Finalized"), cells)
+    rows = [(name, span(supported.get(name)), span(finalized.get(name))) for name in names]
+    print_table(("Feature", "Supported", "Finalized"), rows)
 
 
 def _as_object(
     found: ClusterDescription,
     apis: dict[int, dict[int, ApiVersions]] | None,
-    features: tuple[dict[str, Levels], dict[str, Levels]] | None,
+    features: tuple[dict[str, FeatureLevels], dict[str, FeatureLevels]] | None,
 ) -> dict[str, Any]:
     brokers = [
         {"id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
@@ -100,38 +92,34 @@ def _as_object(
                 "broker": broker,
                 "apis": [
                     {"key": each.key, "name": each.name, "versions": [each.first, each.last]}
-                    for each in told.values()
+                    for each in served.values()
                 ],
             }
-            for broker, told in apis.items()
+            for broker, served in apis.items()
         ]
     return result
-
-
-if TYPE_CHECKING:
-    from korvet.handlers.registry import Handler
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> key, versions, advertised.")
 @click.option("--markdown", is_flag=True, hidden=True, help="README's table.")
 def apis(*, as_json: bool, markdown: bool) -> None:
-    """Print the Kafka APIs that are served, and their versions."""
-    from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent, which no other command needs
+    """Print the Kafka APIs that this version serves, and their versions."""
+    from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent and the broker, which `cluster` never needs
 
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     if markdown:
         click.echo(markdown_table(handlers), nl=False)
     elif as_json:
-        click.echo(json.dumps({_name(handler): _apis_as_object(handler) for handler in handlers}, indent=2))
+        print_json({_name(each): _versions(each) for each in handlers})
     else:
-        print_table(("Key", "API", "Versions", "Flexible from"), [_cells(handler) for handler in handlers])
+        print_table(("Key", "API", "Versions", "Flexible from"), [_cells(each) for each in handlers])
 
 
 def markdown_table(handlers: list[Handler]) -> str:
     """Write the APIs as a Markdown table, one line each."""
     lines = ["| Key | API | Versions | Flexible from |", "| --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join(_cells(handler))} |" for handler in handlers]
+    lines += [f"| {' | '.join(_cells(each))} |" for each in handlers]
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +133,7 @@ def _cells(handler: Handler) -> tuple[str, str, str, str]:
     return str(api.key), _name(handler), versions, flexible
 
 
-def _apis_as_object(handler: Handler) -> dict[str, int | list[int] | None]:
+def _versions(handler: Handler) -> dict[str, int | list[int] | None]:
     api = handler.request.api
     versions, advertised = list(api.versions), list(api.advertised)
     return {"key": api.key, "versions": versions, "advertised": advertised, "flexible": api.flexible}

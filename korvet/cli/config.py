@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import click
 
-from korvet.cli.bootstrap import print_table
+from korvet.cli.output import print_table
 from korvet.config.definition import ConfigDef, Value
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from korvet.cli import arguments as places
-from korvet.cli.arguments import GROUP, TOPIC
-from korvet.cli.bootstrap import Group, broker_options, connected, failures_told, print_table, shown
+
+from korvet.cli.options import GROUP, TOPIC, broker_options, connected, parse_settings
+from korvet.cli.output import print_table, printable, report_failures
+from korvet.cli.run import Group
 
 if TYPE_CHECKING:
     from korvet.admin.types import Change, Config, Resource
@@ -77,9 +78,9 @@ def describe(
         click.echo(json.dumps(rows, indent=2))
     else:
         for resource, some in found.items():
-            click.echo(shown(_title(resource)))
+            click.echo(printable(_title(resource)))
             _print(some, documentation=documentation)
-    failures_told("", {_title(key): each for key, each in outcomes.items() if isinstance(each, AdminError)})
+    report_failures("", {_title(key): each for key, each in outcomes.items() if isinstance(each, AdminError)})
 
 
 @configs.command()
@@ -120,8 +121,8 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
         done = "could be altered" if validate_only else "altered"
         for key, error in outcomes.items():
             if error is None:
-                click.echo(shown(f"{done} {_title(key)}"))
-    failures_told("", {_title(key): error for key, error in outcomes.items() if error is not None})
+                click.echo(printable(f"{done} {_title(key)}"))
+    report_failures("", {_title(key): error for key, error in outcomes.items() if error is not None})
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:
@@ -142,10 +143,10 @@ def _changes(
     from korvet.admin.types import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
 
     several: list[tuple[str, Change]] = []
-    several += [(name, Set(value)) for name, value in places.settings("--set", given).items()]
+    several += [(name, Set(value)) for name, value in parse_settings("--set", given).items()]
     several += [(name, Delete()) for name in dict.fromkeys(deleted)]
-    several += [(name, Append(value)) for name, value in places.settings("--append", appended).items()]
-    several += [(name, Subtract(value)) for name, value in places.settings("--subtract", subtracted).items()]
+    several += [(name, Append(value)) for name, value in parse_settings("--append", appended).items()]
+    several += [(name, Subtract(value)) for name, value in parse_settings("--subtract", subtracted).items()]
     changes = dict(several)
     if not changes:
         raise click.UsageError("give --set, --delete, --append or --subtract")

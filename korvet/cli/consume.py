@@ -1,16 +1,8 @@
-"""`korvet consume`: writes records of topics to standard output, from where it is told on, as text or JSON.
+"""`korvet consume`: writes records of topics to standard output, as text or JSON.
 
-Knows flags; where reading begins stands in `start`, how records look in `record_format` and `record_json`, and how
-they are read in `consuming`.
-
-Where reading of a log begins, as an operator writes it, and what that comes to in each partition.
-
-Knows the forms of `--offset` and asks an admin client; not how records are read.
-
-Finds the last records of a log whose offsets have gaps: no offset says how many records lie behind it.
-
-Pure but for the log that it is given. It reads stretches that end where it has counted already, longer ones as long as
-they hold too few records, and shorter ones where they hold too many.
+aiokafka reads them, from partitions of the caller's choice or those that a group assigns. Offsets may have gaps of any
+size, as in compacted topics and in Korvet's storage format `record`, where they are made of the time: nothing here
+counts records by offsets.
 """
 
 from __future__ import annotations
@@ -19,24 +11,40 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import click
+import aiokafka
+from aiokafka.errors import KafkaTimeoutError
 
-from korvet.cli.arguments import GROUP, TOPIC, milliseconds_of
-from korvet.cli.bootstrap import cluster_options, connected
-from korvet.cli.kafka_client import Progress, failures_of_client_told
-from korvet.cli.records import LONG, PLACEHOLDERS, VALUE, Read, formatter, line_of, partitions_option
+from korvet.admin.client import AdminClient
+from korvet.admin.offsets import EARLIEST, LATEST
+from korvet.admin.types import TopicPartition, settled
+from korvet.cli.options import GROUP, TOPIC, cluster_options, connected, parse_time, partitions_option
+from korvet.cli.output import ProgressLine
+from korvet.cli.records import (
+    LONG,
+    PLACEHOLDERS,
+    VALUE,
+    ReadRecord,
+    addresses,
+    client_errors,
+    format_json,
+    formatter,
+)
 
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.types import TopicPartition
-
-FORMS = "beginning, end, N, -N, a time as 2026-01-31T12:00:00Z, or @MS in ms since 1970"
-
+_FORMS = "beginning, end, N, -N, a time as 2026-01-31T12:00:00Z, or @MS in ms since 1970"
+_PLACEHOLDERS = ", ".join(f"%{letter} {meaning}" for letter, meaning in PLACEHOLDERS.items())
 _OFFSET_MAX = 2**63 - 1
 _NUMBER = re.compile(r"(?P<sign>[-@]?)(?P<digits>\d{1,19})", re.ASCII)
+_WAIT_MS = 500
+_RECORDS_AT_ONCE = 1000
+_COMMIT_SECONDS = 1.0
+_CLIENT_ID = "korvet-consume"
+
+_Batches = Mapping[aiokafka.TopicPartition, Sequence[Any]]
 
 
 class Start(NamedTuple):
@@ -49,74 +57,24 @@ class Start(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of a log: the offset of its first record, or of a later one where there is none, and the end."""
+    """A part of a log: the offset of its first record, or of a later one if there is none, and its end (exclusive)."""
 
     begin: int
     end: int
 
 
-BEGINNING = Start()
-END = Start(end=True)
-OF_A_GROUP = (BEGINNING, END)
-
-
-def read(text: str | None) -> Start:
-    """Read what --offset says, nothing being the beginning; raises UsageError."""
-    if text is None or text == "beginning":
-        return BEGINNING
-    if text == "end":
-        return END
-    match = _NUMBER.fullmatch(text)
-    number = int(match["digits"]) if match else 0
-    if match and number <= _OFFSET_MAX:
-        return {"": Start(offset=number), "-": Start(last=number), "@": Start(time=number)}[match["sign"]]
-    try:
-        return Start(time=milliseconds_of(text))
-    except ValueError as error:
-        raise click.UsageError(f"--offset takes {FORMS}; not {text!r}") from error
-
-
-def spans(admin: AdminClient, places: Iterable[TopicPartition], begins: Start) -> dict[TopicPartition, Span]:
-    """Return for each partition where to begin and where it ends now; with Start.last, all of it. Raises AdminError."""
-    from korvet.admin.offsets import EARLIEST, LATEST  # noqa: PLC0415 - other commands start without it
-    from korvet.admin.types import settled  # noqa: PLC0415 - other commands start without it
-
-    wanted = list(places)
-    first = settled(admin.offsets.at(dict.fromkeys(wanted, EARLIEST)))
-    end = settled(admin.offsets.at(dict.fromkeys(wanted, LATEST)))
-    timed = {}
-    if begins.time is not None:
-        timed = settled(admin.offsets.at(dict.fromkeys(wanted, begins.time)))
-
-    def span(place: TopicPartition) -> Span:
-        low, high = first[place].offset, end[place].offset
-        if begins.end or begins.last == 0:
-            return Span(high, high)
-        if begins.offset is not None:
-            return Span(min(max(begins.offset, low), high), high)
-        if begins.time is not None:
-            found = timed[place].offset
-            return Span(high if found < 0 else max(found, low), high)
-        return Span(low, high)
-
-    return {place: span(place) for place in wanted}
-
-
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.types import TopicPartition
-
-_PLACEHOLDERS = ", ".join(f"%{letter} {meaning}" for letter, meaning in PLACEHOLDERS.items())
+_BEGINNING = Start()
+_END = Start(end=True)
 
 
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 @partitions_option
-@click.option("--offset", "-o", "where", metavar="WHERE", help=f"Where to begin: {FORMS}.")
+@click.option("--offset", "-o", "where", metavar="WHERE", help=f"Where to begin: {_FORMS}.")
 @click.option("--group", "-g", metavar="NAME", type=GROUP, help="Read as a member of this group, and commit.")
-@click.option("--max-records", "-n", metavar="N", type=click.IntRange(min=1), help="End after so many.")
+@click.option("--max-records", "-n", metavar="N", type=click.IntRange(min=1), help="End after N records.")
 @click.option(
-    "--exit/--follow", "exits", help="End at what is the end of the log now, or wait for more, the default."
+    "--exit/--follow", "exits", help="End at the current end of the log, or wait for more, which is the default."
 )
 @click.option(
     "--format",
@@ -125,61 +83,56 @@ _PLACEHOLDERS = ", ".join(f"%{letter} {meaning}" for letter, meaning in PLACEHOL
     help=f"How a record is written, with \\n and \\t: {_PLACEHOLDERS}.",
 )
 @click.option(
-    "--long", "-l", is_flag=True, help="Each with topic, partition, offset, time, key, value and headers."
+    "--long", "-l", is_flag=True, help="Write topic, partition, offset, time, key, value and headers of each."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Each as a line of JSON, which korvet produce --json reads."
+    "--json", "as_json", is_flag=True, help="Write each as a line of JSON, which korvet produce --json reads."
 )
-@click.option("--null", metavar="TEXT", default="", help="What is written for a key or a value that is null.")
+@click.option("--null", metavar="TEXT", default="", help="Text for a key or value that is null.")
 @cluster_options
 def consume(
     bootstrap_server: str,
     timeout: float,
     topics: tuple[str, ...],
-    **options: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **options: Any,  # noqa: ANN401 - of many kinds, by name
 ) -> None:
     """Write the records of topics to standard output, and wait for more until Ctrl-C.
 
-    A number as WHERE is an offset, and -N the last N records of each partition; an offset that the log does not have
-    any more, or not yet, is the nearest one that it has. With --group the group goes on where it has come to, and WHERE
-    (beginning or end) counts where it has committed nothing. To a terminal values are written with what it would act
-    upon escaped.
+    A number as WHERE is an offset, and -N the last N records of each partition. An offset outside the log becomes the
+    nearest one inside. With --group reading continues at the committed offsets of the group, and WHERE (beginning or
+    end) applies to partitions without one. At a terminal, control characters in values are escaped.
     """
-    write = _writer(options)
-    begins = read(options["where"])
+    form = _form(options)
+    start = _parse_start(options["where"])
     group = options["group"]
     if group is not None and options["partitions"]:
-        raise click.UsageError(
-            "--group and --partition exclude each other: a group shares out all partitions"
-        )
-    if group is not None and begins not in OF_A_GROUP:
-        raise click.UsageError("--group goes on where it has come to: --offset is beginning or end")
-    from korvet.cli import consuming  # noqa: PLC0415 - imports aiokafka
-
+        raise click.UsageError("--group and --partition exclude each other: a group assigns all partitions")
+    if group is not None and start not in (_BEGINNING, _END):
+        raise click.UsageError("--group continues at committed offsets: --offset is beginning or end")
     with connected(bootstrap_server, timeout) as admin:
-        wished = _partitions(admin, topics, options["partitions"])
-        found_spans = {} if group is not None else spans(admin, wished, begins)
-    progress = Progress(shown=sys.stderr.isatty() and not sys.stdout.isatty())
-    output = consuming.Output(write, progress, options["max_records"])
+        partitions = _partitions(admin, topics, options["partitions"])
+        spans = {} if group is not None else _spans(admin, partitions, start)
+    progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
+    output = _Output(form, progress, options["max_records"])
+    if group is not None:
+        member = _Membership(bootstrap_server, timeout, group, start is _BEGINNING)
+        reading = _read_as_member(member, topics, output, exits=options["exits"])
+    else:
+        reading = _read_partitions(bootstrap_server, spans, start, output, exits=options["exits"])
     try:
-        with failures_of_client_told():
-            if group is not None:
-                member = consuming.Member(bootstrap_server, timeout, group, begins is BEGINNING)
-                asyncio.run(consuming.read_as_member(member, topics, output, exits=options["exits"]))
-            else:
-                asyncio.run(
-                    consuming.read_all(bootstrap_server, found_spans, begins, output, exits=options["exits"])
-                )
+        with client_errors():
+            asyncio.run(reading)
     finally:
         progress.end()
 
 
-def _writer(options: Mapping[str, Any]) -> Callable[[Read], bytes]:
+def _form(options: Mapping[str, Any]) -> Callable[[ReadRecord], bytes]:
+    """Return what writes a record as the flags say."""
     given = [name for name in ("template", "long", "as_json") if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError("--format, --long and --json exclude each other")
     if options["as_json"]:
-        return lambda record: line_of(record).encode() + b"\n"
+        return lambda record: format_json(record).encode() + b"\n"
     template = options["template"]
     if template is None:
         template = LONG if options["long"] else VALUE
@@ -189,33 +142,290 @@ def _writer(options: Mapping[str, Any]) -> Callable[[Read], bytes]:
         raise click.UsageError(f"--format: {error}") from error
 
 
+def _parse_start(text: str | None) -> Start:
+    if text is None or text == "beginning":
+        return _BEGINNING
+    if text == "end":
+        return _END
+    match = _NUMBER.fullmatch(text)
+    number = int(match["digits"]) if match else 0
+    if match and number <= _OFFSET_MAX:
+        return {"": Start(offset=number), "-": Start(last=number), "@": Start(time=number)}[match["sign"]]
+    try:
+        return Start(time=parse_time(text))
+    except ValueError as error:
+        raise click.UsageError(f"--offset takes {_FORMS}; not {text!r}") from error
+
+
 def _partitions(
     admin: AdminClient, topics: tuple[str, ...], indexes: tuple[int, ...]
 ) -> list[TopicPartition]:
-    """Return the partitions that are wished for; raises AdminError for what is not there."""
-    from korvet.admin.types import TopicPartition  # noqa: PLC0415 - other commands start without it
-
+    """Return these partitions of the topics, by default all. Raises AdminError and ClickException."""
     topology = admin.topology(topics)
     for error in topology.failed.values():
         raise error
-    places = [
+    partitions = [
         TopicPartition(topic, index)
         for topic in dict.fromkeys(topics)
         for index in dict.fromkeys(indexes or topology.partitions[topic])
     ]
-    for place in places:
-        if place.partition not in topology.partitions[place.topic]:
-            raise click.ClickException(f"there is no partition {place}")
-    return places
+    for each in partitions:
+        if each.partition not in topology.partitions[each.topic]:
+            raise click.ClickException(f"partition {each} does not exist")
+    return partitions
 
 
-# Beside what is wanted: a stretch with that many more is cheaper to read than to cut.
+def _spans(
+    admin: AdminClient, partitions: Iterable[TopicPartition], start: Start
+) -> dict[TopicPartition, Span]:
+    """Return for each partition where to begin, and its current end. With Start.last it is the whole log."""
+    wanted = list(partitions)
+    first = settled(admin.offsets.at(dict.fromkeys(wanted, EARLIEST)))
+    end = settled(admin.offsets.at(dict.fromkeys(wanted, LATEST)))
+    timed = {}
+    if start.time is not None:
+        timed = settled(admin.offsets.at(dict.fromkeys(wanted, start.time)))
+
+    def span(partition: TopicPartition) -> Span:
+        low, high = first[partition].offset, end[partition].offset
+        if start.end or start.last == 0:
+            return Span(high, high)
+        if start.offset is not None:
+            return Span(min(max(start.offset, low), high), high)
+        if start.time is not None:
+            found = timed[partition].offset
+            return Span(high if found < 0 else max(found, low), high)
+        return Span(low, high)
+
+    return {partition: span(partition) for partition in wanted}
+
+
+class _Output:
+    """Standard output, for `records_max` records at most."""
+
+    def __init__(self, form: Callable[[ReadRecord], bytes], progress: ProgressLine, records_max: int | None) -> None:
+        self._form = form
+        self._progress = progress
+        self._left = records_max
+
+    @property
+    def full(self) -> bool:
+        """Whether no more records are wanted."""
+        return self._left == 0
+
+    @property
+    def records_max(self) -> int:
+        """The most records to fetch at once."""
+        return _RECORDS_AT_ONCE if self._left is None else min(self._left, _RECORDS_AT_ONCE)
+
+    def add(self, records: Sequence[Any]) -> Sequence[Any]:
+        """Write records up to the maximum and return those written. Raises BrokenPipeError."""
+        some = records if self._left is None else records[: self._left]
+        if some:
+            written = b"".join(self._form(_read(each)) for each in some)
+            sys.stdout.buffer.write(written)
+            sys.stdout.buffer.flush()
+            self._progress.add(len(some), sum(map(_size, some)))
+        if self._left is not None:
+            self._left -= len(some)
+        return some
+
+
+class _Membership(NamedTuple):
+    """How to read as a member of a group: `timeout` is the seconds that joining may take."""
+
+    bootstrap_server: str
+    timeout: float
+    group: str
+    from_beginning: bool
+
+
+async def _read_partitions(
+    bootstrap_server: str,
+    spans: Mapping[TopicPartition, Span],
+    start: Start,
+    output: _Output,
+    *,
+    exits: bool,
+) -> None:
+    """Write the records of partitions from the begin of each span on. Raises aiokafka's KafkaError.
+
+    With `exits` it ends at the end of all spans, otherwise never. With `start.last` it begins with that many records
+    before the end.
+    """
+    if exits:
+        spans = {key: span for key, span in spans.items() if span.begin < span.end}
+        if not spans:
+            return
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=addresses(bootstrap_server),
+        client_id=_CLIENT_ID,
+        enable_auto_commit=False,
+        # Records that retention deletes while they are being read are skipped.
+        auto_offset_reset="earliest",
+    )
+    ends = {aiokafka.TopicPartition(*key): span.end for key, span in spans.items()}
+    begins = {aiokafka.TopicPartition(*key): span.begin for key, span in spans.items()}
+    try:
+        await consumer.start()
+        if start.last:
+            for key, span in spans.items():
+                log = _AssignedLog(consumer, aiokafka.TopicPartition(*key))
+                begins[log.partition] = await last_records(log, span, start.last)
+        consumer.assign(list(begins))
+        for partition, offset in begins.items():
+            consumer.seek(partition, offset)
+        await (_read_to(consumer, ends, output) if exits else _follow(consumer, output))
+    finally:
+        await consumer.stop()
+
+
+async def _follow(consumer: Any, output: _Output) -> None:  # noqa: ANN401 - aiokafka carries no types
+    while not output.full:
+        batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+        for records in batches.values():
+            output.add(records)
+
+
+async def _read_to(consumer: Any, ends: dict[aiokafka.TopicPartition, int], output: _Output) -> None:  # noqa: ANN401 - the same
+    """Write the records before `ends`."""
+    left = dict(ends)
+    while not output.full:
+        for partition in [each for each, end in left.items() if await consumer.position(each) >= end]:
+            del left[partition]
+            consumer.pause(partition)
+        if not left:
+            return
+        batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+        for partition, records in batches.items():
+            output.add([each for each in records if each.offset < ends[partition]])
+
+
+async def _read_as_member(member: _Membership, topics: Sequence[str], output: _Output, *, exits: bool) -> None:
+    """Write the records of the partitions that a group assigns, and commit. Raises aiokafka's KafkaError.
+
+    With `exits` it ends when it has written all that its partitions held when they were assigned.
+    """
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=addresses(member.bootstrap_server),
+        client_id=_CLIENT_ID,
+        group_id=member.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest" if member.from_beginning else "latest",
+    )
+    commits = _Commits(consumer)
+    consumer.subscribe(list(topics), listener=commits)
+    try:
+        await _joined(consumer, member)
+        while not output.full and not (exits and await commits.at_ends()):
+            batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+            for partition, records in batches.items():
+                # In another thread: a slow reader of the output must not stop the heartbeats.
+                commits.add(partition, await asyncio.to_thread(output.add, records))
+            await commits.commit_periodically()
+    finally:
+        try:
+            await commits.commit()
+        finally:
+            await consumer.stop()
+
+
+async def _joined(consumer: Any, member: _Membership) -> None:  # noqa: ANN401 - aiokafka carries no types
+    try:
+        async with asyncio.timeout(member.timeout):
+            await consumer.start()
+    except TimeoutError as error:
+        message = f"could not join group {member.group} within {member.timeout:g} s; --timeout waits longer"
+        raise KafkaTimeoutError(message) from error
+
+
+class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka carries no types
+    """Offsets that are written but not committed, and the ends of the partitions when they were assigned."""
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - aiokafka carries no types
+        self._consumer = consumer
+        self._written: dict[aiokafka.TopicPartition, int] = {}
+        self._ends: dict[aiokafka.TopicPartition, int] = {}
+        self._last = time.monotonic()
+
+    def add(self, partition: aiokafka.TopicPartition, records: Sequence[Any]) -> None:
+        """Note records that are written."""
+        if records:
+            self._written[partition] = records[-1].offset + 1
+
+    async def commit_periodically(self) -> None:
+        """Commit what is written, at most once a second."""
+        if time.monotonic() - self._last >= _COMMIT_SECONDS:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Commit what is written."""
+        self._last = time.monotonic()
+        assigned = self._consumer.assignment()
+        written = {key: offset for key, offset in self._written.items() if key in assigned}
+        self._written.clear()
+        if written:
+            await self._consumer.commit(written)
+
+    async def at_ends(self) -> bool:
+        """Whether all has been read that the partitions held when they were assigned."""
+        assigned = self._consumer.assignment()
+        new = assigned - self._ends.keys()
+        if new:
+            self._ends |= await self._consumer.end_offsets(list(new))
+        return all([await self._consumer.position(each) >= self._ends[each] for each in assigned])
+
+    async def on_partitions_revoked(self, revoked: Sequence[aiokafka.TopicPartition]) -> None:
+        """Commit before another member gets the partitions."""
+        if revoked:
+            await self.commit()
+        self._ends.clear()
+
+    async def on_partitions_assigned(self, assigned: Sequence[aiokafka.TopicPartition]) -> None:
+        """Do nothing: reading continues at the committed offsets."""
+
+
+class _AssignedLog:
+    """One partition, as `last_records` reads it."""
+
+    def __init__(self, consumer: Any, partition: aiokafka.TopicPartition) -> None:  # noqa: ANN401 - aiokafka carries no types
+        self.partition = partition
+        self._consumer = consumer
+        consumer.assign([partition])
+
+    async def offsets(self, begin: int, end: int, count_max: int) -> list[int] | None:
+        """Return the offsets of the records with begin <= offset < end, or None for more than `count_max`."""
+        self._consumer.seek(self.partition, begin)
+        found: list[int] = []
+        while await self._consumer.position(self.partition) < end:
+            batches: _Batches = await self._consumer.getmany(
+                self.partition, timeout_ms=_WAIT_MS, max_records=_RECORDS_AT_ONCE
+            )
+            offsets = [each.offset for each in batches.get(self.partition, ())]
+            found += [offset for offset in offsets if offset < end]
+            if len(found) > count_max:
+                return None
+        return found
+
+
+def _read(record: Any) -> ReadRecord:  # noqa: ANN401 - aiokafka carries no types
+    timestamp = -1 if record.timestamp is None else record.timestamp
+    return ReadRecord(
+        record.topic, record.partition, record.offset, timestamp, record.key, record.value, record.headers
+    )
+
+
+def _size(record: Any) -> int:  # noqa: ANN401 - aiokafka carries no types
+    return len(record.key or b"") + len(record.value or b"")
+
+
+# A range with this many more records than wanted is cheaper to read than to split.
 _SPARE = 1000
 _LONGER = 16
 
 
 class Log(Protocol):
-    """A log to look through."""
+    """A log whose records can be listed by offset."""
 
     async def offsets(self, begin: int, end: int, count_max: int) -> list[int] | None:
         """Return the offsets of the records with begin <= offset < end, or None for more than `count_max`."""

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.bootstrap import Group, print_table, shown
-from korvet.cli.kafka_client import Progress, amount
+
+from korvet.cli.output import ProgressLine, format_bytes, print_table, printable
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds_options
 from korvet.cli.lake_query import query, replay
 from korvet.cli.lake_upkeep import compact, expire
-from korvet.cli.run import FAILED
+from korvet.cli.run import FAILED, Group
 from korvet.errors import LakeError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _archive(wanted: Lake, master: str | None, interval: float | None, *, as_jso
     # Killing it harms nothing; this lets Spark clear away its files first. Without --interval it has not done its work.
     code = 128 + signal.SIGTERM if interval is None else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
-    progress = Progress(shown=sys.stderr.isatty())
+    progress = ProgressLine(shown=sys.stderr.isatty())
 
     def seen(done: ArchiveRound) -> None:
         progress.add(done.records, done.bytes)
@@ -91,7 +91,7 @@ def _archive(wanted: Lake, master: str | None, interval: float | None, *, as_jso
         click.echo(json.dumps(msgspec.to_builtins(done), indent=2))
     else:
         files = "1 file" if done.files == 1 else f"{done.files} files"
-        click.echo(f"archived {done.records:,} records, {amount(done.bytes)} in {files}")
+        click.echo(f"archived {done.records:,} records, {format_bytes(done.bytes)} in {files}")
     return FAILED if done.failures or done.lost else 0
 
 
@@ -152,7 +152,7 @@ def status(
         print_table(_TITLES, [_cells(each) for each in found], numbers=_TITLES[1:])
     failed = [each for each in found if each.error is not None]
     for each in failed:
-        click.echo(shown(f"Error: {each.topic}-{each.partition}: {each.error}"), err=True)
+        click.echo(printable(f"Error: {each.topic}-{each.partition}: {each.error}"), err=True)
     return FAILED if failed else 0
 
 
@@ -160,7 +160,7 @@ def _cells(each: PartitionStatus) -> tuple[str, ...]:
     seconds = None if each.lag_ms is None else f"{each.lag_ms / 1000:.1f}"
     offsets = (each.start, each.local_start, each.archived, each.end, each.lag_records, seconds)
     told = [_UNKNOWN if value is None else str(value) for value in offsets]
-    return (each.topic, str(each.partition), *told, str(each.files), amount(each.bytes))
+    return (each.topic, str(each.partition), *told, str(each.files), format_bytes(each.bytes))
 
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def verify(
     for each in found:
         for finding in each.findings:
             text = f"{each.topic}-{each.partition}: {finding.kind}: {finding.message}"
-            click.echo(shown(f"Error: {text}"), err=True)
+            click.echo(printable(f"Error: {text}"), err=True)
     for topic, message in failed.items():
-        click.echo(shown(f"Error: {topic}: {message}"), err=True)
+        click.echo(printable(f"Error: {topic}: {message}"), err=True)
     return FAILED if failed or any(each.findings for each in found) else 0
 
 
@@ -212,7 +212,7 @@ def _verify(wanted: Lake) -> tuple[list[VerifiedPartition], dict[str, str]]:
     tables = Tables(wanted.uri, wanted.storage_options)
     found: list[VerifiedPartition] = []
     failed: dict[str, str] = {}
-    progress = Progress(shown=sys.stderr.isatty())
+    progress = ProgressLine(shown=sys.stderr.isatty())
     with wanted.source.opened() as stores:
         for topic in wanted.source.topics(stores, wanted.topics):
             try:

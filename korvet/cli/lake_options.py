@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from korvet import logs
-from korvet.cli.bootstrap import shown
+from korvet.cli.output import printable
 from korvet.cli.config import FLAGS, loader
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
@@ -132,7 +132,7 @@ def failures_of_lake_told() -> Iterator[None]:
         message = f"{package} is not installed: the lake needs `pip install 'korvet[lake]'`"
         raise click.ClickException(message) from error
     except (KafkaError, LakeError, ValueError) as error:
-        raise click.ClickException(shown(str(error))) from error
+        raise click.ClickException(printable(str(error))) from error
 
 
 _log = logs.Log(__name__)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.arguments import TOPIC, milliseconds_of
-from korvet.cli.bootstrap import cluster_options, connected, print_table
-from korvet.cli.kafka_client import Progress
+from korvet.cli.options import CODECS, TOPIC, cluster_options, compression_option, connected, parse_time, partitions_option
+
+from korvet.cli.output import ProgressLine, print_table
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, place_options
-from korvet.cli.records import CODECS, compression_option, partitions_option
 
 if TYPE_CHECKING:
     from korvet.spark.query import Result
@@ -203,7 +202,7 @@ def _run(found: Replay, rate: float | None, codec: int) -> None:
 
     if found.resumed:
         click.echo(f"going on with {found.name}", err=True)
-    progress = Progress(shown=sys.stderr.isatty())
+    progress = ProgressLine(shown=sys.stderr.isatty())
     try:
         found.run(RecordRate(rate), codec, progress.add)
     finally:
@@ -220,7 +219,7 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
     if time is None:
         return ReplayEdge(offset=offset)
     try:
-        return ReplayEdge(timestamp=milliseconds_of(time))
+        return ReplayEdge(timestamp=parse_time(time))
     except ValueError as error:
         message = f"--{which}-time takes 2026-01-31T12:00:00+01:00, from 1970 on, not {time!r}"
         raise click.UsageError(message) from error

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.bootstrap import confirmed, print_table, shown, yes_option
-from korvet.cli.kafka_client import Progress, amount
+from korvet.cli.options import yes_option
+from korvet.cli.output import ProgressLine, confirm, format_bytes, print_table, printable
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds, rounds_options
 from korvet.cli.run import FAILED
 from korvet.spark import is_submitted
@@ -85,7 +85,7 @@ class _Work:
 
         wanted = self._wanted
         tables = Tables(wanted.uri, wanted.storage_options)
-        progress = Progress(shown=sys.stderr.isatty())
+        progress = ProgressLine(shown=sys.stderr.isatty())
         found: list[MergeOutcome] = []
         try:
             for each in compact_topics(wanted.source, tables, wanted.topics, self._run):
@@ -99,7 +99,7 @@ class _Work:
         failed = [each for each in found if each.error is not None]
         for each in failed:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
-            click.echo(shown(f"Error: {place}: {each.error}"), err=True)
+            click.echo(printable(f"Error: {place}: {each.error}"), err=True)
         return FAILED if failed else 0
 
     def _tell(self, found: list[MergeOutcome]) -> None:
@@ -112,7 +112,7 @@ class _Work:
 def _print(found: list[MergeOutcome]) -> None:
     done = [each for each in found if each.done]
     before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
-    size = amount(sum(each.bytes_after for each in done))
+    size = format_bytes(sum(each.bytes_after for each in done))
     if found:
         click.echo(
             f"{before} files became {after}, with {sum(each.rows for each in done):,} records in {size}"
@@ -225,7 +225,7 @@ def _remove(wanted: Lake, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic
     if not gone:
         return {}
     names = ", ".join("/".join(each) for each in gone)
-    confirmed(f"Delete {names} below {wanted.uri} with all records?", "no table is deleted", yes=yes)
+    confirm(f"Delete {names} below {wanted.uri} with all records?", "no table is deleted", yes=yes)
     tables = Tables(wanted.uri, wanted.storage_options)
     return {each: remove_table(tables, each) for each in gone}
 
@@ -237,7 +237,7 @@ def _tell(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: 
         return
     titles = ("Topic", "Partition", "Start", "Expired files", "Records", "Size")
     rows = [
-        (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), amount(each.bytes))
+        (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), format_bytes(each.bytes))
         for each in done.expired
         if each.error is None
     ]
@@ -248,16 +248,16 @@ def _tell(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: 
     for each in done.gone:
         what = "no topic has it any more: see --remove-gone"
         if each in removed:
-            what = f"deleted, {amount(removed[each].bytes)}"
-        click.echo(shown(f"table {'/'.join(each)}: {what}"))
+            what = f"deleted, {format_bytes(removed[each].bytes)}"
+        click.echo(printable(f"table {'/'.join(each)}: {what}"))
 
 
 def _failures_told(done: ExpiryRound) -> int:
     for each in done.expired:
         if each.error is not None:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
-            click.echo(shown(f"Error: {place}: {each.error}"), err=True)
+            click.echo(printable(f"Error: {place}: {each.error}"), err=True)
     for one in done.vacuumed:
         if one.error is not None:
-            click.echo(shown(f"Error: {one.topic}: {one.error}"), err=True)
+            click.echo(printable(f"Error: {one.topic}: {one.error}"), err=True)
     return FAILED if done.failed else 0

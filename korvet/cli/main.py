@@ -1,4 +1,4 @@
-"""The entry of the `korvet` command: the tree of all commands, each of which has a file of its own."""
+"""The entry point of the `korvet` command, and the tree of all commands."""
 
 from __future__ import annotations
 
@@ -7,28 +7,66 @@ from collections.abc import Sequence
 import click
 
 from korvet import __version__
-from korvet.cli.bootstrap import Group
-from korvet.cli.cluster import apis, cluster
-from korvet.cli.config import config
-from korvet.cli.configs import configs
-from korvet.cli.consume import consume
-from korvet.cli.groups import groups
-from korvet.cli.lake import lake
-from korvet.cli.produce import produce
-from korvet.cli.run import run
-from korvet.cli.serve import doctor, reload, serve
-from korvet.cli.shell import shell
-from korvet.cli.topics import topics
+from korvet.cli.run import LazyGroup, run
 from korvet.logs import open_closed
 
-# What every command has in common: with the help of each, whoever is at a terminal needs nothing else.
+# Module and first sentence of the help of each command: `korvet --help` imports none of these modules.
+_COMMANDS = {
+    "serve": (
+        "korvet.cli.serve",
+        "Start a broker: workers that serve Kafka clients, on your Redis or on an embedded one.",
+    ),
+    "reload": (
+        "korvet.cli.serve",
+        "Have a broker of this machine read its configuration again and replace its workers, while it serves clients.",
+    ),
+    "config": (
+        "korvet.cli.config",
+        "Print the effective configuration with the origin of each value; passwords are masked.",
+    ),
+    "doctor": (
+        "korvet.cli.serve",
+        "Examine Redis, this machine, addresses and settings, for a broker that runs here or is to.",
+    ),
+    "apis": ("korvet.cli.cluster", "Print the Kafka APIs that this version serves, and their versions."),
+    "produce": (
+        "korvet.cli.produce",
+        "Write records to a topic: each line of the files, or of standard input, is one.",
+    ),
+    "consume": (
+        "korvet.cli.consume",
+        "Write the records of topics to standard output, and wait for more until Ctrl-C.",
+    ),
+    "topics": (
+        "korvet.cli.topics",
+        "Create, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster.",
+    ),
+    "configs": (
+        "korvet.cli.configs",
+        "Show and change settings of topics, brokers and groups; of any Kafka cluster.",
+    ),
+    "groups": (
+        "korvet.cli.groups",
+        "List, describe and delete consumer groups, and reset their offsets; of any Kafka cluster.",
+    ),
+    "cluster": ("korvet.cli.cluster", "Show the brokers of any Kafka cluster."),
+    "lake": (
+        "korvet.cli.lake",
+        "Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake].",
+    ),
+    "shell": (
+        "korvet.cli.shell",
+        "Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.",
+    ),
+}
+
 _EPILOG = """
 \b
 To begin:
   korvet serve                a broker; its data lies in ./korvet-data
   korvet doctor               what is wrong here, and what to change
   korvet produce orders       send lines to a topic
-  korvet consume orders       see them come
+  korvet consume orders       print them as they arrive
   korvet COMMAND --help       what a command does, and all of its flags
 
 \b
@@ -53,7 +91,8 @@ Completion, here for bash (or zsh_source, fish_source):
 
 
 @click.group(
-    cls=Group,
+    cls=LazyGroup,
+    modules=_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -62,25 +101,7 @@ def korvet() -> None:
     """Korvet: a Kafka-compatible broker that keeps its log in Redis Streams."""
 
 
-for each in (
-    serve,
-    reload,
-    config,
-    doctor,
-    apis,
-    produce,
-    consume,
-    topics,
-    configs,
-    groups,
-    cluster,
-    lake,
-    shell,
-):
-    korvet.add_command(each)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments`, by default the process's own; returns the exit code."""
+    """Run the command line `arguments`, by default that of this process; returns the exit code."""
     open_closed()
     return run(korvet, arguments)

@@ -1,37 +1,33 @@
-"""A record as it is read and as it is to be written: what the forms of `produce` and `consume` have in common.
+"""Records as `produce` and `consume` read and write them: as text by a template, or as JSON; and what both need of aiokafka.
 
-The flags that commands about records share: which partitions are read, and how batches are compressed.
-
-Knows click; nothing of records.
-
-How `korvet consume` writes a record for people: a text with placeholders, much as kcat has them.
-
-Knows records, placeholders and what a terminal must not be sent; not where records come from.
-
-A record as one line of JSON: what `korvet consume --json` writes and `korvet produce --json` reads.
-
-Bytes that are UTF-8 are a string, others stand in base64 under a name of their own (`value_base64`), and null is null:
-what one command has written the other reads back byte for byte.
+A template has placeholders, much as those of kcat. A line of JSON has bytes that are UTF-8 as a string, other bytes in
+base64 under a name of their own (`value_base64`), and null as null: `produce --json` reads back byte for byte what
+`consume --json` has written.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
+import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
+from aiokafka.errors import BrokerResponseError, KafkaError, kafka_errors
 
-from korvet.cli.arguments import time_of
+from korvet.admin.client import parse_address
+from korvet.cli.options import format_time
+from korvet.errors import ErrorCode
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Read(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record as it was read. `timestamp` is in ms since 1970, -1 for none."""
 
     topic: str
@@ -54,31 +50,41 @@ class Record(NamedTuple):
 
 
 class RecordError(Exception):
-    """Bytes of which no record can be made; the text says what is wrong with them."""
+    """Input that is not a record; the message says what is wrong with it."""
 
 
-PARTITION = click.IntRange(0, 2**31 - 1)
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By their numbers in Kafka's batches."""
+@contextlib.contextmanager
+def client_errors() -> Iterator[None]:
+    """Make one line and exit code 1 of an error of aiokafka. What aiokafka logs is not printed."""
+    # It would call codes of later protocol versions unknown, all alike.
+    for code in ErrorCode:
+        if code not in kafka_errors:
+            kafka_errors[code] = type(code.name, (BrokerResponseError,), {"errno": int(code)})
+    log = logging.getLogger("aiokafka")
+    # It logs its retries, and the errors that it raises too: neither belongs beside the records.
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+    log.propagate = False
+    try:
+        yield
+    except KafkaError as error:
+        raise click.ClickException(error_text(error)) from error
 
-partitions_option = click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    multiple=True,
-    metavar="N",
-    type=PARTITION,
-    help="Only this partition; may be repeated.",
-)
-compression_option = click.option(
-    "--compression",
-    "-z",
-    type=click.Choice(CODECS),
-    default="none",
-    show_default=True,
-    help="How batches are compressed.",
-)
+
+def error_text(error: BaseException) -> str:
+    """Return an error of aiokafka by its name in Kafka's protocol, or in aiokafka's words if it is none of a broker."""
+    rest = ", ".join(str(each) for each in error.args)
+    code = getattr(error, "errno", None)
+    if not isinstance(code, int) or code not in ErrorCode._value2member_map_:
+        return rest or type(error).__name__
+    name = ErrorCode(code).name
+    return f"{name}: {rest}" if rest else name
+
+
+def addresses(bootstrap_server: str) -> list[str]:
+    """Return the brokers of a validated flag as aiokafka takes them, each with its port."""
+    return [str(parse_address(each.strip())) for each in bootstrap_server.split(",") if each.strip()]
 
 
 PLACEHOLDERS = {
@@ -94,7 +100,7 @@ PLACEHOLDERS = {
     "K": "bytes of the key, -1 for null",
     "%": "a percent sign",
 }
-"""Letter -> what it stands for."""
+"""Letter -> its meaning."""
 
 VALUE = r"%s\n"
 LONG = r"%t:%p %o  %D  %k  %s  %h\n"
@@ -103,8 +109,8 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECES = re.compile(r"%(?P<letter>.?)|\\(?P<escape>[ntr0\\])|(?P<text>[^%\\]+|\\)", re.DOTALL)
 
 
-Formatter = Callable[[Read], bytes]
-_Part = Callable[[Read, bytes], bytes]
+Formatter = Callable[[ReadRecord], bytes]
+_Part = Callable[[ReadRecord, bytes], bytes]
 
 
 def _size(content: bytes | None) -> bytes:
@@ -115,7 +121,7 @@ def _constant(text: bytes) -> _Part:
     return lambda _, __: text
 
 
-def _headers(record: Read, null: bytes) -> bytes:
+def _headers(record: ReadRecord, null: bytes) -> bytes:
     pairs = (name.encode() + b"=" + (null if value is None else value) for name, value in record.headers)
     return b",".join(pairs)
 
@@ -128,7 +134,7 @@ _PARTS: dict[str, _Part] = {
     "p": lambda record, _: b"%d" % record.partition,
     "o": lambda record, _: b"%d" % record.offset,
     "T": lambda record, _: b"%d" % record.timestamp,
-    "D": lambda record, _: b"-" if record.timestamp < 0 else time_of(record.timestamp).encode(),
+    "D": lambda record, _: b"-" if record.timestamp < 0 else format_time(record.timestamp).encode(),
     "S": lambda record, _: _size(record.value),
     "K": lambda record, _: _size(record.key),
     "%": lambda _, __: b"%",
@@ -136,10 +142,10 @@ _PARTS: dict[str, _Part] = {
 
 
 def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
-    r"""Return what writes a record by a template; raises ValueError for a placeholder that is none.
+    r"""Return what writes a record by a template. Raises ValueError for an unknown placeholder.
 
-    `null` stands for keys and values that are null. For a `terminal` what it would act upon is escaped, but for the
-    template's own characters and for ends of lines and tabs.
+    `null` is written for keys and values that are null. For a `terminal`, bytes of the record that it would act upon
+    are escaped, except newlines and tabs.
     """
     parts: list[tuple[_Part, bool]] = []
     for match in _PIECES.finditer(template):
@@ -154,18 +160,18 @@ def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
         elif letter in _PARTS:
             parts.append((_PARTS[letter], terminal))
         else:
-            raise ValueError(f"%{letter} is none of {' '.join('%' + each for each in PLACEHOLDERS)}")
+            raise ValueError(f"%{letter} is unknown; known are {' '.join('%' + each for each in PLACEHOLDERS)}")
 
-    def write(record: Read) -> bytes:
+    def write(record: ReadRecord) -> bytes:
         return b"".join(
-            tamed(part(record, null)) if escaped else part(record, null) for part, escaped in parts
+            _printable(part(record, null)) if escaped else part(record, null) for part, escaped in parts
         )
 
     return write
 
 
-def tamed(content: bytes) -> bytes:
-    """Return bytes of others fit for a terminal."""
+def _printable(content: bytes) -> bytes:
+    """Return bytes of a record fit for a terminal."""
     text = content.decode(errors="backslashreplace")
     return "".join(
         each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
@@ -175,32 +181,32 @@ def tamed(content: bytes) -> bytes:
 
 _PART_MAX = 2**31 - 1
 _TIMESTAMP_MAX = 2**63 - 1
-# Where a record lay when it was read: told, and of no meaning for where it is written.
-_WHERE = {"topic", "offset", "time"}
-_READ = {"key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition"}
+# Written by `consume`, and ignored by `produce`: where a record was.
+_IGNORED = {"topic", "offset", "time"}
+_FIELDS = {"key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition"}
 
 
-def line_of(record: Read) -> str:
-    """Return the line, without its end."""
+def format_json(record: ReadRecord) -> str:
+    """Return a record as one line of JSON, without its newline."""
     timestamp = record.timestamp if record.timestamp >= 0 else None
     row: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    row |= {"timestamp": timestamp, "time": None if timestamp is None else time_of(timestamp)}
-    row |= {**_told("key", record.key), **_told("value", record.value)}
-    row["headers"] = [{"name": name, **_told("value", content)} for name, content in record.headers]
+    row |= {"timestamp": timestamp, "time": None if timestamp is None else format_time(timestamp)}
+    row |= {**_json_bytes("key", record.key), **_json_bytes("value", record.value)}
+    row["headers"] = [{"name": name, **_json_bytes("value", content)} for name, content in record.headers]
     line = json.dumps(row, ensure_ascii=False)
-    # What a terminal would act upon is escaped, as JSON allows.
+    # JSON allows to escape what a terminal would act upon.
     return line if line.isprintable() else json.dumps(row)
 
 
-def record_of(line: bytes) -> Record:
-    """Read a line; raises RecordError with what is wrong with it."""
+def parse_json(line: bytes) -> Record:
+    """Read a record from a line of JSON. Raises RecordError."""
     row = _object(line)
-    unknown = row.keys() - _READ - _WHERE
+    unknown = row.keys() - _FIELDS - _IGNORED
     if unknown:
-        raise RecordError(f"{', '.join(sorted(unknown))}: no part of a record")
+        raise RecordError(f"{', '.join(sorted(unknown))}: not a field of a record")
     headers = row.get("headers") or []
     if not isinstance(headers, list):
-        raise RecordError('headers: a list of {"name": ..., "value": ...}')
+        raise RecordError('headers: must be a list of {"name": ..., "value": ...}')
     return Record(
         _bytes(row, "key"),
         _bytes(row, "value"),
@@ -210,7 +216,7 @@ def record_of(line: bytes) -> Record:
     )
 
 
-def _told(name: str, content: bytes | None) -> dict[str, str | None]:
+def _json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
     if content is None:
         return {name: None}
     try:
@@ -223,25 +229,25 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise RecordError(f"no JSON: {error}") from error
+        raise RecordError(f"not JSON: {error}") from error
     except RecursionError as error:
-        raise RecordError("no record: JSON within JSON without end") from error
+        raise RecordError("not a record: nested too deeply") from error
     if not isinstance(row, dict):
-        raise RecordError("no JSON object")
+        raise RecordError("not a JSON object")
     return row
 
 
 def _bytes(row: Mapping[str, Any], name: str) -> bytes | None:
     if name in row and f"{name}_base64" in row:
-        raise RecordError(f"{name} and {name}_base64: give one of them")
+        raise RecordError(f"{name} and {name}_base64: give only one of them")
     text, coded = row.get(name), row.get(f"{name}_base64")
     for each in (text, coded):
         if each is not None and not isinstance(each, str):
-            raise RecordError(f"{name}: a string or null")
+            raise RecordError(f"{name}: must be a string or null")
     try:
         return text.encode() if coded is None and text is not None else _decoded(coded)
     except UnicodeEncodeError as error:
-        raise RecordError(f"{name}: half a character") from error
+        raise RecordError(f"{name}: an unpaired surrogate") from error
     except binascii.Error as error:
         raise RecordError(f"{name}_base64: {error}") from error
 
@@ -250,9 +256,9 @@ def _decoded(coded: str | None) -> bytes | None:
     return None if coded is None else base64.b64decode(coded.encode("ascii", "replace"), validate=True)
 
 
-def _header(row: Any) -> tuple[str, bytes | None]:  # noqa: ANN401 - whatever stood in the JSON
+def _header(row: Any) -> tuple[str, bytes | None]:  # noqa: ANN401 - any JSON
     if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-        raise RecordError('headers: each is {"name": ..., "value": ...}')
+        raise RecordError('headers: each must be {"name": ..., "value": ...}')
     return row["name"], _bytes(row, "value")
 
 
@@ -261,5 +267,5 @@ def _whole(row: Mapping[str, Any], name: str, most: int) -> int | None:
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
-        raise RecordError(f"{name}: a whole number from 0 to {most}")
+        raise RecordError(f"{name}: must be a whole number from 0 to {most}")
     return number

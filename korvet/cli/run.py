@@ -1,13 +1,15 @@
-"""Runs a command of the tree to its exit code: here an operator's mistake becomes one line on stderr.
+"""Finds the command of a command line, runs it, and turns its outcome into an exit code.
 
-Exit codes: 0 done, 1 failed, 2 a mistake in flags or configuration, 130 interrupted.
+A mistake of the operator becomes one line on stderr. Exit codes: 0 done, 1 failed, 2 a mistake in flags or
+configuration, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,12 +20,61 @@ from korvet.logs import forget_output
 PROGRAM = "korvet"
 DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
 
-# What stdout may answer: a full disk, a quota, a limit, a broken disk, and that it is closed.
+# Why a write to stdout fails: a full disk, a quota, a limit, a broken disk, a closed descriptor.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
+class Group(click.Group):
+    """A command with subcommands. Its help wraps their first sentences; click would cut them short with dots."""
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return each subcommand with the first sentence of its help."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(limit=sys.maxsize)) for name, command in found if command]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the subcommands into the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
+
+
+class LazyGroup(Group):
+    """A group that imports the module of a subcommand when it is needed, so that help and completion stay quick.
+
+    `modules` has for each subcommand its module and the first sentence of its help.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401 - as click takes them
+        super().__init__(*args, **kwargs)
+        self.modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, those of `modules` first and in their order."""
+        return list(dict.fromkeys([*self.modules, *super().list_commands(ctx)]))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand, or None if there is none of this name."""
+        if cmd_name in self.modules and cmd_name not in self.commands:
+            module, _ = self.modules[cmd_name]
+            self.add_command(getattr(importlib.import_module(module), cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return each subcommand with the first sentence of its help, without importing it."""
+        known = {name: summary for name, (_, summary) in self.modules.items()}
+        rest = {name: command.get_short_help_str(limit=sys.maxsize) for name, command in self.commands.items()}
+        return [(name, (rest | known)[name]) for name in self.list_commands(ctx)]
+
+    def loaded(self) -> click.Group:
+        """Import all subcommands; returns the group itself."""
+        with click.Context(self) as context:
+            for name in self.modules:
+                self.get_command(context, name)
+        return self
+
+
 def run(command: click.Command, arguments: Sequence[str] | None, **context: Any) -> int:  # noqa: ANN401 - as click takes it
-    """Run a command line, None being the process's own, and return its exit code; `context` is for click."""
+    """Run a command line and return its exit code. None is the command line of this process; `context` is for click."""
     try:
         result = command.main(arguments, prog_name=PROGRAM, standalone_mode=False, **context)
         sys.stdout.flush()
@@ -36,7 +87,7 @@ def run(command: click.Command, arguments: Sequence[str] | None, **context: Any)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # Who reads the output has gone (`korvet config | head`).
+        # The reader of the output has ended, as in `korvet config | head`.
         forget_output()
         return FAILED
     except OSError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.bootstrap import print_table
+from korvet.cli.output import print_table
 from korvet.cli.config import configuration_options, loader
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings

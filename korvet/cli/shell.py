@@ -1,11 +1,6 @@
-"""`korvet shell`: one prompt after the other, over the same commands, with history and completion.
+"""`korvet shell`: takes the other commands at a prompt, with history and completion.
 
-Knows lines and how they are read; the commands, their help and what completes them are those of the tree it hangs in.
-
-What Tab completes in `korvet shell`: commands, flags, choices, files, and names in the cluster.
-
-Knows words on a line and prompt_toolkit; what each word may be, click's commands and types say. Imports
-prompt_toolkit: import it late.
+Tab completes commands, flags, choices, files, and names in the cluster, as the types of click's parameters say.
 """
 
 from __future__ import annotations
@@ -17,26 +12,84 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import ShellComplete
+from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-from korvet.cli.bootstrap import BOOTSTRAP_DEFAULT, Group, cluster_options
-from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, run
+from korvet.cli.options import BOOTSTRAP_DEFAULT, cluster_options
+from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S*$")
 _FILES = {"file": False, "dir": True}
+# They keep the terminal for themselves.
+_EXCLUDED = {"serve", "shell"}
+_PRIVATE = 0o600
+
+
+class _LeaveError(Exception):
+    """The shell is to end."""
+
+
+class ShellCommands:
+    """The commands of a shell: those of `root`, with `defaults` for their parameters, and help, exit and quit."""
+
+    def __init__(self, root: LazyGroup, defaults: dict[str, Any]) -> None:
+        modules = {name: each for name, each in root.modules.items() if name not in _EXCLUDED}
+        self._group = LazyGroup(PROGRAM, modules=modules, context_settings=root.context_settings)
+        self._defaults = defaults
+        self._group.command("help")(self._help)
+        for name in ("exit", "quit"):
+            self._group.command(name)(self._leave)
+
+    def run(self, line: str) -> int:
+        """Run one line and return its exit code."""
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            click.echo(f"Error: {error}", err=True)
+            return MISTAKEN
+        if words[:1] == [PROGRAM]:
+            del words[0]
+        return run(self._group, words, default_map=self._default_map(words)) if words else DONE
+
+    def completions(self, before: list[str], word: str) -> list[click.shell_completion.CompletionItem[Any]]:
+        """Return what the beginning of a word may become after other words."""
+        context = {"default_map": self._default_map(before)}
+        return ShellComplete(self._group, context, PROGRAM, "").get_completions(before, word)
+
+    def _default_map(self, words: list[str]) -> dict[str, Any]:
+        """Return the defaults of the command that these words begin with, in the form of click's default_map."""
+        command = None
+        if words:
+            with click.Context(self._group) as context:
+                command = self._group.get_command(context, words[0])
+        return {} if command is None else {words[0]: self._defaults_of(command)}
+
+    def _defaults_of(self, command: click.Command) -> dict[str, Any]:
+        if isinstance(command, click.Group):
+            return {name: self._defaults_of(each) for name, each in command.commands.items()}
+        names = {each.name for each in command.params}
+        return {name: value for name, value in self._defaults.items() if name in names}
+
+    def _help(self) -> None:
+        """List the commands; each has its own --help."""
+        click.echo(self._group.get_help(click.get_current_context().find_root()))
+
+    def _leave(self) -> NoReturn:
+        """End the shell."""
+        raise _LeaveError
 
 
 class CommandCompleter(Completer):
-    """Completes the last word of a line of commands; `defaults` are click's default_map."""
+    """Completes the last word of a line of commands."""
 
-    def __init__(self, commands: click.Group, defaults: dict[str, Any]) -> None:
+    def __init__(self, commands: ShellCommands) -> None:
         self._commands = commands
-        self._defaults = defaults
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Yield what the word before the cursor may become; nothing inside of quotes."""
@@ -44,12 +97,10 @@ class CommandCompleter(Completer):
         match = _LAST_WORD.search(line)
         word = match[0] if match else ""
         try:
-            before = shlex.split(line[: len(line) - len(word)])
-            context: dict[str, Any] = {"default_map": self._defaults}
-            items = ShellComplete(self._commands, context, PROGRAM, "").get_completions(before, word)
+            items = self._commands.completions(shlex.split(line[: len(line) - len(word)]), word)
         except (ValueError, click.ClickException):
             return
-        # A flag and its value may be one word: only what stands behind the = becomes another.
+        # A flag and its value may be one word: only the value after the = is replaced.
         written = word.partition("=")[2] if word.startswith("--") and "=" in word else word
         for item in items:
             if item.type in _FILES:
@@ -61,18 +112,6 @@ class CommandCompleter(Completer):
                 )
 
 
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
-
-# They take the terminal for themselves, for good.
-_NOT_HERE = {"serve", "shell"}
-_PRIVATE = 0o600
-
-
-class _LeaveError(Exception):
-    """The shell is to end."""
-
-
 @click.command()
 @click.option(
     "--history",
@@ -80,43 +119,37 @@ class _LeaveError(Exception):
     default=Path("~/.korvet_history"),
     show_default=True,
     metavar="FILE",
-    help="Where the lines are kept that were given at a terminal.",
+    help="File that keeps the lines entered at a terminal.",
 )
 @cluster_options
 @click.pass_context
 def shell(context: click.Context, bootstrap_server: str, timeout: float, history: Path) -> int:
     """Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.
 
-    The commands are those of korvet, without its name. They go to the brokers and wait as long as this one is told,
-    unless they are told otherwise. What fails does not end the shell, and Ctrl-C ends only the command that runs.
-    Without a terminal it takes the lines of standard input, and exits with 1 if one of them failed.
+    The commands are those of korvet, without its name. Their brokers and their timeout are by default those of this
+    command. A command that fails does not end the shell, and Ctrl-C ends only the running command. Without a terminal
+    it takes the lines of standard input, and exits with 1 if one of them failed.
     """
     root = context.find_root().command
-    assert isinstance(root, click.Group)  # noqa: S101 - the tree that this command hangs in
-    commands = _commands(root)
-    defaults = _defaults(commands, {"bootstrap_server": bootstrap_server, "timeout": timeout})
+    assert isinstance(root, LazyGroup)  # noqa: S101 - the tree of all commands
+    commands = ShellCommands(root, {"bootstrap_server": bootstrap_server, "timeout": timeout})
     try:
         if sys.stdin.isatty():
-            return _at_terminal(commands, defaults, _prompt(bootstrap_server), history.expanduser())
-        return _from_pipe(commands, defaults)
+            brokers = "" if bootstrap_server == BOOTSTRAP_DEFAULT else f" {bootstrap_server}"
+            return _at_terminal(commands, f"{PROGRAM}{brokers}> ", history.expanduser())
+        return _from_pipe(commands)
     except _LeaveError:
         return DONE
 
 
-def execute(commands: click.Group, defaults: dict[str, Any], line: str) -> int:
-    """Run one line and return its exit code."""
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError as error:
-        click.echo(f"Error: {error}", err=True)
-        return MISTAKEN
-    if words[:1] == [PROGRAM]:
-        del words[0]
-    return run(commands, words, default_map=defaults) if words else DONE
-
-
-def _at_terminal(commands: click.Group, defaults: dict[str, Any], prompt: str, history: Path) -> int:
-    session = _session(commands, defaults, history)
+def _at_terminal(commands: ShellCommands, prompt: str, history: Path) -> int:
+    # Names may come from the cluster: in a thread, and only at Tab, so that typing never waits for them.
+    session: PromptSession[str] = PromptSession(
+        history=_history(history),
+        completer=CommandCompleter(commands),
+        complete_in_thread=True,
+        complete_while_typing=False,
+    )
     click.echo("Tab completes, help lists the commands, exit ends.")
     while True:
         try:
@@ -125,72 +158,29 @@ def _at_terminal(commands: click.Group, defaults: dict[str, Any], prompt: str, h
             continue
         except EOFError:
             return DONE
-        execute(commands, defaults, line)
+        commands.run(line)
 
 
-def _from_pipe(commands: click.Group, defaults: dict[str, Any]) -> int:
-    # Byte by byte, as any shell does: what follows a line belongs to the command in it.
+def _history(file: Path) -> FileHistory | InMemoryHistory:
+    try:
+        # A line may hold secrets.
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, _PRIVATE))
+    except OSError as error:
+        click.echo(f"No history: {file}: {error.strerror}", err=True)
+        return InMemoryHistory()
+    return FileHistory(str(file))
+
+
+def _from_pipe(commands: ShellCommands) -> int:
+    # Byte by byte, as any shell does: the input after a line belongs to the command in it.
     lines = io.FileIO(sys.stdin.fileno(), closefd=False)
     worst = DONE
     try:
         while line := lines.readline():
-            code = execute(commands, defaults, line.decode(errors="replace"))
+            code = commands.run(line.decode(errors="replace"))
             if code == INTERRUPTED:
                 return code
             worst = worst if code == DONE else FAILED
     except _LeaveError:
         return worst
     return worst
-
-
-def _commands(root: click.Group) -> click.Group:
-    """Return the commands of a shell: those of the tree, and its own."""
-    commands = {name: command for name, command in root.commands.items() if name not in _NOT_HERE}
-    shells = Group(PROGRAM, commands=commands, context_settings=root.context_settings)
-
-    @shells.command("help")
-    @click.pass_context
-    def tell(context: click.Context) -> None:
-        """List the commands; each has its own --help."""
-        click.echo(shells.get_help(context.find_root()))
-
-    for name in ("exit", "quit"):
-
-        @shells.command(name)
-        def leave() -> NoReturn:
-            """End the shell."""
-            raise _LeaveError
-
-    return shells
-
-
-def _defaults(command: click.Command, values: dict[str, Any]) -> dict[str, Any]:
-    """Return these values for each command that has such parameters, in the shape of click's default_map."""
-    if isinstance(command, click.Group):
-        return {name: _defaults(each, values) for name, each in command.commands.items()}
-    names = {each.name for each in command.params}
-    return {name: value for name, value in values.items() if name in names}
-
-
-def _prompt(bootstrap_server: str) -> str:
-    where = "" if bootstrap_server == BOOTSTRAP_DEFAULT else f" {bootstrap_server}"
-    return f"{PROGRAM}{where}> "
-
-
-def _session(commands: click.Group, defaults: dict[str, Any], history: Path) -> PromptSession[str]:
-    from prompt_toolkit import PromptSession  # noqa: PLC0415 - other commands start without it
-    from prompt_toolkit.history import FileHistory, InMemoryHistory  # noqa: PLC0415 - the same
-
-    try:
-        # A line may hold what is nobody else's to read.
-        os.close(os.open(history, os.O_CREAT | os.O_RDWR, _PRIVATE))
-    except OSError as error:
-        click.echo(f"No history: {history}: {error.strerror}", err=True)
-        kept: FileHistory | InMemoryHistory = InMemoryHistory()
-    else:
-        kept = FileHistory(str(history))
-    completer = CommandCompleter(commands, defaults)
-    # In a thread, since the cluster may be asked for names; at Tab only, since nobody else is to wait for it.
-    return PromptSession(
-        history=kept, completer=completer, complete_in_thread=True, complete_while_typing=False
-    )

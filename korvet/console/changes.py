@@ -102,8 +102,8 @@ def reset_group(asker: ApiClient, wish: ResetGroup) -> dict[str, Any]:
     """Move the offsets of a group without members, or only tell where they would go. Raises AdminError."""
     target = _target(wish)
     topics = None if wish.topic is None else {wish.topic: wish.partitions}
-    reset.check_movable(asker, wish.name)
-    moves = reset.plan(asker, wish.name, reset.scope(asker, wish.name, topics), target)
+    reset.check_resettable(asker, wish.name)
+    moves = reset.plan(asker, wish.name, reset.partitions_in_scope(asker, wish.name, topics), target)
     failed: Mapping[Any, Any] = {}
     if wish.execute:
         outcomes = asker.offsets.alter(wish.name, {place: move.after for place, move in moves.items()})

@@ -31,7 +31,7 @@ from prometheus_client.metrics_core import Metric
 import korvet
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
-from korvet.admin.lag import GroupPartition, Progress, progress_of
+from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
@@ -234,7 +234,7 @@ def group(asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, 
 
 
 def _summary(
-    name: str, described: GroupDescription | AdminError, progress: Sequence[Progress], state: str
+    name: str, described: GroupDescription | AdminError, progress: Sequence[PartitionProgress], state: str
 ) -> dict[str, Any]:
     lags = [each.lag for each in progress]
     known = [lag for lag in lags if lag is not None]

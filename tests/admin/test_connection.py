@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from korvet.admin.client import AdminClient, address_of
+from korvet.admin.client import AdminClient, parse_address
 from korvet.admin.connection import ANSWER_BYTES_MAX, Address
 from korvet.admin.errors import (
     AdminError,
@@ -45,8 +45,8 @@ def failure(address: str, kind: type[AdminError]) -> str:
     ],
 )
 def test_addresses_are_read(text: str, address: Address) -> None:
-    assert address_of(text) == address
-    assert address_of(str(address)) == address
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
 
 
 @pytest.mark.parametrize(

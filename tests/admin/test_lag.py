@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.lag import TIME_CODED_FROM, lag_of, lags_of
+from korvet.admin.lag import TIME_CODED_FROM, lag_of, parse_lags
 from korvet.admin.offsets import EARLIEST, LATEST
 from korvet.admin.types import TopicPartition, settled
 from tests.support.topic_client import Client
@@ -45,7 +45,7 @@ korvet_log_records{partition="0",topic="orders"} 1.0
 korvet_consumer_group_lag_seconds{group="big",partition="0",topic="orders"} 3600.25
 korvet_consumer_group_lag_seconds{group="big",partition="1",topic="orders"} NaN
 """
-    lags = lags_of(page)
+    lags = parse_lags(page)
     assert lags.records == {
         ('a "b"\\\n},x=1', TopicPartition("orders", 3)): 7,
         ("big", TopicPartition("orders", 0)): 1_500_000_000,

@@ -62,7 +62,7 @@ def test_the_image_runs_a_command_of_korvet_as_somebody_without_rights() -> None
     assert entry.words() == [korvet.name]
     (of_the_lake,) = _of("ENTRYPOINT", "lake")
     assert of_the_lake.words() == ["tini", "--", korvet.name]
-    assert command.words()[0] in korvet.commands
+    assert command.words()[0] in korvet.modules
     for stage in ("broker", "lake"):
         assert _of("USER", stage)[-1].text == "10001:10001"
 

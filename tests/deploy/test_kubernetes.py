@@ -84,7 +84,7 @@ def test_a_broker_takes_its_settings(settings: Settings) -> None:
 
 def test_a_broker_runs_a_command_with_the_file_that_is_mounted() -> None:
     command, flag, file = CONTAINER["args"]
-    assert flag in {name for each in korvet.commands[command].params for name in each.opts}
+    assert flag in {name for each in korvet.loaded().commands[command].params for name in each.opts}
     mounts = {each["mountPath"]: each["name"] for each in CONTAINER["volumeMounts"]}
     volumes = {each["name"]: each for each in POD["spec"]["volumes"]}
     assert set(mounts.values()) == volumes.keys()

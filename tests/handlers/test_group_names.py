@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.admin.lag import lags_of
+from korvet.admin.lag import parse_lags
 from korvet.admin.types import TopicPartition
 from korvet.errors import ErrorCode
 from tests.handlers.groups import Member
@@ -76,7 +76,7 @@ def test_a_group_of_any_name_lives_and_is_deleted(
     assert delete(there, name) == [(name, ErrorCode.NON_EMPTY_GROUP)]
 
     def lag() -> int | None:
-        return lags_of(ops.page(named_broker, "/metrics")).records.get((name, TopicPartition(TOPIC, 0)))
+        return parse_lags(ops.page(named_broker, "/metrics")).records.get((name, TopicPartition(TOPIC, 0)))
 
     wait_until(lambda: lag() == RECORDS - 2, "the lag is told")
     assert member.leave() == ErrorCode.NONE

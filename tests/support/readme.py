@@ -12,8 +12,7 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from korvet.cli import cluster as apis
-from korvet.cli import config, reference
+from korvet.cli import cluster, config
 from korvet.cli.main import korvet
 from korvet.config.described import inherited_entries
 from korvet.config.dynamic import Layers
@@ -26,6 +25,7 @@ from korvet.telemetry import topic_counters as topic_metrics
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import Snapshot
+from tests.support import command_reference
 
 README = Path(__file__).parents[2] / "README.md"
 COMMANDS = README.parent / "korvet/cli/README.md"
@@ -68,10 +68,10 @@ def metrics_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: config.markdown_table(SETTINGS.values()),
-    "apis": lambda: apis.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
+    "apis": lambda: cluster.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
     "metrics": metrics_table,
-    "commands": lambda: reference.markdown(korvet),
+    "commands": lambda: command_reference.markdown(korvet.loaded()),
 }
 
 

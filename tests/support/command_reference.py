@@ -1,4 +1,4 @@
-"""The reference of the commands in this directory's README.md, from the declarations that make their help too."""
+"""The reference of all commands in korvet/cli/README.md, made from the declarations that make their help."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterator
 
 import click
 
-from korvet.cli.bootstrap import broker_options
+from korvet.cli.options import broker_options
 from korvet.cli.run import PROGRAM
 
-# What click writes behind a flag's text; its default is worth telling, the range of its numbers is not.
+# click appends the range of a number to the help of its flag.
 _RANGE = re.compile(r"(?:; |(?<=\[))[-.\d]*[<=]*x[<=>]+[-.\d]+(?=\])")
 
 
 def markdown(root: click.Group) -> str:
     """Write all commands: how each is called, what it does, and a table of its flags.
 
-    The flags of all commands that ask a cluster are told once, at the top.
+    The flags of all commands that connect to a cluster are listed once, at the top.
     """
-    common = _records(broker_options(click.Command("")))
-    lines = ["Commands that ask a cluster have these flags, besides their own:", *_table(common)]
+    common = _flags(broker_options(click.Command("")))
+    lines = ["Commands that connect to a cluster have these flags, besides their own:", *_table(common)]
     for path, command in _leaves(root, ()):
         lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`", *_paragraphs(command)]
-        lines += _table([each for each in _records(command) if each not in common])
+        lines += _table([each for each in _flags(command) if each not in common])
     return "\n".join(lines) + "\n"
 
 
@@ -37,7 +37,7 @@ def _leaves(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
 
 def _usage(command: click.Command) -> list[str]:
     with click.Context(command) as context:
-        # All but what click calls the flags.
+        # Without the first piece, [OPTIONS].
         return command.collect_usage_pieces(context)[1:]
 
 
@@ -48,7 +48,7 @@ def _paragraphs(command: click.Command) -> list[str]:
     return lines
 
 
-def _records(command: click.Command) -> list[tuple[str, str]]:
+def _flags(command: click.Command) -> list[tuple[str, str]]:
     """Return the flags of a command, as its help shows them, and what each does."""
     with click.Context(command) as context:
         shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]

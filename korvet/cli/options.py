@@ -1,0 +1,250 @@
+"""Flags and arguments that several commands share, and how their values are read.
+
+A value that cannot be read is a UsageError. Times are ISO 8601, UTC if no zone is given, and milliseconds since 1970
+inside. Names of topics and groups are completed by asking the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
+from korvet.admin.types import TopicPartition
+from korvet.cli.output import printable
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[str]
+else:
+    # Before click 8.3 it takes no type.
+    _ParamType = click.ParamType
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By their numbers in Kafka's batches."""
+
+_INT32_MAX = 2**31 - 1
+PARTITION = BROKER = click.IntRange(0, _INT32_MAX)
+
+_SILENT_SECONDS = 2.0
+_COMPLETION_SECONDS_MAX = 0.5
+_NAMES_FRESH_SECONDS = 5.0
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_TOPIC = re.compile(r"(?P<name>[^:]+)(?::(?P<indexes>\d+(?:,\d+)*))?", re.ASCII)
+_BROKERS = re.compile(r"\d+(?:[,:]\d+)*", re.ASCII)
+
+
+class _Seconds(click.FloatRange):
+    """A positive duration. Rejects NaN, which passes every range check."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return seconds
+
+
+class ClusterName(_ParamType):
+    """A name of a thing in the cluster. Any text is accepted: `list_names` asks the cluster for completions only."""
+
+    def __init__(self, kind: str, list_names: Callable[[AdminClient], Iterable[str]]) -> None:
+        self.name = kind
+        self._list_names = list_names
+        # Bootstrap servers, their names, and until when these are fresh: a shell asks at each key.
+        self._cached: tuple[str, float, list[str]] = ("", 0.0, [])
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the names that begin with `incomplete`, none if the cluster does not answer in time."""
+        given = ctx.params.get(param.name or "")
+        before = set(given) if isinstance(given, tuple | list) else set()
+        names = self._names(ctx.params.get("bootstrap_server") or BOOTSTRAP_DEFAULT)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete) and name not in before]
+
+    def _names(self, bootstrap_server: str) -> list[str]:
+        cached_for, fresh_until, names = self._cached
+        if cached_for != bootstrap_server or time.monotonic() > fresh_until:
+            try:
+                with AdminClient(bootstrap_server, timeout=_COMPLETION_SECONDS_MAX) as admin:
+                    names = sorted(self._list_names(admin))
+            except (AdminError, ValueError):
+                names = []
+            self._cached = (bootstrap_server, time.monotonic() + _NAMES_FRESH_SECONDS, names)
+        return names
+
+
+TOPIC = ClusterName("topic", lambda admin: [each.name for each in admin.topics.list()])
+GROUP = ClusterName("group", lambda admin: [each.group_id for each in admin.groups.list()])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+validate_option = click.option("--validate-only", is_flag=True, help="Check only whether it could be done.")
+partitions_option = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    metavar="N",
+    type=PARTITION,
+    help="Only this partition; may be repeated.",
+)
+compression_option = click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
+
+
+def add_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
+    """Give a command these options; its help has them in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Give a command the flags that `connected` takes."""
+    return add_options(
+        command,
+        click.option(
+            "--bootstrap-server",
+            "-b",
+            default=BOOTSTRAP_DEFAULT,
+            show_default=True,
+            metavar="HOST:PORT[,...]",
+            help="Brokers to connect to first.",
+        ),
+        click.option(
+            "--timeout",
+            type=_Seconds(min=0, min_open=True),
+            default=30.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long each request to the cluster may take, including retries.",
+        ),
+    )
+
+
+def broker_options(command: _Command) -> _Command:
+    """Give a command the flags that `connected` takes, and --json."""
+    return add_options(command, cluster_options, json_option)
+
+
+@contextlib.contextmanager
+def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
+    """Give an admin client. Its errors end the command with one line and exit code 1, a wrong address with 2.
+
+    A command that has waited for a moment prints once on stderr why it goes on waiting: often a slip in the port.
+    """
+    notified = False
+
+    def on_retry(error: AdminError, seconds_left: float) -> None:
+        nonlocal notified
+        if not notified and seconds_left < timeout - _SILENT_SECONDS:
+            notified = True
+            click.echo(printable(f"{error}; retrying for {seconds_left:.0f} s more"), err=True)
+
+    try:
+        client = AdminClient(bootstrap_server, timeout=timeout, on_retry=on_retry)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--bootstrap-server") from error
+    try:
+        with client:
+            yield client
+    except AdminError as error:
+        raise click.ClickException(printable(str(error))) from error
+
+
+def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
+    """Read `orders` and `orders:0,1` as topic -> partitions; an empty list stands for all partitions."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        match = _TOPIC.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"{flag} takes orders or orders:0,1, not {text!r}")
+        indexes = [int(each) for each in (match["indexes"] or "").split(",") if each]
+        if any(index > _INT32_MAX for index in indexes):
+            raise click.UsageError(f"{flag} {text}: a partition is at most {_INT32_MAX}")
+        if match["name"] in found:
+            raise click.UsageError(f"{flag} names {match['name']} twice")
+        found[match["name"]] = indexes
+    return found
+
+
+def partitions_of(admin: AdminClient, topics: dict[str, list[int]]) -> list[TopicPartition]:
+    """Return the partitions of topics as `parse_topics` reads them. Raises AdminError."""
+    topology = admin.topology(topics)
+    found = []
+    for topic, indexes in topics.items():
+        if topic in topology.failed and not indexes:
+            raise topology.failed[topic]
+        found += [TopicPartition(topic, index) for index in indexes or topology.partitions[topic]]
+    return found
+
+
+def parse_brokers(flag: str, text: str) -> list[int]:
+    """Read broker ids, separated by commas or colons."""
+    if not _BROKERS.fullmatch(text) or any(int(each) > _INT32_MAX for each in re.split("[,:]", text)):
+        raise click.UsageError(f"{flag} takes broker ids as 0,1, not {text!r}")
+    return [int(each) for each in re.split("[,:]", text)]
+
+
+def parse_settings(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Read NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{flag} takes NAME=VALUE, not {text!r}")
+        if name in found:
+            raise click.UsageError(f"{flag} names {name} twice")
+        found[name] = value
+    return found
+
+
+def parse_time(text: str) -> int:
+    """Return the milliseconds since 1970 of a time in ISO 8601. Raises ValueError, also for a time before 1970."""
+    moment = datetime.fromisoformat(text)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ValueError(f"{text} is before 1970")
+    return milliseconds
+
+
+def parse_time_of(flag: str, text: str) -> int:
+    """Return the milliseconds since 1970 of the time that a flag gives."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        message = f"{flag} takes 2026-01-31T12:00:00+01:00, from 1970 on, not {text!r}"
+        raise click.UsageError(message) from error
+
+
+def format_time(milliseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC; the bare number after the year 9999."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
