@@ -36,7 +36,7 @@ that kept it from being told; `settled` makes an exception of the first of these
 """
 
 from korvet.admin.client import AdminClient
-from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, Features, FeatureLevels
+from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, FeatureLevels, Features
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
@@ -86,10 +86,10 @@ __all__ = [
     "ConfigType",
     "CreatedTopic",
     "Delete",
+    "FeatureLevels",
     "Features",
     "Group",
     "GroupDescription",
-    "FeatureLevels",
     "LogDir",
     "LogOffset",
     "LogRecord",

@@ -22,8 +22,12 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option("--apis", "with_apis", is_flag=True, help="Show the APIs that each broker serves, with their versions.")
-@click.option("--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels.")
+@click.option(
+    "--apis", "with_apis", is_flag=True, help="Show the APIs that each broker serves, with their versions."
+)
+@click.option(
+    "--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels."
+)
 @broker_options
 def describe(
     bootstrap_server: str, timeout: float, *, with_apis: bool, with_features: bool, as_json: bool
@@ -43,9 +47,13 @@ def describe(
             _print_features(*levels)
         for broker, served in apis.items():
             click.echo(f"broker {broker}")
-            rows = [(str(each.key), each.name or NONE, f"{each.first}-{each.last}") for each in served.values()]
+            rows = [
+                (str(each.key), each.name or NONE, f"{each.first}-{each.last}") for each in served.values()
+            ]
             print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
-    report_failures("broker", {str(key): each for key, each in answers.items() if isinstance(each, AdminError)})
+    report_failures(
+        "broker", {str(key): each for key, each in answers.items() if isinstance(each, AdminError)}
+    )
 
 
 def _print(found: ClusterDescription) -> None:

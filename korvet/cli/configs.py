@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-
 from korvet.cli.options import GROUP, TOPIC, broker_options, connected, parse_settings
 from korvet.cli.output import print_table, printable, report_failures
 from korvet.cli.run import Group

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import click
 import aiokafka
+import click
 from aiokafka.errors import KafkaTimeoutError
 
 from korvet.admin.client import AdminClient
@@ -74,7 +74,9 @@ _END = Start(end=True)
 @click.option("--group", "-g", metavar="NAME", type=GROUP, help="Read as a member of this group, and commit.")
 @click.option("--max-records", "-n", metavar="N", type=click.IntRange(min=1), help="End after N records.")
 @click.option(
-    "--exit/--follow", "exits", help="End at the current end of the log, or wait for more, which is the default."
+    "--exit/--follow",
+    "exits",
+    help="End at the current end of the log, or wait for more, which is the default.",
 )
 @click.option(
     "--format",
@@ -203,7 +205,9 @@ def _spans(
 class _Output:
     """Standard output, for `records_max` records at most."""
 
-    def __init__(self, form: Callable[[ReadRecord], bytes], progress: ProgressLine, records_max: int | None) -> None:
+    def __init__(
+        self, form: Callable[[ReadRecord], bytes], progress: ProgressLine, records_max: int | None
+    ) -> None:
         self._form = form
         self._progress = progress
         self._left = records_max
@@ -301,7 +305,9 @@ async def _read_to(consumer: Any, ends: dict[aiokafka.TopicPartition, int], outp
             output.add([each for each in records if each.offset < ends[partition]])
 
 
-async def _read_as_member(member: _Membership, topics: Sequence[str], output: _Output, *, exits: bool) -> None:
+async def _read_as_member(
+    member: _Membership, topics: Sequence[str], output: _Output, *, exits: bool
+) -> None:
     """Write the records of the partitions that a group assigns, and commit. Raises aiokafka's KafkaError.
 
     With `exits` it ends when it has written all that its partitions held when they were assigned.

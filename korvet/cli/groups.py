@@ -92,7 +92,9 @@ def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], 
 @groups.command()
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP)
 @click.option("--all-groups", is_flag=True, help="All groups.")
-@click.option("--members", is_flag=True, help="Print one line for each member, instead of for each partition.")
+@click.option(
+    "--members", is_flag=True, help="Print one line for each member, instead of for each partition."
+)
 @click.option(
     "--metrics",
     "ops",
@@ -289,7 +291,9 @@ def reset_offsets(
     if as_json:
         _print_resets_as_json(group_id, shown, executed=execute)
     else:
-        rows = [(key.topic, str(key.partition), cell(each.before), str(each.after)) for key, each in shown.items()]
+        rows = [
+            (key.topic, str(key.partition), cell(each.before), str(each.after)) for key, each in shown.items()
+        ]
         titles = ("Topic", "Partition", "Before", "After")
         print_table(titles, rows, numbers=titles[1:])
         if not execute:

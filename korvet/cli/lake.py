@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-
-from korvet.cli.output import ProgressLine, format_bytes, print_table, printable
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds_options
 from korvet.cli.lake_query import query, replay
 from korvet.cli.lake_upkeep import compact, expire
+from korvet.cli.output import ProgressLine, format_bytes, print_table, printable
 from korvet.cli.run import FAILED, Group
 from korvet.errors import LakeError
 
@@ -227,7 +226,7 @@ def _verify(wanted: Lake) -> tuple[list[VerifiedPartition], dict[str, str]]:
 
 @click.group(cls=Group)
 def lake() -> None:
-    """Archive topics with remote.storage.enable to Delta tables, and look after them; needs korvet[lake]."""
+    """Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake]."""
 
 
 for each in (archive, compact, expire, query, replay, status, verify):

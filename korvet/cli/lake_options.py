@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from korvet import logs
-from korvet.cli.output import printable
 from korvet.cli.config import FLAGS, loader
+from korvet.cli.output import printable
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
 

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import CODECS, TOPIC, cluster_options, compression_option, connected, parse_time, partitions_option
-
-from korvet.cli.output import ProgressLine, print_table
 from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, place_options
+from korvet.cli.options import (
+    CODECS,
+    TOPIC,
+    cluster_options,
+    compression_option,
+    connected,
+    parse_time,
+    partitions_option,
+)
+from korvet.cli.output import ProgressLine, print_table
 
 if TYPE_CHECKING:
     from korvet.spark.query import Result

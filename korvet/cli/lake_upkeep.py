@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds, rounds_options
 from korvet.cli.options import yes_option
 from korvet.cli.output import ProgressLine, confirm, format_bytes, print_table, printable
-from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds, rounds_options
 from korvet.cli.run import FAILED
 from korvet.spark import is_submitted
 

@@ -245,19 +245,28 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: Record)
 @click.option(
     "--json", "as_json", is_flag=True, help="Each line is a record, as korvet consume --json writes it."
 )
-@click.option(
-    "--key-separator", "-K", metavar="TEXT", help="The text between key and value of each record."
-)
+@click.option("--key-separator", "-K", metavar="TEXT", help="The text between key and value of each record.")
 @click.option("--key", "-k", metavar="TEXT", help="The key of all records.")
 @click.option(
-    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header of all records; may be repeated."
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of all records; may be repeated.",
 )
 @click.option("--null", metavar="TEXT", help="A key or value that equals this text is null.")
 @click.option(
     "--null-delimited", "-0", is_flag=True, help="A null byte ends each record, instead of a newline."
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option("--partition", "-p", type=PARTITION, metavar="N", help="The partition of all records, instead of one by key.")
+@click.option(
+    "--partition",
+    "-p",
+    type=PARTITION,
+    metavar="N",
+    help="Send all records to this partition, not by key.",
+)
 @click.option("--keep-partitions", is_flag=True, help="With --json: use the partitions in the lines.")
 @compression_option
 @click.option(

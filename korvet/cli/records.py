@@ -1,4 +1,4 @@
-"""Records as `produce` and `consume` read and write them: as text by a template, or as JSON; and what both need of aiokafka.
+"""Records as `produce` and `consume` read and write them, as text or JSON, and what both need of aiokafka.
 
 A template has placeholders, much as those of kcat. A line of JSON has bytes that are UTF-8 as a string, other bytes in
 base64 under a name of their own (`value_base64`), and null as null: `produce --json` reads back byte for byte what
@@ -51,7 +51,6 @@ class Record(NamedTuple):
 
 class RecordError(Exception):
     """Input that is not a record; the message says what is wrong with it."""
-
 
 
 @contextlib.contextmanager
@@ -160,7 +159,9 @@ def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
         elif letter in _PARTS:
             parts.append((_PARTS[letter], terminal))
         else:
-            raise ValueError(f"%{letter} is unknown; known are {' '.join('%' + each for each in PLACEHOLDERS)}")
+            raise ValueError(
+                f"%{letter} is unknown; known are {' '.join('%' + each for each in PLACEHOLDERS)}"
+            )
 
     def write(record: ReadRecord) -> bytes:
         return b"".join(

@@ -62,7 +62,9 @@ class LazyGroup(Group):
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return each subcommand with the first sentence of its help, without importing it."""
         known = {name: summary for name, (_, summary) in self.modules.items()}
-        rest = {name: command.get_short_help_str(limit=sys.maxsize) for name, command in self.commands.items()}
+        rest = {
+            name: command.get_short_help_str(limit=sys.maxsize) for name, command in self.commands.items()
+        }
         return [(name, (rest | known)[name]) for name in self.list_commands(ctx)]
 
     def loaded(self) -> click.Group:

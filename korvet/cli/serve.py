@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from korvet.cli.output import print_table
 from korvet.cli.config import configuration_options, loader
+from korvet.cli.output import print_table
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
 from korvet.config.values import key_values

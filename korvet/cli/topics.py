@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import click
 
 from korvet.admin.client import AdminClient
-from korvet.admin.types import ConfigSource, Resource
 from korvet.admin.errors import AdminError, TopicExistsError, UnknownTopicOrPartitionError
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.topics import CreatedTopic, NewTopic, PartitionDescription, TopicDescription
-from korvet.admin.types import TopicPartition
+from korvet.admin.types import ConfigSource, Resource, TopicPartition
 from korvet.cli.options import (
     TOPIC,
     broker_options,
@@ -47,7 +46,9 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--partitions", type=_COUNT, metavar="N", help="Number of partitions; by default the cluster's.")
+@click.option(
+    "--partitions", type=_COUNT, metavar="N", help="Number of partitions; by default the cluster's."
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 2**15 - 1),
@@ -80,11 +81,11 @@ def create(
     new = _new_topics(names, **given)
     with connected(bootstrap_server, timeout) as admin:
         outcomes = admin.topics.create(new, validate_only=validate_only)
-    existing = {name for name, each in outcomes.items() if if_not_exists and isinstance(each, TopicExistsError)}
+    existing = {
+        name for name, each in outcomes.items() if if_not_exists and isinstance(each, TopicExistsError)
+    }
     failed = {
-        name: each
-        for name, each in outcomes.items()
-        if isinstance(each, AdminError) and name not in existing
+        name: each for name, each in outcomes.items() if isinstance(each, AdminError) and name not in existing
     }
     if as_json:
         print_json(
@@ -116,10 +117,14 @@ def _new_topics(
             raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
         brokers = [parse_brokers("--replica-assignment", each) for each in assignment.split(",")]
     settings = parse_settings("--config", configs)
-    return [NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)]
+    return [
+        NewTopic(name, partitions, replication_factor, brokers, settings) for name in dict.fromkeys(names)
+    ]
 
 
-def _created_as_object(name: str, outcome: CreatedTopic | AdminError, *, validate_only: bool) -> dict[str, Any]:
+def _created_as_object(
+    name: str, outcome: CreatedTopic | AdminError, *, validate_only: bool
+) -> dict[str, Any]:
     if isinstance(outcome, AdminError):
         return {"topic": name, "created": False, "error": str(outcome)}
     return {
@@ -214,7 +219,9 @@ def _contents(admin: AdminClient, topics: Iterable[TopicDescription]) -> dict[To
         return None if isinstance(outcome, AdminError) else outcome.offset
 
     return {
-        partition: _Contents(offset(begins[partition]), offset(ends[partition]), sizes.get((leader, partition)))
+        partition: _Contents(
+            offset(begins[partition]), offset(ends[partition]), sizes.get((leader, partition))
+        )
         for partition, leader in leaders.items()
     }
 

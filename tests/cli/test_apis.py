@@ -6,7 +6,7 @@ import json
 
 from korvet.cli.cluster import markdown_table
 from korvet.handlers.registry import HANDLERS
-from tests.cli.test_options import korvet
+from tests.cli.commands import korvet
 
 
 def test_each_api_of_the_dispatch_table_is_listed_with_its_versions() -> None:

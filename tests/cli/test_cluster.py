@@ -7,9 +7,7 @@ import json
 from confluent_kafka.admin import AdminClient as Librdkafka
 
 from korvet.handlers.registry import HANDLERS
-from tests.cli.asking import failed
-from tests.cli.test_groups import table
-from tests.cli.test_options import korvet
+from tests.cli.commands import failed, korvet, table
 from tests.support.broker import Broker
 
 

@@ -8,7 +8,7 @@ import sys
 
 from korvet.cli.config import markdown_table
 from korvet.config.settings import SETTINGS
-from tests.cli.test_options import korvet
+from tests.cli.commands import korvet
 
 URL = "redis://user:hunter2@localhost:6379"
 

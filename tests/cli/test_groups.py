@@ -12,20 +12,33 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from tests.cli.asking import answered, commit, committed, failed, groups, told
+from tests.cli.commands import (
+    NOWHERE,
+    TextResult,
+    commit,
+    committed,
+    done_as_json,
+    failed,
+    korvet,
+    korvet_process,
+    refused,
+    table,
+)
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
-from tests.cli.test_options import korvet
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 
-def table(text: str) -> list[list[str]]:
-    """Return the cells of the lines of a table, without its head; no cell has a blank in it."""
-    lines = text.splitlines()
-    rule = next(number for number, line in enumerate(lines) if set(line.strip()) == {"─"})
-    return [line.split() for line in lines[rule + 1 :] if line.strip()]
+def groups(broker: Broker, command: str, *arguments: str) -> TextResult:
+    """Run `korvet groups` COMMAND against a broker."""
+    return korvet("groups", command, "-b", broker.bootstrap, *arguments)
+
+
+def as_json(broker: Broker, command: str, *arguments: str) -> Any:
+    """Return the JSON that it prints."""
+    return done_as_json("groups", command, "-b", broker.bootstrap, *arguments)
 
 
 def test_groups_are_listed_with_their_states(broker: Broker, client: Client, name: str) -> None:
@@ -34,9 +47,9 @@ def test_groups_are_listed_with_their_states(broker: Broker, client: Client, nam
     result = groups(broker, "list")
     assert (result.returncode, result.stderr) == (0, "")
     assert [name, "Empty", "-"] in table(result.stdout)
-    [row] = [each for each in told(broker, "list", "--state", "Empty") if each["group"] == name]
+    [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == name]
     assert (row["state"], row["protocol_type"]) == ("Empty", "")
-    assert name not in [each["group"] for each in told(broker, "list", "--state", "Stable")]
+    assert name not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
 
 
 def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client: Client, name: str) -> None:
@@ -50,11 +63,11 @@ def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client:
     assert table(result.stdout) == [[name, "0", "2", "5", "3", "-"], [name, "1", "1", "1", "0", "-"]]
 
 
-def test_a_lag_that_offsets_do_not_tell_is_not_made_up(broker: Broker, client: Client, name: str) -> None:
+def test_a_lag_that_offsets_do_not_show_is_unknown(broker: Broker, client: Client, name: str) -> None:
     client.create(name, partitions=2, storage_format="record")
     ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
     commit(broker, name, name, ends[0] - 3, ends[1])
-    [group] = told(broker, "describe", name)
+    [group] = as_json(broker, "describe", name)
     assert [row["lag"] for row in group["offsets"]] == [None, 0]
     assert [row["end"] for row in group["offsets"]] == ends
     assert [row[4] for row in table(groups(broker, "describe", name).stdout)] == ["-", "0"]
@@ -72,7 +85,7 @@ def test_the_lag_that_the_broker_has_counted_is_exact(
     ages: list[Any] = []
 
     def counted() -> bool:
-        [described] = told(broker, "describe", group, "--metrics", broker.ops_address)
+        [described] = as_json(broker, "describe", group, "--metrics", broker.ops_address)
         found[:] = [row["lag"] for row in described["offsets"]]
         ages[:] = [row["lag_seconds"] for row in described["offsets"]]
         return None not in found
@@ -87,7 +100,7 @@ def test_the_lag_that_the_broker_has_counted_is_exact(
     assert table(result.stdout)[1][4:] == ["0", "0.0", "-"]
 
 
-def test_metrics_that_cannot_be_had_are_no_guess(broker: Broker, client: Client, name: str) -> None:
+def test_unreachable_metrics_are_an_error(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     commit(broker, name, name, 0)
     assert "no metrics of 127.0.0.1:1" in failed(groups(broker, "describe", name, "--metrics", "127.0.0.1:1"))
@@ -96,10 +109,10 @@ def test_metrics_that_cannot_be_had_are_no_guess(broker: Broker, client: Client,
     failed(groups(broker, "describe", name, "--metrics", "host:x"), 2)
 
 
-def test_members_are_described_beside_what_they_read(broker: Broker, client: Client, name: str) -> None:
+def test_members_are_described_with_their_partitions(broker: Broker, client: Client, name: str) -> None:
     client.create(name, partitions=2)
     with joined(broker.bootstrap, name, name):
-        [group] = told(broker, "describe", name)
+        [group] = as_json(broker, "describe", name)
         assert (group["state"], group["protocol_type"], group["protocol"]) == ("Stable", "consumer", "range")
         [member] = group["members"]
         assert member["partitions"] == [f"{name}:0", f"{name}:1"]
@@ -131,7 +144,7 @@ def test_members_of_kafka_python_are_described_too(broker: Broker, client: Clien
             return len(member.assignment()) == 3
 
         wait_until(assigned, "the member is assigned")
-        [group] = told(broker, "describe", name)
+        [group] = as_json(broker, "describe", name)
         assert (group["state"], group["protocol"]) == ("Stable", "roundrobin")
         [described] = group["members"]
         assert described["client"] == "python-reader"
@@ -140,7 +153,7 @@ def test_members_of_kafka_python_are_described_too(broker: Broker, client: Clien
         member.close()
 
 
-def test_a_group_that_is_not_there_fails_and_the_others_are_described(
+def test_an_unknown_group_fails_and_the_others_are_described(
     broker: Broker, client: Client, name: str
 ) -> None:
     client.create(name)
@@ -153,7 +166,7 @@ def test_a_group_that_is_not_there_fails_and_the_others_are_described(
 def test_all_groups_are_described_without_naming_them(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     commit(broker, name, name, 0)
-    assert name in [group["group"] for group in told(broker, "describe", "--all-groups")]
+    assert name in [group["group"] for group in as_json(broker, "describe", "--all-groups")]
 
 
 def test_a_topic_that_is_gone_leaves_its_group(broker: Broker, client: Client, name: str) -> None:
@@ -172,7 +185,7 @@ def test_names_do_nothing_to_a_terminal(broker: Broker, client: Client, name: st
     text = groups(broker, "list").stdout
     assert f"[red]{name}\\x1b[31m\\n" in text
     assert "\x1b" not in text
-    assert group in [each["group"] for each in told(broker, "list")]
+    assert group in [each["group"] for each in as_json(broker, "list")]
 
 
 def test_a_group_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
@@ -199,15 +212,13 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(
 ) -> None:
     client.create(name)
     commit(broker, name, name, 7)
-    result = answered(broker, piped, "delete", name)
-    assert failed(result) == "Error: nothing is deleted: this asks at a terminal first, or takes --yes\n"
+    result = korvet_process("groups", "delete", "-b", broker.bootstrap, name, given=piped)
+    assert failed(result) == "Error: nothing is deleted: confirm at a terminal, or give --yes\n"
     assert result.stdout == ""
     assert committed(broker, name, name) == [7]
 
 
-def test_what_cannot_be_deleted_keeps_nothing_else_from_being(
-    broker: Broker, client: Client, name: str
-) -> None:
+def test_groups_that_cannot_be_deleted_do_not_keep_others(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     commit(broker, f"{name}-idle", name, 1)
     with joined(broker.bootstrap, name, name):
@@ -218,15 +229,15 @@ def test_what_cannot_be_deleted_keeps_nothing_else_from_being(
     assert "Error: group nobody: GROUP_ID_NOT_FOUND" in message
 
 
-def test_what_became_of_each_group_is_told_in_json_too(broker: Broker, client: Client, name: str) -> None:
+def test_the_outcome_of_each_group_is_printed_as_json(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     commit(broker, name, name, 1)
-    assert told(broker, "delete", "--yes", name) == [{"group": name, "error": None}]
+    assert as_json(broker, "delete", "--yes", name) == [{"group": name, "error": None}]
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["describe", "a"], ["delete", "--yes", "a"]])
-def test_where_no_broker_is_one_line_says_so(arguments: list[str]) -> None:
-    result = korvet("groups", *arguments, "-b", "127.0.0.1:1", "--timeout", "0.2")
+def test_an_unreachable_broker_is_one_line_of_error(arguments: list[str]) -> None:
+    result = korvet("groups", *arguments, *NOWHERE)
     message = failed(result)
     assert result.stdout == ""
     assert "127.0.0.1:1" in message
@@ -237,17 +248,17 @@ def test_a_command_that_waits_for_a_broker_says_so() -> None:
     line = [sys.executable, "-m", "korvet", "groups", "list", "-b", "127.0.0.1:1", "--timeout", "600"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        told_first = process.stderr.readline()
+        notice = process.stderr.readline()
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=WAIT_SECONDS_MAX)
     assert re.fullmatch(
-        r"no connection to 127\.0\.0\.1:1: Connection refused; trying for \d+ s more\n", told_first
+        r"no connection to 127\.0\.0\.1:1: Connection refused; retrying for \d+ s more\n", notice
     )
     assert (process.returncode, output, errors) == (130, "", "\n")
 
 
 def test_a_time_that_is_no_number_is_not_blamed_on_the_address() -> None:
-    message = failed(korvet("groups", "list", "--timeout", "nan"), 2)
+    message = refused("groups", "list", "--timeout", "nan")
     assert "Invalid value for '--timeout': nan is no number of seconds" in message
 
 
@@ -264,11 +275,9 @@ def test_a_time_that_is_no_number_is_not_blamed_on_the_address() -> None:
     ],
 )
 def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    result = korvet("groups", *arguments)
-    assert result.stdout == ""
-    assert "Error: " in failed(result, 2)
+    refused("groups", *arguments)
 
 
-def test_a_slip_in_a_state_is_told_with_the_states_that_there_are() -> None:
-    message = failed(korvet("groups", "list", "--state", "Emtpy"), 2)
+def test_a_slip_in_a_state_is_answered_with_the_known_states() -> None:
+    message = refused("groups", "list", "--state", "Emtpy")
     assert "'Emtpy' is none of PreparingRebalance, CompletingRebalance, Stable, Dead, Empty" in message

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from korvet.lake.source import SourceTopic
-from tests.cli.asking import failed
-from tests.cli.test_options import korvet
+from tests.cli.commands import failed, korvet_process
 from tests.support.archives import Topics, orders, topics_in, where
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +31,7 @@ def topic(topics: Topics) -> SourceTopic:
 
 
 def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return korvet("lake", command, *where(topics), *arguments)
+    return korvet_process("lake", command, *where(topics), *arguments)
 
 
 def told(topics: Topics, command: str, *arguments: str) -> Any:
@@ -59,14 +58,14 @@ def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
     topics: Topics, topic: SourceTopic, tmp_path: Path
 ) -> None:
     topics.archiver().round(topics.run)
-    other = korvet(
+    other = korvet_process(
         *("lake", "archive", "--dry-run", "--redis-url", topics.source.redis_url),
         *("--lake", str(tmp_path / "other")),
     )
     assert other.returncode == 1
     assert "this lake holds nothing: is it another one?" in other.stderr
     where = ("--redis-url", topics.source.redis_url, "--lake", str(tmp_path / "other"))
-    message = failed(korvet("lake", "status", *where))
+    message = failed(korvet_process("lake", "status", *where))
     assert "Error: orders-0: archived up to 3 as Redis knows, but this lake holds nothing" in message
     assert "orders-1" not in message
     assert told(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
@@ -98,15 +97,15 @@ def test_lag_of_format_record_is_in_records(topics: Topics) -> None:
 def test_what_cannot_be_done_is_one_line(topics: Topics, topic: SourceTopic, tmp_path: Path) -> None:
     assert "there is no topic other" in failed(lake(topics, "status", "--topic", "other"))
     assert "there is no topic other" in failed(lake(topics, "archive", "--dry-run", "--topic", "other"))
-    dead = korvet("lake", "status", "--redis-url", "redis://127.0.0.1:1", "--lake", topics.lake)
+    dead = korvet_process("lake", "status", "--redis-url", "redis://127.0.0.1:1", "--lake", topics.lake)
     assert "127.0.0.1:1 cannot be reached" in failed(dead)
-    nowhere = korvet("lake", "status", "--redis-url", topics.source.redis_url)
+    nowhere = korvet_process("lake", "status", "--redis-url", topics.source.redis_url)
     assert "--lake, or the setting lake.path" in failed(nowhere, 2)
-    no_log = korvet("lake", "status", "--lake", topics.lake, "--set", "data.dir=./data", cwd=tmp_path)
+    no_log = korvet_process("lake", "status", "--lake", topics.lake, "--set", "data.dir=./data", cwd=tmp_path)
     assert f"no embedded server runs on {tmp_path}/data (data.dir)" in failed(no_log, 2)
     both = lake(topics, "archive", "--once", "--interval", "1")
     assert "--interval excludes" in failed(both, 2)
-    no_java = korvet("lake", "archive", *where(topics), environ={"JAVA_HOME": str(tmp_path)})
+    no_java = korvet_process("lake", "archive", *where(topics), environ={"JAVA_HOME": str(tmp_path)})
     assert "Spark needs Java 17 or later" in failed(no_java)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from korvet.lake.source import SourceTopic
-from tests.cli.asking import failed
-from tests.cli.test_options import korvet
+from tests.cli.commands import failed, korvet_process
 from tests.support.batches import Record
 from tests.support.processes import die_with_tests, wait_until
 from tests.support.replaying import Stage, stage_in
@@ -49,7 +48,7 @@ def line(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> lis
 def replay(
     stage: Stage, source: SourceTopic, target: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    return korvet(*line(stage, source, target, *arguments))
+    return korvet_process(*line(stage, source, target, *arguments))
 
 
 def told(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> Any:
@@ -117,6 +116,6 @@ def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None
     assert "Invalid value for '--rate'" in said(2, "--rate", "0")
     assert "Invalid value for '--partitions'" in said(2, "--partitions", "some")
     assert "a topic is replayed into itself up to an end" in said(1, target=source.name)
-    assert "Missing option '--to'" in failed(korvet("lake", "replay", source.name), 2)
+    assert "Missing option '--to'" in failed(korvet_process("lake", "replay", source.name), 2)
     away = [*line(stage, source, "nowhere"), "-b", "127.0.0.1:1", "--timeout", "0.1"]
-    assert "Error: no connection to 127.0.0.1:1" in failed(korvet(*away))
+    assert "Error: no connection to 127.0.0.1:1" in failed(korvet_process(*away))

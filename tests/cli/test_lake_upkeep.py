@@ -15,8 +15,7 @@ import pytest
 
 from korvet.lake.table import list_tables
 from korvet.topics.registry import NewTopic
-from tests.cli.asking import failed
-from tests.cli.test_options import korvet
+from tests.cli.commands import failed, korvet_process
 from tests.lake.both import TOPIC, Both, both
 
 DAY_MS = 86_400_000
@@ -35,7 +34,7 @@ def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
 
 def lake(topic: Both, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
-    return korvet("lake", command, *where, *arguments)
+    return korvet_process("lake", command, *where, *arguments)
 
 
 def printed(topic: Both, command: str, *arguments: str) -> str:

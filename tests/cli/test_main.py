@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from korvet import __version__
 from korvet.cli.config import FLAGS
+from korvet.cli.main import korvet as command_tree
 from korvet.cli.main import main
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
 from korvet.config.sources import load
-from tests.cli.test_options import korvet
+from tests.cli.commands import korvet, korvet_process
 
 
 def test_the_version_is_printed() -> None:
-    result = korvet("--version")
+    result = korvet_process("--version")
     assert (result.returncode, result.stdout) == (0, f"korvet {__version__}\n")
 
 
@@ -77,23 +79,27 @@ def test_what_the_command_does_not_know_is_refused_with_exit_code_2(
 
 
 def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> None:
-    import subprocess
-    import sys
-
-    program = "import sys, korvet.cli.main; print(*sys.modules)"
+    program = "import sys, korvet.cli.main; korvet.cli.main.main(['--help']); print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
     late = {
         "gevent",
         "redis",
-        "korvet.server.supervisor.supervisor",
+        "korvet.server",
         "korvet.admin",
         "aiokafka",
         "prompt_toolkit",
         "rich",
+        "asyncio",
     }
     assert not late & set(loaded)
+
+
+def test_the_summary_of_each_command_is_the_first_sentence_of_its_help() -> None:
+    commands = command_tree.loaded().commands
+    for name, (_, summary) in command_tree.modules.items():
+        assert summary == commands[name].get_short_help_str(sys.maxsize)
 
 
 @pytest.mark.parametrize("group", [(), ("topics",), ("configs",), ("groups",), ("cluster",), ("lake",)])
@@ -106,16 +112,5 @@ def test_a_narrow_terminal_cuts_no_command_s_line_short(group: tuple[str, ...]) 
 
 
 def test_the_help_of_the_shell_cuts_nothing_short_either() -> None:
-    import subprocess
-    import sys
-
-    result = subprocess.run(
-        [sys.executable, "-m", "korvet", "shell"],
-        input="help\n",
-        env=os.environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    result = korvet_process("shell", given="help\n", environ={"COLUMNS": "80"})
     assert "with the origin of each value; passwords" in " ".join(result.stdout.split())

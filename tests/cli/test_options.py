@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from korvet.cli.config import FLAGS
 from korvet.config.settings import SETTINGS
-
-
-def korvet(
-    *arguments: str, environ: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command as an operator would, without the settings of who runs the tests."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
-    command = [sys.executable, "-m", "korvet", *arguments]
-    return subprocess.run(
-        command,
-        env=clean | (environ or {}),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+from tests.cli.commands import korvet, refused
 
 
 def effective(*arguments: str, environ: dict[str, str] | None = None) -> dict[str, tuple[object, str]]:
@@ -37,15 +18,6 @@ def effective(*arguments: str, environ: dict[str, str] | None = None) -> dict[st
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return {name: (row["value"], row["origin"]) for name, row in json.loads(result.stdout).items()}
-
-
-def refused(*arguments: str, environ: dict[str, str] | None = None) -> str:
-    """Return what an operator is told who made a mistake: nothing on stdout, no traceback, exit code 2."""
-    result = korvet(*arguments, environ=environ)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 def test_each_flag_sets_its_setting() -> None:
@@ -114,7 +86,7 @@ def test_a_mistake_in_the_environment_costs_one_line() -> None:
     )
 
 
-def test_set_without_a_value_is_told_its_form() -> None:
+def test_set_without_a_value_is_rejected_with_its_form() -> None:
     assert "--set takes NAME=VALUE" in refused("config", "--set", "workers")
 
 

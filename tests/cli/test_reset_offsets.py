@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from tests.cli.asking import commit, committed, failed, groups, told
-from tests.cli.test_options import korvet
+from tests.cli.commands import TextResult, commit, committed, done, done_as_json, failed, korvet, refused
 from tests.support.batches import Record
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
@@ -16,12 +15,17 @@ from tests.support.topic_client import Client
 FIRST_MS = 1_700_000_000_000
 
 
+def groups(broker: Broker, command: str, *arguments: str) -> TextResult:
+    """Run `korvet groups` COMMAND."""
+    return korvet("groups", command, "-b", broker.bootstrap, *arguments)
+
+
 def reset(broker: Broker, group: str, *arguments: str) -> list[tuple[str, int, int | None, int]]:
     """Run the command; returns topic, partition, offset before and after of each line."""
-    told_of = told(broker, "reset-offsets", group, *arguments)
-    assert told_of["group"] == group
-    assert told_of["executed"] is ("--execute" in arguments)
-    return [(row["topic"], row["partition"], row["before"], row["after"]) for row in told_of["offsets"]]
+    printed = done_as_json("groups", "reset-offsets", "-b", broker.bootstrap, group, *arguments)
+    assert printed["group"] == group
+    assert printed["executed"] is ("--execute" in arguments)
+    return [(row["topic"], row["partition"], row["before"], row["after"]) for row in printed["offsets"]]
 
 
 def filled(broker: Broker, client: Client, name: str) -> None:
@@ -50,7 +54,7 @@ def filled(broker: Broker, client: Client, name: str) -> None:
         (["--shift-by", "-30"], 0),
     ],
 )
-def test_each_target_is_shown_first_and_reached_by_execute(
+def test_each_target_is_shown_and_reached_by_execute(
     broker: Broker, client: Client, name: str, target: list[str], after: int
 ) -> None:
     filled(broker, client, name)
@@ -80,7 +84,7 @@ def test_topics_and_partitions_may_be_named(broker: Broker, client: Client, name
     assert (committed(broker, name, name), committed(broker, name, other)) == ([4, 0], [0, 0])
 
 
-def test_a_group_that_is_not_there_is_made_by_its_offsets(broker: Broker, client: Client, name: str) -> None:
+def test_a_new_group_is_created_by_its_offsets(broker: Broker, client: Client, name: str) -> None:
     filled(broker, client, name)
     group = f"{name} new"
     assert reset(broker, group, "--topic", name, "--to-latest", "--execute")[0] == (name, 0, None, 10)
@@ -99,12 +103,11 @@ def test_times_are_found_in_format_record_too(broker: Broker, client: Client, na
 def test_the_table_says_whether_anything_was_changed(broker: Broker, client: Client, name: str) -> None:
     filled(broker, client, name)
     arguments = ("reset-offsets", name, "--all-topics", "--to-earliest")
-    shown, done = groups(broker, *arguments, "--dry-run"), groups(broker, *arguments, "--execute")
-    for result in (shown, done):
-        assert (result.returncode, result.stderr) == (0, "")
-        assert [name, "0", "4", "0"] in [line.split() for line in result.stdout.splitlines()]
-    assert "Nothing is changed" in shown.stdout
-    assert "Nothing is changed" not in done.stdout
+    planned, executed = (done(groups(broker, *arguments, flag)) for flag in ("--dry-run", "--execute"))
+    for text in (planned, executed):
+        assert [name, "0", "4", "0"] in [line.split() for line in text.splitlines()]
+    assert "nothing is changed" in planned
+    assert "nothing is changed" not in executed
 
 
 def test_a_group_with_members_is_refused(broker: Broker, client: Client, name: str) -> None:
@@ -116,7 +119,7 @@ def test_a_group_with_members_is_refused(broker: Broker, client: Client, name: s
     assert committed(broker, name, name) == [4]
 
 
-def test_what_cannot_be_worked_out_changes_nothing(broker: Broker, client: Client, name: str) -> None:
+def test_an_impossible_reset_changes_nothing(broker: Broker, client: Client, name: str) -> None:
     filled(broker, client, name)
 
     def refusal(*arguments: str) -> str:
@@ -153,14 +156,12 @@ def test_what_cannot_be_worked_out_changes_nothing(broker: Broker, client: Clien
     ],
 )
 def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
-    result = korvet("groups", "reset-offsets", "billing", *arguments)
-    assert result.stdout == ""
-    assert "Error: " in failed(result, 2)
+    refused("groups", "reset-offsets", "billing", *arguments)
 
 
 @pytest.mark.parametrize("targets", [[], ["--shift-by", "5", "--to-latest"]])
 def test_the_targets_are_named_in_the_order_of_the_help(targets: list[str]) -> None:
-    result = korvet("groups", "reset-offsets", "billing", "--all-topics", *targets)
+    message = refused("groups", "reset-offsets", "billing", "--all-topics", *targets)
     flags = ("--to-earliest", "--to-latest", "--to-offset", "--to-datetime", "--to-timestamp")
     expected = ", ".join((*flags, "--by-duration", "--shift-by"))
-    assert failed(result, 2).endswith(f"Error: give one of {expected}\n")
+    assert message.endswith(f"Error: give one of {expected}\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import committed
+from tests.cli.commands import committed
 from tests.support.broker import KORVET, Broker
 from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 from tests.support.topic_client import Client

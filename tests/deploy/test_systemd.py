@@ -24,7 +24,7 @@ _COMMENTED = re.compile(r'^# ("[a-z.]+" = )', re.MULTILINE)
 
 def leaf(words: list[str]) -> tuple[click.Command, list[str]]:
     """Return the command that words call, and the words behind its name."""
-    command: click.Command = korvet
+    command: click.Command = korvet.loaded()
     while isinstance(command, click.Group):
         name, *words = words
         command = command.commands[name]
