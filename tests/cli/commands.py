@@ -45,7 +45,7 @@ def run(
     ):
         code = main(arguments)
         sys.stdout.flush()
-    written = [each.buffer.getvalue() for each in (out, err) if isinstance(each.buffer, io.BytesIO)]
+    written = [each.buffer.getvalue() for each in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *written)
 
 
