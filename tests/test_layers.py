@@ -47,7 +47,6 @@ BELOW = {
 # Imports that still point up.
 NOT_YET = {
     "korvet/cluster/dynamic_settings.py imports korvet.topics.deletion.CHANGES_MAX",
-    "korvet/telemetry/page.py imports korvet.topics.types",
     "korvet/topics/deletion.py imports korvet.groups.store.GroupList",
 }
 
@@ -79,7 +78,7 @@ READS_THE_ENVIRONMENT = {
     "java.py",  # where Java is
     "spark/session.py",  # Spark takes from there where Python is
     "spark/__init__.py",  # where spark-submit says that it is there
-    "telemetry/process_files.py",  # prometheus_client takes its directory from there only, at import
+    "telemetry/snapshot.py",  # prometheus_client takes its directory from there only, at import
     "server/supervisor/run_state.py",  # where a service manager has made a directory for this service
     "server/supervisor/supervisor.py",  # what a service manager says, and children must not hear
 }

@@ -22,11 +22,11 @@ This broker's processes and counters, and the brokers of its cluster, as the con
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-from prometheus_client.metrics_core import Metric
 
 import korvet
 from korvet.admin.errors import AdminError
@@ -37,12 +37,11 @@ from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
 from korvet.console.api_client import ApiClient, ApiClients, Page
 from korvet.console.query import Query
-from korvet.telemetry.counters import CountedByProcesses
+from korvet.telemetry.page import CountedByProcesses
 from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
-from korvet.telemetry.snapshot import LogCollector
-from korvet.telemetry.topic_counters import TopicCollector
+from korvet.telemetry.snapshot import LogSnapshot, read
+from korvet.telemetry.topic_metrics import traffic
 
-_TOPICS_MAX = 1000
 _TOTALS = {
     "korvet_requests_total": "requests",
     "korvet_received_bytes_total": "received_bytes",
@@ -53,55 +52,40 @@ _TOTALS = {
     "korvet_redis_unavailable_total": "redis_unavailable",
     "korvet_throttled_requests_total": "throttled",
 }
-_OF_TOPICS = {
-    "korvet_topic_received_records_total": "received_records",
-    "korvet_topic_received_bytes_total": "received_bytes",
-    "korvet_topic_sent_records_total": "sent_records",
-    "korvet_topic_sent_bytes_total": "sent_bytes",
-}
-_LAG = "korvet_consumer_group_lag_records"
+_TRAFFIC = ("received_records", "received_bytes", "sent_records", "sent_bytes")
 
 
 class ConsoleMetrics:
-    """The counters and figures in one directory."""
+    """What the processes of this broker have published in one directory."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._counted = CountedByProcesses(directory)
-        # Whether a topic is still there is known of those that are asked about.
-        self._topics = TopicCollector(directory, _TOPICS_MAX, lambda _: True, lambda _: set())
-        self._figures = LogCollector(directory)
 
     def totals(self) -> dict[str, float]:
         """Return the sums over all labels, by the names that the console has for them."""
         found = dict.fromkeys(_TOTALS.values(), 0.0)
-        for name, _, value in _samples(self._counted.collect()):
-            if name in _TOTALS:
-                found[_TOTALS[name]] += value
+        for metric in self._counted.collect():
+            for sample in metric.samples:
+                if sample.name in _TOTALS:
+                    found[_TOTALS[sample.name]] += sample.value
         return found
 
-    def traffic(self) -> dict[str, dict[str, float]]:
+    def traffic(self) -> dict[str, dict[str, int]]:
         """Return the traffic of each topic through this broker."""
-        found: dict[str, dict[str, float]] = {}
-        for name, labels, value in _samples(self._topics.collect()):
-            if name in _OF_TOPICS:
-                found.setdefault(labels["topic"], {})[_OF_TOPICS[name]] = value
-        return found
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in chain.from_iterable(traffic(self._directory).values()):
+            found[row.topic].update({name: getattr(row, name) for name in _TRAFFIC})
+        return {topic: dict(counts) for topic, counts in found.items()}
 
     def lags(self) -> dict[GroupPartition, int]:
-        """Return how far groups are behind in records, as the keeper has counted it; nothing where another one acts."""
-        found = {}
-        for name, labels, value in _samples(self._figures.collect()):
-            if name == _LAG and labels["partition"]:
-                place = TopicPartition(labels["topic"], int(labels["partition"]))
-                found[labels["group"], place] = int(value)
-        return found
-
-
-def _samples(metrics: Any) -> Iterator[tuple[str, dict[str, str], float]]:  # noqa: ANN401 - partly untyped there
-    metric: Metric
-    for metric in metrics:
-        for sample in metric.samples:
-            yield sample.name, sample.labels, sample.value
+        """Return the lag of groups in records as the keeper has published it; nothing if another broker's does."""
+        logs = read(self._directory / LogSnapshot.FILE, LogSnapshot)
+        return {
+            (lag.group, TopicPartition(lag.topic, lag.partition)): lag.records
+            for lag in (logs.lags if logs else ())
+            if lag.partition is not None
+        }
 
 
 _TOPICS_TOPICS_MAX = 100

@@ -13,7 +13,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed, OffsetStore
 from korvet.log.index import IndexStore, Lag, LogPosition
 from korvet.protocol.types import TopicPartition
-from korvet.telemetry.snapshot import GroupLag
+from korvet.telemetry.stats import GroupLag
 from korvet.topics.registry import Topics, id_text
 from korvet.topics.types import Partition
 

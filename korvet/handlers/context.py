@@ -26,7 +26,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import LogDir
 from korvet.log.trim import RecordDeletion
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
-from korvet.telemetry.topic_counters import Traffic
+from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import Configs
 from korvet.topics.placement import Placement
 from korvet.topics.registry import Topics
@@ -62,7 +62,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas
     pressure: Backpressure
     failures: Failures
-    traffic: Traffic
+    traffic: TopicCounters
 
 
 class GroupApi(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Record
-from korvet.telemetry.topic_counters import Traffic
+from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, Topics
 from korvet.topics.types import Partition
@@ -233,7 +233,7 @@ class Delivering:
         memory: Memory,
         *,
         grown: Callable[[Partition], None],
-        traffic: Traffic,
+        traffic: TopicCounters,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`.
 
@@ -347,14 +347,14 @@ class Appender:
         topics: Topics,
         clock: Callable[[], int] = _now_ms,
         grown: Callable[[Partition], None] = lambda _partition: None,
-        traffic: Traffic | None = None,
+        traffic: TopicCounters | None = None,
     ) -> None:
         """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with.
 
         `grown` is told of each partition whose index got a row, and must not wait. `traffic` counts what is appended.
         """
         self._grown = grown
-        self._traffic = traffic or Traffic()
+        self._traffic = traffic or TopicCounters()
         self._log = log
         self._settings = settings
         self._topics = topics

@@ -26,7 +26,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, listed, malformed, time_ms
 from korvet.redis.server_info import UsageStore
-from korvet.telemetry.snapshot import LogStats
+from korvet.telemetry.stats import LogStats
 from korvet.topics.types import Partition
 
 # Those behind `topic` may be absent, which means 0 but for `first`: none before the first entry.

@@ -59,9 +59,9 @@ from korvet.server.registry_watcher import RegistryWatcher
 from korvet.server.supervisor import ports as listeners
 from korvet.server.supervisor.slot import BEAT_SECONDS, WorkerSlot
 from korvet.telemetry import metrics
-from korvet.telemetry import topic_counters as topic_traffic
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
-from korvet.telemetry.topic_counters import Traffic
+from korvet.telemetry.snapshot import own_file
+from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import Configs
 from korvet.topics.placement import Placement
 from korvet.topics.registry import Topics, id_text
@@ -154,7 +154,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     live.follow(set_level)
     acceptor.start()
     watching = gevent.spawn(registry_watcher(settings, storage, apis.log).run)
-    traffic_file = topic_traffic.open_own(apis.log.traffic, REQUEST_METRICS)
+    REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # The supervisor asks by this signal where a loop stands that shows no life.
     faulthandler.register(signal.SIGUSR1)
     gevent.spawn(_beat, slot)
@@ -173,8 +173,7 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     watching.kill()
     storage.close()
     REQUEST_METRICS.flush()
-    if traffic_file is not None:
-        traffic_file.close()
+    apis.log.traffic.publish(now=True)
 
 
 def _beat(slot: WorkerSlot) -> None:
@@ -219,7 +218,7 @@ def _log_api(
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
-    traffic = Traffic()
+    traffic = TopicCounters(own_file(TrafficSnapshot.FILE))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
     return LogApi(
         live=live,

@@ -28,11 +28,9 @@ from korvet.lake.source import LakeSource
 from korvet.lake.table import ArchiveTable, Lake
 from korvet.spark.jobs import archive_runner, make_archiver, merge_runner
 from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, is_stopped, reason_of, session
-from korvet.telemetry import lake_metrics as lake_figures
-from korvet.telemetry.lake_metrics import Tables, TableSize, Totals
-
-_INTERVALS_VALID = 3
-"""Intervals after which sizes are too old to be told: one look may come late, or fail."""
+from korvet.telemetry import snapshot
+from korvet.telemetry.snapshot import ArchiverTotals, Snapshot, TablesSnapshot
+from korvet.telemetry.stats import TableSize, limited
 
 _log = logs.Log(__name__)
 
@@ -41,12 +39,12 @@ class ArchiverStats:
     """The figures of one archiver; several threads add to them."""
 
     def __init__(self, directory: Path, settings: Settings, source: LakeSource, lake: Lake) -> None:
-        """Go on counting where the archiver before in `directory` ended."""
+        """Continue the counts of the archiver before in `directory`."""
         self._directory = directory
         self._settings = settings
         self._source = source
         self._lake = lake
-        self._totals = lake_figures.totals(directory) or Totals()
+        self._totals = snapshot.read(directory / ArchiverTotals.FILE, ArchiverTotals) or ArchiverTotals()
         self._lock = threading.Lock()
 
     def archived(self, done: ArchiveRound | None) -> None:
@@ -63,10 +61,10 @@ class ArchiverStats:
                 totals.files += done.files
                 totals.conflicts += done.conflicts
                 totals.lost_ranges += len(done.lost)
-            self._publish_totals()
+            self._publish(totals)
 
     def kept_up(self, done: UpkeepRound | None) -> None:
-        """Count a round of upkeep; None for one that failed as a whole."""
+        """Count a round of maintenance; None for one that failed as a whole."""
         with self._lock:
             totals = self._totals
             _count(totals.upkeeps, "failed" if done is None or done.failures else "done")
@@ -74,20 +72,23 @@ class ArchiverStats:
                 totals.compacted_files += done.compacted
                 totals.expired_files += done.expired
                 totals.expired_records += done.expired_records
-            self._publish_totals()
+            self._publish(totals)
 
     def take(self) -> None:
-        """Look how large the tables are, again and again, each `log.figures.interval.ms`."""
-        interval_s = self._settings.log_figures_interval_ms / 1000
-        self._publish_tables(interval_s, [])
+        """Publish how large the tables are each `log.figures.interval.ms`, without end."""
+        interval_ms = self._settings.log_figures_interval_ms
+        # That this archiver holds the lease is published before the tables are read, which takes time.
+        self._publish(TablesSnapshot(valid_until=snapshot.valid_until(interval_ms), tables=[]))
         with self._lock:
-            self._publish_totals()
+            self._publish(self._totals)
         while True:
             try:
-                self._publish_tables(interval_s, self._sizes())
+                sizes = self._sizes()
             except KafkaError as error:
-                _log.warning("no figures of tables", reason=error)
-            time.sleep(interval_s)
+                _log.warning("cannot list the archived topics", reason=error)
+            else:
+                self._publish(TablesSnapshot(valid_until=snapshot.valid_until(interval_ms), tables=sizes))
+            time.sleep(interval_ms / 1000)
 
     def _sizes(self) -> list[TableSize]:
         with self._source.opened() as stores:
@@ -98,24 +99,17 @@ class ArchiverStats:
                 table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
                 files = [] if table is None else table.files()
             except LakeError as error:
-                _log.warning("no figures of a table", topic=topic.name, reason=error)
+                _log.warning("cannot read the size of a table", topic=topic.name, reason=error)
                 continue
-            rows, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
-            sizes.append(TableSize(topic.name, len(files), rows, size))
-        return lake_figures.summed_tables(sizes, self._settings.metrics_partitions_max)
+            records, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
+            sizes.append(TableSize(topic=topic.name, files=len(files), records=records, bytes=size))
+        return limited(sizes, self._settings.metrics_partitions_max)
 
-    def _publish_tables(self, interval_s: float, sizes: list[TableSize]) -> None:
-        told = Tables(time.time() + interval_s * _INTERVALS_VALID, sizes)
+    def _publish(self, figures: Snapshot) -> None:
         try:
-            lake_figures.publish_tables(self._directory, told)
+            snapshot.publish(self._directory / figures.FILE, figures)
         except OSError as error:
-            _log.warning("figures of tables not published", reason=error)
-
-    def _publish_totals(self) -> None:
-        try:
-            lake_figures.publish_totals(self._directory, self._totals)
-        except OSError as error:
-            _log.warning("figures of archiving not published", reason=error)
+            _log.warning("cannot publish archiver metrics", file=figures.FILE, reason=error)
 
 
 def _count(counts: dict[str, int], outcome: str) -> None:

@@ -1,9 +1,8 @@
-"""Every metric, declared once.
+"""Every metric that processes count themselves: names, labels, buckets and help texts.
 
-Knows names, labels and buckets; who counts imports this module and nothing else. Import it only in a process that
-`metrics_files.adopt` has prepared: prometheus_client chooses its kind of values when a metric is made. What nobody
-counts but ops reads for each page is declared where it is read: process_metrics.py, redis_metrics.py, topic_metrics.py
-and figures_file.py.
+Import it only after `snapshot.adopt`: prometheus_client chooses its kind of values when a metric is created. Metrics
+that the ops process reads for each page are declared in gauges.py, process_metrics.py, redis_metrics.py and
+topic_metrics.py.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ DURATION_BUCKETS = (
     30.0,
 )
 
-# From a look at a hash on the same machine to a Redis that hangs until the time-out.
+# From reading a hash on the same machine to a Redis that hangs until the time-out.
 ROUND_TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
-# From a task that finds nothing to do to a pass over large logs.
+# From a task without work to a pass over large logs.
 TURN_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 
 
 class Durations(Histogram):
-    """A histogram that takes many observations at once, for less than it takes one by one."""
+    """A histogram that adds many observations at once, at less cost than one by one."""
 
     def add(self, seconds: Sequence[float]) -> None:
         """Add observations."""
@@ -54,138 +53,146 @@ class Durations(Histogram):
             below = end
 
 
-REQUESTS = Counter("korvet_requests", "Requests answered, by API and top-level error.", ("api", "error"))
+REQUESTS = Counter(
+    "korvet_requests", "Number of answered requests, by API and top-level error.", ("api", "error")
+)
 REQUEST_DURATION = Durations(
     "korvet_request_duration_seconds",
-    "Time from the last byte of a request to its response, waits that the client asked for included.",
+    "Time from the last byte of a request to its response, including waits that the client asked for.",
     ("api",),
     buckets=DURATION_BUCKETS,
 )
 STAGE_DURATION = Durations(
     "korvet_request_stage_duration_seconds",
-    "Time of a Produce or Fetch by stage: queue (from its last byte to its turn), decode (the request read and"
-    " checked), redis, wait (for records, or for replicas), encode (the response made).",
+    "Time of a Produce or Fetch request by stage: queue (until a worker handles it), decode, redis, wait (for records,"
+    " the lake or replicas), encode.",
     ("api", "stage"),
     buckets=DURATION_BUCKETS,
 )
 REQUESTS_IN_FLIGHT = Gauge(
-    "korvet_requests_in_flight", "Requests being served now.", multiprocess_mode="livesum"
+    "korvet_requests_in_flight", "Number of requests in progress.", multiprocess_mode="livesum"
 )
 REQUESTS_PARKED = Gauge(
     "korvet_requests_parked",
-    "Requests that wait for others now: fetches for records, joins and syncs for the members of their group.",
+    "Number of requests that wait: Fetch for records, JoinGroup and SyncGroup for the other members of the group.",
     ("api",),
     multiprocess_mode="livesum",
 )
 CONNECTIONS = Gauge(
     "korvet_connections",
-    "Client connections open now, by listener.",
+    "Number of open client connections, by listener.",
     ("listener",),
     multiprocess_mode="livesum",
 )
 CONNECTIONS_OPENED = Counter(
-    "korvet_connections_opened", "Client connections accepted, by listener.", ("listener",)
+    "korvet_connections_opened", "Number of accepted client connections, by listener.", ("listener",)
 )
 CONNECTIONS_CLOSED = Counter(
-    "korvet_connections_closed", "Client connections closed, by reason.", ("reason",)
+    "korvet_connections_closed", "Number of closed client connections, by reason.", ("reason",)
 )
-RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes of requests.")
-SENT_BYTES = Counter("korvet_sent_bytes", "Bytes of responses.")
+RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes received in requests.")
+SENT_BYTES = Counter("korvet_sent_bytes", "Bytes sent in responses.")
 
 REDIS_UNAVAILABLE = Counter(
-    "korvet_redis_unavailable", "Requests that failed because Redis was away, too slow or refusing."
+    "korvet_redis_unavailable",
+    "Number of requests that failed because Redis was unreachable or too slow, or refused.",
 )
 REDIS_ROUND_TRIP = Durations(
     "korvet_redis_round_trip_seconds",
-    "Time from a command's sending to Redis' answer, by script, or commands (one or several in one go) for all others.",
+    "Time from sending a command to the answer of Redis, by script; all other commands and pipelines are 'commands'.",
     ("operation",),
     buckets=ROUND_TRIP_BUCKETS,
 )
 REDIS_RECONNECTS = Counter(
-    "korvet_redis_reconnects", "Connections to Redis made in the place of one that was lost."
+    "korvet_redis_reconnects", "Number of connections to Redis that replaced a lost one."
 )
 REDIS_CONNECT_FAILURES = Counter(
-    "korvet_redis_connect_failures", "Tries to connect to Redis that failed, or were refused."
+    "korvet_redis_connect_failures", "Number of failed attempts to connect to Redis."
 )
 SCRIPT_ERRORS = Counter(
     "korvet_redis_script_errors",
-    "Error answers of scripts, by script and error: Kafka's names, such as UNKNOWN_MEMBER_ID, are a rule's refusal;"
-    " all else is a fault, or a Redis that cannot.",
+    "Number of errors returned by Lua scripts, by script and error. Kafka's names, such as UNKNOWN_MEMBER_ID, are"
+    " expected refusals; all others are faults of Korvet or Redis.",
     ("script", "error"),
 )
 PRODUCE_ERRORS = Counter(
-    "korvet_produce_errors", "Batches of producers that were not appended, by error.", ("error",)
+    "korvet_produce_errors", "Number of batches of producers that were not appended, by error.", ("error",)
 )
 REDIS_MEMORY_USED_RATIO = Gauge(
     "korvet_redis_memory_used_ratio",
-    "Share of Redis' maxmemory in use when a producer last had it read; 0 without a limit.",
+    "Share of maxmemory that Redis used when a producer last caused a check; 0 without a limit.",
     multiprocess_mode="mostrecent",
 )
 REDIS_EVICTS = Gauge(
     "korvet_redis_evicts",
-    "1 where Redis' maxmemory-policy deletes data when memory runs short: it must be noeviction.",
+    "1 if the maxmemory-policy of Redis evicts keys: it must be noeviction.",
     multiprocess_mode="mostrecent",
 )
 LAKE_READ_ERRORS = Counter(
-    "korvet_lake_read_errors", "Reads of archived records that failed: fetches and look-ups by time."
+    "korvet_lake_read_errors", "Number of failed reads of archived records, by offset or by time."
 )
 LAKE_READ_DURATION = Histogram(
     "korvet_lake_read_duration_seconds",
-    "Time until the lake answered, by what it was asked: read (records), first_from and largest (by time).",
+    "Time of reads from the lake, by kind: read (records), first_from and largest (offsets by time).",
     ("kind",),
     buckets=DURATION_BUCKETS,
 )
 THROTTLED_REQUESTS = Counter(
-    "korvet_throttled_requests", "Requests of producers throttled for want of memory or disk."
+    "korvet_throttled_requests", "Number of produce requests throttled because memory or disk is short."
 )
-THROTTLE_SECONDS = Counter(
-    "korvet_throttle_seconds", "Time for which connections took no requests, being throttled."
-)
+THROTTLE_SECONDS = Counter("korvet_throttle_seconds", "Time for which connections were muted by throttling.")
 
 KEEPER_LEADER = Gauge(
-    "korvet_keeper_leader", "1 where this broker's keeper is the acting one.", multiprocess_mode="livesum"
+    "korvet_keeper_leader", "1 if the keeper of this broker holds the lease.", multiprocess_mode="livesum"
 )
 BROKER_REGISTERED = Gauge(
     "korvet_broker_registered",
-    "1 where clients of other brokers are told of this one: its id is registered in Redis.",
+    "1 if the id of this broker is registered in Redis, so that other brokers list it to clients.",
     multiprocess_mode="livesum",
 )
 KEEPER_TURNS = Counter(
-    "korvet_keeper_turns", "Turns of the keeper's tasks, by task and outcome.", ("task", "outcome")
+    "korvet_keeper_turns", "Number of runs of the keeper's tasks, by task and outcome.", ("task", "outcome")
 )
-KEEPER_LEASES = Counter("korvet_keeper_leases", "Times that this broker's keeper became the acting one.")
+KEEPER_LEASES = Counter(
+    "korvet_keeper_leases", "Number of times that the keeper of this broker acquired the lease."
+)
 KEEPER_TURN_DURATION = Histogram(
     "korvet_keeper_turn_duration_seconds",
-    "Time that a turn of a keeper's task took, however it ended.",
+    "Duration of a run of a keeper's task, whatever its outcome.",
     ("task",),
     buckets=TURN_BUCKETS,
 )
 KEEPER_TURN_DONE = Gauge(
     "korvet_keeper_last_done_timestamp_seconds",
-    "When a task of this broker's keeper was last done to its end.",
+    "Time when a task of the keeper of this broker last completed.",
     ("task",),
     multiprocess_mode="mostrecent",
 )
-PRODUCERS_EXPIRED = Counter("korvet_producers_expired", "Silent idempotent producers forgotten.")
-OFFSETS_EXPIRED = Counter("korvet_offsets_expired", "Committed offsets forgotten, being kept no longer.")
+PRODUCERS_EXPIRED = Counter(
+    "korvet_producers_expired", "Number of inactive idempotent producers that were removed."
+)
+OFFSETS_EXPIRED = Counter(
+    "korvet_offsets_expired", "Number of committed offsets removed by offset retention."
+)
 LOG_TRIMMED_RECORDS = Counter(
     "korvet_log_trimmed_records",
-    "Records that left their log, by reason: time, size, delete_records; exact to one row of the index.",
+    "Number of records deleted from logs, by reason: time, size, delete_records; exact to one index entry.",
     ("reason",),
 )
 COMPACTION_PASSES = Counter(
     "korvet_compaction_passes",
-    "Passes of compaction, by outcome: done, failed, changed (the log was, before the pass began), overtaken "
-    "(another keeper began one).",
+    "Number of compaction passes, by outcome: done, failed, changed (the log changed before the pass began), overtaken"
+    " (another keeper started one).",
     ("outcome",),
 )
 COMPACTION_RECORDS_REMOVED = Counter(
-    "korvet_compaction_records_removed", "Records that compaction removed from their log."
+    "korvet_compaction_records_removed", "Number of records removed by compaction."
 )
 COMPACTION_UNKEYED_REMOVED = Counter(
-    "korvet_compaction_unkeyed_removed", "Those of them that had no key: other Redis clients wrote them."
+    "korvet_compaction_unkeyed_removed",
+    "Number of records without a key removed by compaction; other clients wrote them.",
 )
 ENTRIES_RENUMBERED = Counter(
     "korvet_entries_renumbered",
-    "Entries of other Redis clients moved to an offset that Kafka clients can read.",
+    "Number of external entries moved to an offset that Kafka clients can read.",
 )

@@ -14,7 +14,6 @@ from korvet.groups.lag import LagReader
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.log.index import IndexStore
 from korvet.redis.keys import Keys
-from korvet.telemetry.snapshot import GroupLag, summed_lags
 from korvet.topics.registry import NewTopic
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
@@ -103,21 +102,3 @@ def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis
     found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g", "h"], lambda: None)
     assert [(lag.group, lag.records) for lag in found] == [("h", 1)]
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]
-
-
-def lag(group: str, topic: str, partition: int | None, records: int) -> GroupLag:
-    # The age so that the largest of several is not the largest one's.
-    return GroupLag(group=group, topic=topic, partition=partition, records=records, age_ms=100 - records)
-
-
-def summed(group: str, topic: str, records: int, age_ms: int) -> GroupLag:
-    return GroupLag(group=group, topic=topic, partition=None, records=records, age_ms=age_ms)
-
-
-def test_more_series_than_wanted_are_summed_and_the_largest_stay() -> None:
-    lags = [lag("a", "t", 0, 1), lag("a", "t", 1, 2), lag("a", "u", 0, 9), lag("b", "t", 0, 4)]
-    assert summed_lags(lags, 4) == lags
-    by_topic = [summed("a", "u", 9, 91), summed("b", "t", 4, 96), summed("a", "t", 3, 99)]
-    assert summed_lags(lags, 3) == by_topic
-    assert summed_lags(lags, 1) == [by_topic[0], summed("(other)", "(other)", 7, 99)]
-    assert summed_lags([], 0) == []

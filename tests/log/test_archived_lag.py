@@ -8,8 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote import lag as lake_lag
-from korvet.telemetry.lake_metrics import LakeLag, summed_lake_lags
-from korvet.telemetry.snapshot import OTHER_TOPICS
+from korvet.telemetry.stats import LakeLag
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import Format
 
@@ -46,15 +45,3 @@ def test_a_log_that_is_gone_costs_only_itself(redis_url: str, tmp_path: Path) ->
         lags, errors = lake_lag.read(tiers.stores.logs, tiers.stores.indexes, [gone, tiers.partition], NOW_MS)
         assert [(lag.partition, lag.records) for lag in lags] == [(0, 1)]
         assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-
-
-def of(topic: str, partition: int, records: int, age_ms: int | None) -> LakeLag:
-    return LakeLag(topic=topic, partition=partition, archived_offset=7, records=records, age_ms=age_ms)
-
-
-def test_many_become_few() -> None:
-    lags = [of("a", 0, 1, 50), of("a", 1, 2, 70), of("b", 0, 9, None), of("c", 0, 0, 0)]
-    assert summed_lake_lags(lags, 4) == lags
-    b, rest = summed_lake_lags(lags, 1)
-    assert (b.topic, b.partition, b.archived_offset, b.records, b.age_ms) == ("b", None, None, 9, None)
-    assert (rest.topic, rest.records, rest.age_ms) == (OTHER_TOPICS, 3, 70)

@@ -1,18 +1,17 @@
-"""The figures of logs in both formats, and how those of many become few."""
+"""The statistics of logs in both formats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.telemetry.snapshot import OTHER_TOPICS, LogStats, summed_logs
+from korvet.telemetry.stats import LogStats
 from tests.log.cleaning import compact
 from tests.support.batches import Record
 from tests.support.log_bench import Bench
@@ -119,52 +118,6 @@ def test_damaged_and_deleted_logs_are_told_beside_the_figures_of_the_others(
     assert damaged.state in errors[0].message
 
 
-def of(topic: str, partition: int, size_bytes: int, age_ms: int | None) -> LogStats:
-    return LogStats(
-        topic=topic,
-        partition=partition,
-        records=size_bytes // 10,
-        size_bytes=size_bytes,
-        index_rows=1,
-        start_offset=0,
-        end_offset=size_bytes // 10,
-        oldest_age_ms=age_ms,
-    )
-
-
-MANY = [of("a", 0, 10, 5), of("a", 1, 20, None), of("b", 0, 100, 7), of("c", 0, 30, None), of("d", 0, 5, 50)]
-
-
-def test_few_partitions_keep_their_own_figures() -> None:
-    assert summed_logs(MANY, 5) == MANY
-
-
-def test_more_partitions_are_summed_by_topic_the_largest_first() -> None:
-    figures = summed_logs(MANY, 4)
-    assert [(one.topic, one.partition, one.size_bytes, one.records) for one in figures] == [
-        ("b", None, 100, 10),
-        ("a", None, 30, 3),
-        ("c", None, 30, 3),
-        ("d", None, 5, 0),
-    ]
-    assert [(one.oldest_age_ms, one.start_offset, one.end_offset) for one in figures] == [
-        (7, None, None),
-        (5, None, None),
-        (None, None, None),
-        (50, None, None),
-    ]
-
-
-def test_the_dirty_ratio_is_of_all_bytes_of_a_topic_and_of_no_mixture() -> None:
-    never = of("a", 0, 300, None)
-    figures = [msgspec.structs.replace(never, compacted_bytes=100), never, of("b", 0, 50, None)]
-    assert [one.dirty_ratio for one in figures] == [pytest.approx(2 / 3), None, None]
-    assert [one.dirty_ratio for one in summed_logs(figures, 2)] == [pytest.approx(5 / 6), None]
-    [mixture] = summed_logs(figures, 0)
-    assert (mixture.compacted_bytes, mixture.dirty_ratio) == (100, None)
-    assert msgspec.structs.replace(never, size_bytes=0, compacted_bytes=0).dirty_ratio == 0
-
-
 def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogStatsReader, bench: Bench) -> None:
     for n in range(10):
         bench.append(b"%d" % n * 100)
@@ -175,15 +128,3 @@ def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogStatsReader, b
     [(_, fields)] = bench.raw.xrange(bench.partition.compacted[0])
     assert figures.compacted_bytes == sum(len(name) + len(value) for name, value in fields.items())
     assert figures.dirty_ratio == 1 - figures.compacted_bytes / figures.size_bytes
-
-
-def test_topics_beyond_the_limit_are_one() -> None:
-    figures = summed_logs(MANY, 2)
-    assert [(one.topic, one.size_bytes) for one in figures] == [("b", 100), ("a", 30), (OTHER_TOPICS, 35)]
-    assert figures[2].oldest_age_ms == 50
-
-
-def test_a_limit_of_none_leaves_one_sum() -> None:
-    [rest] = summed_logs(MANY, 0)
-    assert (rest.topic, rest.size_bytes, rest.index_rows) == (OTHER_TOPICS, 165, 5)
-    assert summed_logs([], 0) == []

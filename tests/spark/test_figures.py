@@ -1,4 +1,4 @@
-"""What the acting archiver counts: kept in a file, from which the one behind it goes on."""
+"""What the archiver counts: published in a file, from which the next archiver continues."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from korvet.config.settings import Settings
 from korvet.lake.archiver import ArchiveFailure, ArchiveRound, LostRange
 from korvet.lake.expiry import UpkeepRound
 from korvet.spark.archiver_loop import ArchiverStats
-from korvet.telemetry import lake_metrics as lake_figures
-from korvet.telemetry.lake_metrics import TableSize, Totals
+from korvet.telemetry.snapshot import ArchiverTotals, TablesSnapshot, read
+from korvet.telemetry.stats import TableSize
 from korvet.topics.registry import NewTopic
 from tests.lake.both import TOPIC, Both, both
 from tests.support import processes
 
 
-def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: Path) -> None:
+def test_an_archiver_continues_the_counts_of_the_one_before(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         for _ in range(2):
             figures = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
@@ -32,7 +32,7 @@ def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: 
             figures.kept_up(UpkeepRound(compacted=5, expired=2, expired_records=20))
             figures.kept_up(UpkeepRound(failures=1))
             figures.kept_up(None)
-        assert lake_figures.totals(tmp_path) == Totals(
+        assert read(tmp_path / ArchiverTotals.FILE, ArchiverTotals) == ArchiverTotals(
             rounds={"archived": 2, "idle": 2, "failed": 4},
             records=6,
             bytes=200,
@@ -46,20 +46,22 @@ def test_counts_go_on_where_the_archiver_before_ended(redis_url: str, tmp_path: 
         )
 
 
-def test_sizes_of_tables_are_told(redis_url: str, tmp_path: Path) -> None:
+def test_sizes_of_tables_are_published(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000, 2000), (3000,))
         size = sum(file.size_bytes for file in tiers.files())
         take(tiers, tmp_path)
 
-        def told() -> bool:
-            found = lake_figures.tables(tmp_path)
-            return found is not None and found.tables == [TableSize(TOPIC, 2, 3, size)]
+        def published() -> bool:
+            found = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
+            return found is not None and found.tables == [
+                TableSize(topic=TOPIC, files=2, records=3, bytes=size)
+            ]
 
-        processes.wait_until(told, "the table is told of")
+        processes.wait_until(published, "the size is published")
 
 
-def test_a_table_that_cannot_be_read_keeps_no_other_from_being_told(redis_url: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_does_not_hide_others(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000,))
         without_statistics(tiers)
@@ -67,21 +69,23 @@ def test_a_table_that_cannot_be_read_keeps_no_other_from_being_told(redis_url: s
         tiers.worker.topics.create(NewTopic(name="sound", partitions=1, configs=sound))
         take(tiers, tmp_path)
 
-        def told() -> bool:
-            found = lake_figures.tables(tmp_path)
-            return found is not None and found.tables == [TableSize("sound", 0, 0, 0)]
+        def published() -> bool:
+            found = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
+            return found is not None and found.tables == [
+                TableSize(topic="sound", files=0, records=0, bytes=0)
+            ]
 
-        processes.wait_until(told, "the other topic is told of")
+        processes.wait_until(published, "the other size is published")
 
 
 def take(tiers: Both, directory: Path) -> None:
-    """Look at the tables; who does ends with its process."""
+    """Start publishing in a thread that ends with this process."""
     figures = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
     threading.Thread(target=figures.take, daemon=True).start()
 
 
 def without_statistics(tiers: Both) -> None:
-    """Let the table's log not tell which offsets are in a file, as that of nobody who knows Korvet's tables."""
+    """Remove the statistics of offsets from the log of the table, as if another program had written it."""
     [commit] = tiers.path_of("_delta_log").glob("*1.json")
     actions = [json.loads(line) for line in commit.read_text().splitlines()]
     for action in actions:

@@ -19,12 +19,12 @@ from korvet.config.dynamic import Layers
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
 from korvet.handlers.registry import HANDLERS
-from korvet.telemetry import lake_metrics, metrics, redis_metrics
-from korvet.telemetry import snapshot as figures_file
-from korvet.telemetry import topic_counters as topic_metrics
+from korvet.telemetry import gauges, metrics
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import ProcessTable
-from korvet.telemetry.snapshot import Snapshot
+from korvet.telemetry.redis_metrics import redis_families
+from korvet.telemetry.snapshot import ArchiverTotals, LakeLagSnapshot, LogSnapshot, TablesSnapshot
+from korvet.telemetry.topic_metrics import TOPICS
 from tests.support import command_reference
 
 README = Path(__file__).parents[2] / "README.md"
@@ -51,18 +51,19 @@ def metrics_table() -> str:
     counted = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
     told = [
         *ProcessCollector(ProcessTable(), os.getpid()).collect(),
-        *topic_metrics.families({}),
-        *figures_file.log_families(Snapshot(0, 0, [])),
-        *lake_metrics.lake_families(),
-        *redis_metrics.families(None, None),
+        *TOPICS.families(),
+        *gauges.log_families(LogSnapshot(taken_at=0, logs=[])),
+        *gauges.lake_lag_families(LakeLagSnapshot(lags=[])),
+        *gauges.total_families(ArchiverTotals()),
+        *gauges.table_families(TablesSnapshot(tables=[])),
+        *redis_families(None, None),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]
     pairs += [(family, family._labelnames) for family in told]
     lines = ["| Metric | Labels | What it is |", "| --- | --- | --- |"]
     for family, labels in pairs:
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        documentation = family.documentation.removesuffix(figures_file.GRANULARITY)
-        lines.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {documentation} |")
+        lines.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {family.documentation} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry
 
-from korvet.telemetry.redis_metrics import RedisCollector, families
+from korvet.telemetry.redis_metrics import RedisCollector, redis_families
 from tests.support.processes import wait_until
 
 
@@ -70,7 +70,7 @@ def test_what_failed_for_the_last_time_is_told() -> None:
     info = {"rdb_last_bgsave_status": "err", "aof_last_write_status": "ok", "role": "slave"}
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in families(info, None)
+        for family in redis_families(info, None)
         for sample in family.samples
     }
     assert samples == {

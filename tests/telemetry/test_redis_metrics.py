@@ -26,48 +26,48 @@ def sample(name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def tally() -> RedisMetrics:
+def observer() -> RedisMetrics:
     return RedisMetrics(RequestMetrics())
 
 
 @pytest.fixture
-def redis(redis_url: str, tally: RedisMetrics) -> Iterator[Redis]:
-    made = Redis(redis_url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally, operation="test")
+def redis(redis_url: str, observer: RedisMetrics) -> Iterator[Redis]:
+    made = Redis(redis_url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer, operation="test")
     yield made
     made.close()
 
 
-def moved(tally: RedisMetrics, name: str, act: Callable[[], object], **labels: str) -> float:
+def moved(observer: RedisMetrics, name: str, act: Callable[[], object], **labels: str) -> float:
     """Return by how much a metric moves while something is done."""
-    tally.flush()
+    observer.flush()
     before = sample(name, **labels)
     act()
-    tally.flush()
+    observer.flush()
     return sample(name, **labels) - before
 
 
 def test_each_exchange_is_one_round_trip_by_its_script_or_connection(
-    redis: Redis, tally: RedisMetrics, raw_redis: Any
+    redis: Redis, observer: RedisMetrics, raw_redis: Any
 ) -> None:
     raw_redis.script_flush()
-    assert moved(tally, TRIPS, lambda: redis.call("PING"), operation="test") == 1
-    assert moved(tally, TRIPS, lambda: redis.pipeline([("PING",)] * 7), operation="test") == 1
-    assert moved(tally, TRIPS, lambda: redis.transaction([("PING",)]), operation="test") == 1
+    assert moved(observer, TRIPS, lambda: redis.call("PING"), operation="test") == 1
+    assert moved(observer, TRIPS, lambda: redis.pipeline([("PING",)] * 7), operation="test") == 1
+    assert moved(observer, TRIPS, lambda: redis.transaction([("PING",)]), operation="test") == 1
 
     def look() -> None:
         with pytest.raises(RespError):
             redis.script(COMMIT, ["no-group"] * 5, [])
 
     # The first finds out that Redis lacks the script, and the one that loads it is no script's.
-    assert moved(tally, TRIPS, look, operation="group/commit") == 1
-    assert moved(tally, TRIPS, look, operation="group/commit") == 1
+    assert moved(observer, TRIPS, look, operation="group/commit") == 1
+    assert moved(observer, TRIPS, look, operation="group/commit") == 1
 
 
-def test_round_trips_are_told_as_a_histogram(tally: RedisMetrics) -> None:
+def test_round_trips_are_told_as_a_histogram(observer: RedisMetrics) -> None:
     name = "korvet_redis_round_trip_seconds"
     for seconds in (0.0001, 0.25, 60.0):
-        tally.round_trip("a histogram", seconds)
-    tally.flush()
+        observer.round_trip("a histogram", seconds)
+    observer.flush()
     buckets = [
         sample(f"{name}_bucket", operation="a histogram", le=le) for le in ("0.0001", "0.1", "0.5", "+Inf")
     ]
@@ -81,7 +81,7 @@ def commit(redis: Redis, generation: int) -> None:
 
 
 def test_error_answers_of_scripts_are_counted_by_script_and_error(
-    redis: Redis, tally: RedisMetrics, raw_redis: Any
+    redis: Redis, observer: RedisMetrics, raw_redis: Any
 ) -> None:
     name = "korvet_redis_script_errors_total"
 
@@ -97,34 +97,34 @@ def test_error_answers_of_scripts_are_counted_by_script_and_error(
         assert all(isinstance(each, RespError) for each in outcomes)
 
     labels = {"script": "group/commit"}
-    assert moved(tally, name, refused, error="GROUP_ID_NOT_FOUND", **labels) == 1
-    assert moved(tally, name, broken, error="WRONGTYPE", **labels) == 3
+    assert moved(observer, name, refused, error="GROUP_ID_NOT_FOUND", **labels) == 1
+    assert moved(observer, name, broken, error="WRONGTYPE", **labels) == 3
     raw_redis.delete("{g}:group")
-    assert moved(tally, name, lambda: commit(redis, -1), error="GROUP_ID_NOT_FOUND", **labels) == 0
+    assert moved(observer, name, lambda: commit(redis, -1), error="GROUP_ID_NOT_FOUND", **labels) == 0
 
 
-def test_a_redis_without_memory_is_an_error_of_its_own(tally: RedisMetrics) -> None:
+def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -> None:
     create = scripts.get("topic/create")
     with redis_servers.server() as url:
-        redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally)
+        redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)
         redis.call("CONFIG", "SET", "maxmemory", "1")
 
         def full() -> None:
             with pytest.raises(StorageUnavailableError):
                 redis.script(create, ["{t}:topics", "{t}:changes"], ["t", "id", "{}", "c", 1000, "adopt", 0])
 
-        moves = moved(tally, "korvet_redis_script_errors_total", full, script="topic/create", error="OOM")
+        moves = moved(observer, "korvet_redis_script_errors_total", full, script="topic/create", error="OOM")
         redis.close()
     assert moves == 1
 
 
-def test_connections_that_replace_others_and_those_that_fail_are_counted(tally: RedisMetrics) -> None:
+def test_connections_that_replace_others_and_those_that_fail_are_counted(observer: RedisMetrics) -> None:
     reconnects, failures = "korvet_redis_reconnects_total", "korvet_redis_connect_failures_total"
     with redis_servers.server() as url:
-        redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=tally)
-        assert moved(tally, reconnects, lambda: redis.call("PING")) == 0
+        redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)
+        assert moved(observer, reconnects, lambda: redis.call("PING")) == 0
         redis.reconnect("the test wants another one")
-        assert moved(tally, reconnects, lambda: redis.call("PING")) == 1
+        assert moved(observer, reconnects, lambda: redis.call("PING")) == 1
 
     def fail() -> None:
         for _ in range(2):
@@ -133,12 +133,12 @@ def test_connections_that_replace_others_and_those_that_fail_are_counted(tally: 
 
     # The second is refused in the pause behind the first, without a try.
     redis.reconnect("its server has ended")
-    assert moved(tally, failures, fail) == 1
+    assert moved(observer, failures, fail) == 1
     redis.close()
 
 
-def test_subscriptions_count_theirs_too(redis_url: str, tally: RedisMetrics) -> None:
-    listening = Subscriptions(redis_url, connect_timeout_ms=20_000, linger_ms=1000, observer=tally)
+def test_subscriptions_count_theirs_too(redis_url: str, observer: RedisMetrics) -> None:
+    listening = Subscriptions(redis_url, connect_timeout_ms=20_000, linger_ms=1000, observer=observer)
     heard: list[bytes | None] = []
     before = sample("korvet_redis_reconnects_total")
     listening.listen("channel", heard.append)

@@ -17,14 +17,14 @@ def sample(name: str, **labels: str) -> float:
 
 def test_what_was_counted_reaches_the_metrics_at_once_when_it_is_flushed() -> None:
     before = sample("korvet_received_bytes_total"), sample("korvet_sent_bytes_total")
-    tally = RequestMetrics()
+    requests = RequestMetrics()
     for seconds in (0.0001, 3, 3, 1000):
-        tally.begun(10)
-        tally.answered(API, "NONE" if seconds >= 1 else "INVALID_REQUEST", seconds)
-        tally.sent(7)
-    tally.ended()
+        requests.begun(10)
+        requests.answered(API, "NONE" if seconds >= 1 else "INVALID_REQUEST", seconds)
+        requests.sent(7)
+    requests.ended()
     assert sample("korvet_requests_total", api=API, error="NONE") == 0
-    tally.flush()
+    requests.flush()
     assert sample("korvet_requests_total", api=API, error="NONE") == 3
     assert sample("korvet_requests_total", api=API, error="INVALID_REQUEST") == 1
     assert sample("korvet_received_bytes_total") - before[0] == 40
@@ -38,16 +38,16 @@ def test_what_was_counted_reaches_the_metrics_at_once_when_it_is_flushed() -> No
     assert sample(f"{name}_count", api=API) == 4
     assert sample(f"{name}_sum", api=API) == 1006.0001
     assert sample("korvet_request_stage_duration_seconds_count", api=API, stage="redis") == 0
-    tally.flush()
+    requests.flush()
     assert sample("korvet_requests_total", api=API, error="NONE") == 3
 
 
 def test_stages_are_counted_apart_and_those_that_a_request_did_not_have_are_not() -> None:
-    tally = RequestMetrics()
+    requests = RequestMetrics()
     name, api = "korvet_request_stage_duration_seconds", "TestOfStages"
-    tally.answered(api, "NONE", 1.5, (0.25, 0.5, 0.0, 0.0, 0.75))
-    tally.answered(api, "NONE", 4.0, (0.0, 0.0, 4.0, 0.0, 0.0))
-    tally.flush()
+    requests.answered(api, "NONE", 1.5, (0.25, 0.5, 0.0, 0.0, 0.75))
+    requests.answered(api, "NONE", 4.0, (0.0, 0.0, 4.0, 0.0, 0.0))
+    requests.flush()
     sums = {stage: sample(f"{name}_sum", api=api, stage=stage) for stage in STAGES}
     assert sums == {"queue": 0.25, "decode": 0.5, "redis": 4.0, "wait": 0.0, "encode": 0.75}
     counts = [sample(f"{name}_count", api=api, stage=stage) for stage in STAGES]
@@ -57,25 +57,24 @@ def test_stages_are_counted_apart_and_those_that_a_request_did_not_have_are_not(
 
 
 def test_who_is_parked_is_told_until_it_is_not() -> None:
-    tally = RequestMetrics()
+    requests = RequestMetrics()
     for change, expected in ((1, 1), (1, 2), (-1, 1), (-1, 0)):
-        tally.parked("TestOfParking", change)
-        tally.flush()
+        requests.parked("TestOfParking", change)
+        requests.flush()
         assert sample("korvet_requests_parked", api="TestOfParking") == expected
 
 
-def test_followers_hand_over_first_and_may_ask_for_another_flush() -> None:
-    tally = RequestMetrics()
+def test_a_callback_runs_first_and_may_request_another_flush() -> None:
+    requests = RequestMetrics()
     seen: list[float] = []
 
-    def follower() -> None:
+    def callback() -> bool:
         seen.append(sample("korvet_requests_total", api="TestOfFollowers", error="NONE"))
-        if len(seen) == 1:
-            tally.flush_soon()
+        return len(seen) > 1
 
-    tally.follow(follower)
-    tally.begun(1)
-    tally.answered("TestOfFollowers", "NONE", 0.5)
+    requests.on_flush(callback)
+    requests.begun(1)
+    requests.answered("TestOfFollowers", "NONE", 0.5)
     with gevent.Timeout(100 * FLUSH_SECONDS):
         while len(seen) < 2:
             gevent.sleep(FLUSH_SECONDS / 10)
@@ -83,12 +82,12 @@ def test_followers_hand_over_first_and_may_ask_for_another_flush() -> None:
 
 
 def test_nobody_has_to_ask_for_a_flush() -> None:
-    tally = RequestMetrics()
+    requests = RequestMetrics()
     for expected in (1, 0):
         if expected:
-            tally.begun(1)
+            requests.begun(1)
         else:
-            tally.ended()
+            requests.ended()
         with gevent.Timeout(100 * FLUSH_SECONDS):
             while sample("korvet_requests_in_flight") != expected:
                 gevent.sleep(FLUSH_SECONDS / 10)

@@ -8,7 +8,7 @@ from korvet.errors import KafkaError
 from korvet.log.index import IndexStore, LogPosition
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Read
-from korvet.telemetry.lake_metrics import LakeLag
+from korvet.telemetry.stats import LakeLag
 from korvet.topics.types import Partition
 
 _FIRST_ENTRIES_PER_READ = 10

@@ -32,8 +32,7 @@ from korvet.server.keeper import Task
 from korvet.server.keeper.context import Context
 from korvet.server.registration import Registered
 from korvet.server.supervisor.slot import KeeperSlot
-from korvet.telemetry import lake_metrics, metrics
-from korvet.telemetry import snapshot as figures_file
+from korvet.telemetry import metrics, snapshot
 
 _log = logs.Log(__name__)
 
@@ -114,8 +113,7 @@ class Keeper:
         while not stop.is_set():
             try:
                 if not self.lease.renew() and self._figures_directory is not None:
-                    figures_file.withdraw_log_snapshot(self._figures_directory)
-                    lake_metrics.withdraw_lake_lags(self._figures_directory)
+                    snapshot.withdraw(self._figures_directory, "keeper")
                 away = False
             except StorageUnavailableError as error:
                 if not away:

@@ -21,12 +21,8 @@ from korvet.log.index import IndexStore
 from korvet.log.remote import lag as lake_lag
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
-from korvet.telemetry import lake_metrics
-from korvet.telemetry import snapshot as figures_file
-from korvet.telemetry import snapshot as group_figures
-from korvet.telemetry import snapshot as lag_figures
-from korvet.telemetry.lake_metrics import Lags, LakeLag
-from korvet.telemetry.snapshot import GroupLag, GroupStats, LogStats, Snapshot, summed_logs
+from korvet.telemetry.snapshot import LakeLagSnapshot, LogSnapshot, publish, valid_until
+from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 
 _log = logs.Log(__name__)
 
@@ -74,10 +70,6 @@ def _add(told: GroupSnapshots, look: GroupLook | KafkaError) -> None:
     told.states[look.state] += 1
 
 
-_INTERVALS_VALID = 3
-"""Intervals after which figures are too old to be told: one turn may come late, or fail."""
-
-
 class CollectStats:
     """The task; remembers how old the first records of the logs are. Publishes in `directory`."""
 
@@ -100,20 +92,18 @@ class CollectStats:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _log.warning("no figures of a log", reason=error)
         told = group_snapshots(context, check_lease)
-        now = time.time()
-        valid_s = context.settings.log_figures_interval_ms / 1000 * _INTERVALS_VALID
         series_max = context.settings.metrics_partitions_max
-        snapshot = Snapshot(
-            now,
-            now + valid_s,
-            summed_logs(taken, series_max),
-            lag_figures.summed_lags(told.lags, series_max),
-            group_figures.summed_groups(told.groups, series_max),
-            told.states,
+        snapshot = LogSnapshot(
+            valid_until=valid_until(context.settings.log_figures_interval_ms),
+            taken_at=time.time(),
+            logs=limited(taken, series_max),
+            lags=limited(told.lags, series_max),
+            groups=limited(told.groups, series_max),
+            states=told.states,
         )
         check_lease()
         try:
-            figures_file.publish_log_snapshot(self._directory, snapshot)
+            publish(self._directory / LogSnapshot.FILE, snapshot)
         except OSError as error:
             _log.warning("figures of the logs not published", reason=error)
 
@@ -144,10 +134,12 @@ class CollectLakeLag:
                 # A topic that was deleted meanwhile has no figures, and that is all there is to it.
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _log.warning("no lag of an archive", reason=error)
-        valid_s = context.settings.log_figures_interval_ms / 1000 * _INTERVALS_VALID
-        told = lake_metrics.summed_lake_lags(taken, context.settings.metrics_partitions_max)
+        snapshot = LakeLagSnapshot(
+            valid_until=valid_until(context.settings.log_figures_interval_ms),
+            lags=limited(taken, context.settings.metrics_partitions_max),
+        )
         check_lease()
         try:
-            lake_metrics.publish_lake_lags(self._directory, Lags(time.time() + valid_s, told))
+            publish(self._directory / LakeLagSnapshot.FILE, snapshot)
         except OSError as error:
             _log.warning("lag of the archive not published", reason=error)

@@ -30,7 +30,7 @@ from korvet.server.supervisor import signals
 from korvet.server.supervisor.service_manager import ServiceManager
 from korvet.server.supervisor.signals import Signals
 from korvet.server.supervisor.slot import READY_NOTE, ChildSlot
-from korvet.telemetry import process_files as metrics_files
+from korvet.telemetry import snapshot
 from korvet.telemetry.process_table import NAMES, WORKER_ROWS, ProcessState, ProcessTable
 
 _log = logs.Log(__name__)
@@ -136,7 +136,7 @@ class Children:
                 continue
             del self.living[pid]
             self.table.set(child.index, ProcessState.EMPTY)
-            metrics_files.forget_live(self._metrics_directory, _metrics_name(child.index))
+            snapshot.forget_live(self._metrics_directory, _metrics_name(child.index))
             code = os.waitstatus_to_exitcode(status)
             ended.append((child, f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"))
         return ended
@@ -167,7 +167,7 @@ class Children:
             _close_all_but({0, 1, 2, self._life_fd, self._note_fd, *role.fds})
             signals.reset_in_child()
             logs.configure(settings, slot.name)
-            metrics_files.adopt(self._metrics_directory, _metrics_name(slot.index))
+            snapshot.adopt(self._metrics_directory, _metrics_name(slot.index))
             self.table.started(slot.index, os.getpid())
             role.main(settings, slot)
             status = 0

@@ -1,0 +1,168 @@
+"""The traffic of each topic in /metrics: the snapshots of all workers summed, with a bounded number of topics.
+
+The topics that are shown by name stay the same until one of them is deleted, because a counter that comes and goes
+makes nonsense of rates; all others are summed as (other). The counts of a deleted topic are not shown: living workers
+drop them by themselves, and topics that only ended workers have counted are looked up in Redis.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import redis
+from prometheus_client.registry import Collector
+
+from korvet.telemetry.gauges import Family, Gauge, Table
+from korvet.telemetry.process_table import ProcessTable
+from korvet.telemetry.snapshot import read
+from korvet.telemetry.stats import OTHER
+from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
+
+Topic = tuple[str, str]
+"""Name and id of a topic."""
+
+
+class Counts(NamedTuple):
+    """Records and bytes received and sent."""
+
+    received_records: int = 0
+    received_bytes: int = 0
+    sent_records: int = 0
+    sent_bytes: int = 0
+
+
+TOPICS = Table[tuple[str, Counts]](
+    ("topic",),
+    (
+        Gauge(
+            "korvet_topic_received_records",
+            "Number of records appended to the topic by producers. Above metrics.partitions.max topics, topic (other)"
+            " is the sum of all others.",
+            lambda row: row[1].received_records,
+            counts=True,
+        ),
+        Gauge(
+            "korvet_topic_received_bytes",
+            "Size of the batches of these records as producers sent them.",
+            lambda row: row[1].received_bytes,
+            counts=True,
+        ),
+        Gauge(
+            "korvet_topic_sent_records",
+            "Number of records of the topic sent to consumers. Above metrics.partitions.max topics, topic (other) is"
+            " the sum of all others.",
+            lambda row: row[1].sent_records,
+            counts=True,
+        ),
+        Gauge(
+            "korvet_topic_sent_bytes",
+            "Size of the batches of these records as they were sent.",
+            lambda row: row[1].sent_bytes,
+            counts=True,
+        ),
+    ),
+    lambda row: row[:1],
+)
+
+
+class _StoredTopic(msgspec.Struct):
+    """What is needed of a topic's row in the registry."""
+
+    id: str
+    state: str = "live"
+
+
+def traffic(directory: Path) -> dict[str, list[TopicTraffic]]:
+    """Return what each worker, living or not, has counted, by the name of its process."""
+    found = {}
+    for path in sorted(directory.glob(TrafficSnapshot.FILE.format("*"))):
+        snapshot = read(path, TrafficSnapshot)
+        if snapshot is not None:
+            found[path.stem.partition("_")[2]] = snapshot.topics
+    return found
+
+
+class TopicCollector(Collector):
+    """Reads the snapshots for each page; `key` is that of the topics in Redis."""
+
+    def __init__(
+        self, directory: Path, topics_max: int, table: ProcessTable, client: redis.Redis, key: str
+    ) -> None:
+        self._directory = directory
+        self._topics_max = topics_max
+        self._table = table
+        self._redis = client
+        self._key = key
+        self._named: set[Topic] = set()
+        self._deleted: set[Topic] = set()
+        # Of topics without a name of their own: what of each is part of the sum, and the sum.
+        self._summed: dict[Topic, Counts] = {}
+        self._others = Counts()
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the counters, with a series for each topic that is shown by name, and one for the others."""
+        with self._lock:
+            counts = self._limited(self._existing())
+        yield from TOPICS.families(counts.items())
+
+    def _existing(self) -> dict[Topic, Counts]:
+        """Return the counts of every topic that exists."""
+        living = {f"worker{row.index}" for row in self._table.workers() if row.lives}
+        total: dict[Topic, Counts] = {}
+        confirmed: set[Topic] = set()
+        for process, rows in traffic(self._directory).items():
+            for row in rows:
+                topic = (row.topic, row.topic_id)
+                total[topic] = _plus(total.get(topic, Counts()), Counts(*msgspec.structs.astuple(row)[2:]))
+                if process in living:
+                    confirmed.add(topic)
+        unconfirmed = total.keys() - confirmed
+        self._deleted &= unconfirmed
+        self._deleted |= self._find_deleted(sorted(unconfirmed - self._deleted))
+        return {topic: counts for topic, counts in total.items() if topic not in self._deleted}
+
+    def _find_deleted(self, topics: Sequence[Topic]) -> set[Topic]:
+        """Return which of `topics` do not exist; none if Redis does not answer."""
+        if not topics:
+            return set()
+        try:
+            rows = self._redis.hmget(self._key, [name for name, _ in topics])
+        except redis.RedisError:
+            return set()
+        return {topic for topic, row in zip(topics, rows, strict=True) if not _exists(topic, row)}
+
+    def _limited(self, counts: Mapping[Topic, Counts]) -> dict[str, Counts]:
+        """Return the counts by the name under which they are shown."""
+        self._named &= counts.keys()
+        waiting = sorted(counts.keys() - self._named, key=lambda topic: (-sum(counts[topic]), topic))
+        room = max(self._topics_max - len(self._named), 0)
+        self._named |= set(waiting[:room])
+        for topic in waiting[room:]:
+            self._others = _plus(self._others, _grown(counts[topic], self._summed.get(topic, Counts())))
+        self._summed = {topic: counts[topic] for topic in waiting[room:]}
+        shown: dict[str, Counts] = {}
+        for topic in sorted(self._named):
+            shown[topic[0]] = _plus(shown.get(topic[0], Counts()), counts[topic])
+        return shown | ({OTHER: self._others} if any(self._others) else {})
+
+
+def _exists(topic: Topic, row: object) -> bool:
+    try:
+        stored = msgspec.json.decode(row, type=_StoredTopic) if isinstance(row, bytes) else None
+    except msgspec.DecodeError:
+        return False
+    return stored is not None and stored.id == topic[1] and stored.state == "live"
+
+
+def _plus(one: Counts, other: Counts) -> Counts:
+    return Counts(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _grown(now: Counts, before: Counts) -> Counts:
+    # A worker that crashed may have lost the last of its counts.
+    return Counts(*(max(a - b, 0) for a, b in zip(now, before, strict=True)))
