@@ -176,7 +176,7 @@ def scan_parts(stores: LakeStores, log: LogSnapshot, wish: ScanRange) -> list[Sc
         for group in groups
     ]
     if hot_first < behind:
-        there = stores.indexes.pieces(log.partition)
+        there = stores.indexes.intervals(log.partition)
         begin = min(there[0].first, behind) if there else behind
         if hot_first < begin:
             # It has left Redis since the log was looked at: whoever reads finds it in the lake, or that it is no more.
@@ -185,10 +185,10 @@ def scan_parts(stores: LakeStores, log: LogSnapshot, wish: ScanRange) -> list[Sc
             each
             for each in there
             # Its bound is in milliseconds.
-            if each.behind > hot_first and each.first < behind and (each.bound + 1) * 1000 > wish.times.first
+            if each.end > hot_first and each.first < behind and (each.bound + 1) * 1000 > wish.times.first
         ]
         runs = _grouped(pieces, lambda _: BYTES_PER_ROW, lambda _: RECORDS_PER_ROW, wish.records_max)
-        found += [(max(run[0].first, hot_first), min(run[-1].behind, behind), False) for run in runs]
+        found += [(max(run[0].first, hot_first), min(run[-1].end, behind), False) for run in runs]
     return [
         ScanPart(
             topic=log.topic,
@@ -401,9 +401,9 @@ def first_offset_from(
                 places = np.flatnonzero(stamps >= timestamp)
                 if len(places):
                     return int(rows.column(OFFSET)[int(places[0])].as_py())
-        if intervals.looked <= at:
+        if intervals.searched <= at:
             break
-        at = intervals.looked
+        at = intervals.searched
     return None
 
 

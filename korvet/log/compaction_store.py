@@ -1,19 +1,7 @@
-"""The compacted part of logs in Redis: what a pass of compaction reads and writes, step by step.
+"""What a pass of compaction reads and writes (compaction.py): states, entries by key, and a map of keys.
 
-Knows the scripts under lua/compaction, the clean streams and where a log's entries lie before and behind the end of
-the compacted part; nothing of which records are to stay. A pass is known by its token: once another pass of the same
-log was begun no step of it does anything any more. Nor where Redis has lost a step that it had confirmed, for the token
-changes with every write.
-
-Entries as compaction sees them: which keys their records have, and what is left of an entry without some of them.
-
-Knows both storage formats; nothing of which records are to stay. An entry that stays whole stays byte for byte; one
-that nobody can read stays as well, for only what is understood may be removed.
-
-The latest offset of each key, for so many keys as a number of bytes holds.
-
-Knows keys as digests of 16 bytes: that two of a billion keys have the same one is a matter of 10^-20, and Kafka's
-cleaner relies on it too. Open addressing in three flat arrays, since a dict takes eight times the memory.
+A pass is known by its token: once another pass of the same log has begun, its steps do nothing any more. The same holds
+if Redis has lost a step that it had confirmed, since the token changes with every write.
 """
 
 from __future__ import annotations
@@ -28,13 +16,14 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
+from korvet.log.index import Row, read_rows
 from korvet.log.record_format import ENTRY_ARGS_MAX, OFFSETS_END, SAFE_DIGITS, Arg, Entry, timestamp_of
-from korvet.log.state import range_start
+from korvet.log.state import range_end, range_start
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.replies import Reply, RespError, listed, malformed, refused
+from korvet.redis.replies import Reply, checked, listed, malformed, parsed
 from korvet.redis.scripts import Script
 from korvet.topics.types import AtRest, Partition
 
@@ -46,30 +35,21 @@ _GIVE_UP = scripts.get("compaction/give_up")
 _FREE = scripts.get("compaction/free")
 
 _FREE_ENTRIES_MAX = 100
-"""Entries that one XTRIM takes where they are small: as many as a node of a stream has by default."""
+"""Entries that one XTRIM takes if they are small: as many as a node of a stream has by default."""
 
 _FREE_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes that it takes where they are large: a few milliseconds of Redis."""
+"""Bytes that it takes if they are large: a few milliseconds of Redis."""
 
-_LOOK_ANSWERS = 14
-_ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,19}):(-?\d{1,19})")
 _PERIOD = re.compile(rb"(\d{1,19})@(\d{1,19})")
 
 Written = tuple[bytes, Sequence[Arg]]
 """An entry to be written: its id, its fields and values."""
 
+Buffer = bytes | memoryview
+
 
 class CompactionSupersededError(Exception):
     """Another pass of the same log was begun, this one given up, or a write of it lost: it must not go on."""
-
-
-class Row(NamedTuple):
-    """A row of the index: what ever came below `offset`, and the largest timestamp (ms) since the row before it."""
-
-    offset: int
-    records: int
-    bytes: int
-    interval: int
 
 
 class Period(NamedTuple):
@@ -80,12 +60,12 @@ class Period(NamedTuple):
 
 
 class CompactionState(NamedTuple):
-    """A log as its state tells of it, at `now_ms` by Redis' clock.
+    """The state of a log at `now_ms` by Redis' clock, as far as compaction goes by it.
 
-    The log lies between `start` and `end`; `bytes` ever came, `start_bytes` of them below the start. Below `clean_end`
-    it is compacted, and lies in the stream number `clean`; `clean_bytes` ever came below. `newest` is the last row of
-    the index, `interval` (ms) the largest timestamp behind it. `history` names the parts of the compacted log that hold
-    tombstones. `token`: a pass is under way, or one was and has left something behind.
+    The log lies between `start` and `end`; `bytes` ever came, `start_bytes` of them below the start. Below
+    `compacted_end` it lies in the compacted segment number `segment`; `compacted_bytes` ever came below. `newest` is
+    the last row of the index, `interval` (ms) the largest timestamp after it. `history` names the parts of the
+    compacted log that hold tombstones. `token`: a pass is under way, or one was and has left something behind.
     """
 
     now_ms: int
@@ -94,19 +74,18 @@ class CompactionState(NamedTuple):
     bytes: int
     interval: int
     start_bytes: int
-    clean_end: int
-    clean: int | None
+    compacted_end: int
+    segment: int | None
     history: tuple[Period, ...]
     token: str
-    clean_bytes: int
+    compacted_bytes: int
     newest: Row | None
 
 
-class Pass(NamedTuple):
-    """A pass of compaction under way, up to the offset `clean_end`, which is a row of the index.
+class CompactionPass(NamedTuple):
+    """A pass under way, up to the offset `compacted_end`, which is a row of the index.
 
-    It reads the clean stream `source` below `dirty_start`, the log itself from there on, and writes the stream
-    `target`.
+    It reads the segment `source` below `dirty_start`, the log itself from there on, and writes the segment `target`.
     """
 
     partition: Partition
@@ -115,25 +94,25 @@ class Pass(NamedTuple):
     target: int
     start: int
     dirty_start: int
-    clean_end: int
+    compacted_end: int
     end: int
 
 
-class KeptRow(NamedTuple):
-    """A row at `offset` of what a pass has kept: what of it lies behind, and the largest timestamps (ms) below.
+class RetainedRow(NamedTuple):
+    """A row at `offset` of what a pass retains: what of it lies after the row, and the largest timestamps (ms) below.
 
     `largest` is of all below the row, `interval` of what lies between the row before and this one; -1: none.
     """
 
     offset: int
-    records_from: int
-    bytes_behind: int
+    records_after: int
+    bytes_after: int
     largest: int
     interval: int
 
 
-class Kept(NamedTuple):
-    """What a pass has kept. `interval` is the largest timestamp (ms) behind the last of `rows`, -1: none.
+class Retained(NamedTuple):
+    """What a pass retains. `interval` is the largest timestamp (ms) after the last of `rows`, -1: none.
 
     `history` is the one before without what is over; `tombstones`: some were compacted for the first time.
     """
@@ -141,88 +120,85 @@ class Kept(NamedTuple):
     records: int
     bytes: int
     interval: int
-    rows: Sequence[KeptRow]
+    rows: Sequence[RetainedRow]
     history: Sequence[Period]
     tombstones: bool
 
 
 class CompactionStore:
-    """Every method raises StorageUnavailableError where Redis is away, KafkaError where it answers with an error."""
+    """Every method raises StorageUnavailableError while Redis is away, KafkaError if it answers with an error."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def look(self, partitions: Sequence[Partition]) -> list[CompactionState | KafkaError]:
-        """Look at every log, all in one round trip.
+    def states(self, partitions: Sequence[Partition]) -> list[CompactionState | KafkaError]:
+        """Return the state of every log, all in one round trip.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
         calls = [(_LOOK, (one.state, one.index_key), (one.topic_id,)) for one in partitions]
         replies = self._redis.scripts(calls)
-        return [_look(partition, reply) for partition, reply in zip(partitions, replies, strict=True)]
+        return [_state(partition, reply) for partition, reply in zip(partitions, replies, strict=True)]
 
     def rows(self, partition: Partition, after: int, last: int, rows_max: int) -> list[Row]:
-        """Return the first rows of the index behind the offset `after`, up to `last`."""
-        flat = cast(
-            "list[bytes]",
-            self._list(
-                *("ZRANGEBYSCORE", partition.index_key, f"({after}", last, "WITHSCORES", "LIMIT", 0, rows_max)
-            ),
-        )
-        return [_row(partition, *pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
+        """Return the first rows of the index after the offset `after`, up to `last`."""
+        scored = (f"({after}", last, "WITHSCORES", "LIMIT", 0, rows_max)
+        [reply] = self._redis.pipeline([("ZRANGEBYSCORE", partition.index_key, *scored)])
+        return read_rows(partition, reply)
 
     def entry_count(self, partition: Partition) -> int:
-        """Return how many entries the log itself has, those included that were compacted and are still to go."""
+        """Return how many entries the log itself has, those included that were compacted and are not freed yet."""
         [reply] = self._redis.pipeline([("XLEN", partition.stream)])
-        if isinstance(reply, int):
-            return reply
-        raise _error(partition.stream, reply, "the answer to XLEN")
+        length = checked(partition.stream, reply)
+        if isinstance(length, int):
+            return length
+        raise malformed(partition.stream, "the answer to XLEN")
 
-    def begin(self, partition: Partition, token: str, look: CompactionState, clean_end: int) -> Pass | None:
-        """Begin a pass up to `clean_end`, a row of the index or the end of the log, where a row is written then.
+    def begin(
+        self, partition: Partition, token: str, state: CompactionState, end: int
+    ) -> CompactionPass | None:
+        """Begin a pass up to `end`, a row of the index or the end of the log, where this writes a row.
 
-        Nobody who began one before goes on. Returns None, having done nothing, where the log has changed since `look`.
+        A pass that was begun before does not go on. Returns None, having done nothing, if the log has changed since
+        `state` was read.
         """
         keys = (partition.state, partition.index_key, *partition.compacted)
         dense = "dense" if partition.format == "batch" else ""
-        reply = self._run(_BEGIN, keys, (partition.topic_id, token, look.clean_end, clean_end, dense))
+        reply = self._run(_BEGIN, keys, (partition.topic_id, token, state.compacted_end, end, dense))
         match reply:
             case [b"CHANGED", *_]:
                 return None
-            case [b"BEGUN", (0 | 1) as target, bytes() as start, bytes() as end, bytes()] if start.isdigit():
-                # Nothing else makes a part compacted, so what was compacted when we looked is so still.
-                dirty_start = max(look.clean_end, int(start))
-                return Pass(
-                    partition, token, look.clean, target, int(start), dirty_start, clean_end, int(end)
-                )
-        raise _error(partition.state, reply, "the answer of compaction/begin")
+            case [b"BEGUN", (0 | 1) as target, bytes() as first, bytes() as last, bytes()] if first.isdigit():
+                # Only a pass moves the end of the compacted part, and none did since the state was read.
+                start, dirty_start = int(first), max(state.compacted_end, int(first))
+                source = state.segment
+                return CompactionPass(partition, token, source, target, start, dirty_start, end, int(last))
+        raise malformed(partition.state, "the answer of compaction/begin")
 
-    def read(self, under_way: Pass, offset: int, count: int) -> list[Entry]:
+    def read(self, under_way: CompactionPass, offset: int, entries_max: int) -> list[Entry]:
         """Return the first entries of a pass from `offset` on: compacted ones below `dirty_start`, then the log's."""
-        partition = under_way.partition
+        partition, dirty_start = under_way.partition, under_way.dirty_start
         entries: list[Entry] = []
-        if offset < under_way.dirty_start and under_way.source is not None:
-            stream, last = partition.compacted[under_way.source], _last_id(partition, under_way.dirty_start)
-            entries = self._range(stream, range_start(partition, offset), last, count)
+        if offset < dirty_start and under_way.source is not None:
+            segment = partition.compacted[under_way.source]
+            entries = self._range(partition, segment, offset, dirty_start, entries_max)
         if not entries:
-            begin = range_start(partition, max(offset, under_way.dirty_start))
-            last = _last_id(partition, under_way.clean_end)
-            entries = self._range(partition.stream, begin, last, count)
+            first = max(offset, dirty_start)
+            entries = self._range(partition, partition.stream, first, under_way.compacted_end, entries_max)
         return entries
 
-    def _range(self, stream: str, begin: str, last: str, count: int) -> list[Entry]:
-        return cast("list[Entry]", self._list("XRANGE", stream, begin, last, "COUNT", count))
+    def _range(
+        self, partition: Partition, stream: str, first: int, end: int, entries_max: int
+    ) -> list[Entry]:
+        begin, last = range_start(partition, first), range_end(partition, end)
+        [reply] = self._redis.pipeline([("XRANGE", stream, begin, last, "COUNT", entries_max)])
+        return cast("list[Entry]", listed(stream, reply))
 
-    def _list(self, name: str, key: str, *args: Arg) -> list[Reply]:
-        [reply] = self._redis.pipeline([(name, key, *args)])
-        return listed(key, reply)
+    def write(self, under_way: CompactionPass, entries: Sequence[Written]) -> CompactionPass:
+        """Write survivors after those written before; returns the pass as it goes on.
 
-    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
-        [reply] = self._redis.scripts([(script, keys, args)])
-        return reply
-
-    def write(self, under_way: Pass, entries: Sequence[Written]) -> Pass:
-        """Write survivors behind those written before; returns the pass as it goes on. Raises PassOverError."""
+        Raises CompactionSupersededError.
+        """
         partition = under_way.partition
         pass_id, _, writes = under_way.token.partition(":")
         token = f"{pass_id}:{int(writes or 0) + 1}"
@@ -235,84 +211,72 @@ class CompactionStore:
                 )
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
             args += (entry_id, len(fields), *fields)
-        keys = (partition.state, partition.compacted[under_way.target])
-        _check(partition, self._run(_WRITE, keys, args), "compaction/write")
+        self._step(_WRITE, (partition.state, partition.compacted[under_way.target]), args)
         return under_way._replace(token=token)
 
-    def switch(self, under_way: Pass, kept: Kept) -> None:
-        """Make what was written the compacted part of the log, and end the pass. Raises PassOverError."""
+    def switch(self, under_way: CompactionPass, retained: Retained) -> None:
+        """Make what was written the compacted part of the log, and end the pass. Raises CompactionSupersededError."""
         partition = under_way.partition
-        history = " ".join(f"{period.end}@{period.ms}" for period in kept.history)
-        args: list[Arg] = [partition.topic_id, under_way.token, under_way.target, under_way.clean_end]
-        args += (kept.records, kept.bytes, kept.interval, history, "tombstones" if kept.tombstones else "")
-        for row in kept.rows:
+        history = " ".join(f"{period.end}@{period.ms}" for period in retained.history)
+        args: list[Arg] = [partition.topic_id, under_way.token, under_way.target, under_way.compacted_end]
+        args += (retained.records, retained.bytes, retained.interval, history)
+        args.append("tombstones" if retained.tombstones else "")
+        for row in retained.rows:
             args += row
-        keys = (partition.state, partition.index_key, *partition.compacted)
-        _check(partition, self._run(_SWITCH, keys, args), "compaction/switch")
+        self._step(_SWITCH, (partition.state, partition.index_key, *partition.compacted), args)
 
     def give_up(self, partition: Partition, token: str) -> bool:
         """End the pass of that present token and remove what it has written; returns whether it was under way."""
         reply = self._run(_GIVE_UP, (partition.state, *partition.compacted), (partition.topic_id, token))
         if reply in (0, 1):
             return reply == 1
-        raise _error(partition.state, reply, "the answer of compaction/give_up")
+        raise malformed(partition.state, "the answer of compaction/give_up")
 
     def free(self, partition: Partition) -> bool:
-        """Give back some of what was compacted and still lies in the log itself; returns whether there may be more."""
+        """Free some of what was compacted and still lies in the log itself; returns whether there may be more."""
         bits = -1 if partition.format == "batch" else partition.bits
         args = (partition.topic_id, bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
-        reply = self._run(_FREE, (partition.stream, partition.state), args)
-        match reply:
+        match self._run(_FREE, (partition.stream, partition.state), args):
             case [int(), int() as more]:
                 return more == 1
-        raise _error(partition.stream, reply, "the answer of compaction/free")
+        raise malformed(partition.stream, "the answer of compaction/free")
+
+    def _step(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> None:
+        reply = self._run(script, keys, args)
+        if reply == 0:
+            raise CompactionSupersededError
+        if reply != 1:
+            raise malformed(keys[0], f"the answer of {script.name}")
+
+    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
+        [reply] = self._redis.scripts([(script, keys, args)])
+        return checked(keys[0], reply)
 
 
-def _last_id(partition: Partition, end: int) -> str:
-    """Return the id of the last entry that can lie below the offset `end`, which is above 0."""
-    if partition.format == "batch":
-        return f"{end}-0"
-    last = end - 1
-    return f"{last >> partition.bits}-{last & (1 << partition.bits) - 1}"
-
-
-def _check(partition: Partition, reply: Reply, script: str) -> None:
-    if reply == 0:
-        raise CompactionSupersededError
-    if reply != 1:
-        raise _error(partition.state, reply, f"the answer of {script}")
-
-
-def _error(key: str, reply: Reply, what: str) -> KafkaError:
-    if isinstance(reply, KafkaError):
-        return reply
-    return refused(key, reply) if isinstance(reply, RespError) else malformed(key, what)
-
-
-def _look(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
-    if not isinstance(reply, list) or len(reply) != _LOOK_ANSWERS:
-        return _error(partition.state, reply, "the answer of compaction/look")
-    texts = cast("list[bytes]", reply)
-    try:
-        return CompactionState(
-            now_ms=int(texts[0]),
-            end=int(texts[1]),
-            start=int(texts[2]),
-            bytes=int(texts[3]),
-            # Without the field nothing is known of the records behind the last row.
-            interval=int(texts[5] or -1),
-            start_bytes=int(texts[6] or 0),
-            clean_end=int(texts[7] or 0),
-            clean=(b"0", b"1").index(texts[8]) if texts[8] else None,
-            history=_history(texts[9]),
-            token=texts[10].decode("ascii", "backslashreplace"),
-            clean_bytes=int(texts[11] or 0),
-            newest=_row(partition, texts[13], texts[12]) if texts[13] else None,
+def _state(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
+    def read(texts: list[bytes]) -> CompactionState:
+        now_ms, end, start, size, _, interval, start_bytes, compacted_end, segment, history, token, *rest = (
+            texts
         )
-    except KafkaError as error:
-        return error
-    except (ValueError, TypeError):
-        return malformed(partition.state, "a field")
+        compacted_bytes, score, member = rest
+        newest = read_rows(partition, [member, score]) if member else [None]
+        return CompactionState(
+            now_ms=int(now_ms),
+            end=int(end),
+            start=int(start),
+            bytes=int(size),
+            # Without the field nothing is known of the records after the last row.
+            interval=int(interval or -1),
+            start_bytes=int(start_bytes or 0),
+            compacted_end=int(compacted_end or 0),
+            segment=(b"0", b"1").index(segment) if segment else None,
+            history=_history(history),
+            token=token.decode("ascii", "backslashreplace"),
+            compacted_bytes=int(compacted_bytes or 0),
+            newest=newest[0],
+        )
+
+    return parsed(partition.state, "a field", reply, read)
 
 
 def _history(text: bytes) -> tuple[Period, ...]:
@@ -323,18 +287,8 @@ def _history(text: bytes) -> tuple[Period, ...]:
     return tuple(Period(int(each[1]), int(each[2])) for each in found if each)
 
 
-def _row(partition: Partition, member: bytes, score: bytes) -> Row:
-    found = _ROW.fullmatch(member)
-    if found is None:
-        raise malformed(partition.index_key, "a row")
-    return Row(int(float(score)), int(found[1]), int(found[2]), int(found[4]))
-
-
-Buffer = bytes | memoryview
-
-
-class Keyed(NamedTuple):
-    """A record by what decides whether it stays; without a `key` it is none that compaction knows."""
+class KeyedRecord(NamedTuple):
+    """What decides whether a record stays. Compaction keeps nothing for a record without a `key`."""
 
     offset: int
     timestamp: int
@@ -343,7 +297,7 @@ class Keyed(NamedTuple):
 
 
 class RecordEntry:
-    """An entry of format `record`: one record. There is none that nobody can read."""
+    """An entry of format `record`: one record, which can always be read."""
 
     __slots__ = ("_fields", "entry_id", "records")
 
@@ -361,7 +315,7 @@ class RecordEntry:
             case [b"key", key, b"value", _, b"timestamp", stamp, *_] if (
                 stamp.isdigit() and len(stamp) <= SAFE_DIGITS
             ):
-                self.records = [Keyed(offset, int(stamp), key, is_tombstone=False)]
+                self.records = [KeyedRecord(offset, int(stamp), key, is_tombstone=False)]
             case fields:
                 self.records = [_keyed(offset, int(ms), fields)]
 
@@ -370,12 +324,12 @@ class RecordEntry:
         """The offset just past the entry."""
         return self.records[0].offset + 1
 
-    def without(self, keep: Sequence[bool], at_rest: AtRest) -> Sequence[Buffer] | None:  # noqa: ARG002 - as BatchEntry's
-        """Return the fields of the entry with those of its records that `keep` says, None where that is none."""
+    def retained(self, keep: Sequence[bool], at_rest: AtRest) -> Sequence[Buffer] | None:  # noqa: ARG002 - as BatchEntry's
+        """Return the fields of the entry with the records that `keep` says, None if that is none."""
         return self._fields if keep[0] else None
 
 
-def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> Keyed:
+def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> KeyedRecord:
     key: bytes | None = None
     timestamp: int | None = None
     is_tombstone = True
@@ -386,22 +340,22 @@ def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> Keyed:
             is_tombstone = False
         elif name == b"timestamp" and timestamp is None:
             timestamp = timestamp_of(content)
-    return Keyed(offset, added_ms if timestamp is None else timestamp, key, is_tombstone)
+    return KeyedRecord(offset, added_ms if timestamp is None else timestamp, key, is_tombstone)
 
 
 class BatchEntry:
-    """An entry of format `batch`: a producer's batch. `damage` says why nobody can read it, if so."""
+    """An entry of format `batch`: a producer's batch. `damage` says why it cannot be read, if so."""
 
     __slots__ = ("_batch", "_fields", "_stored", "damage", "entry_id", "next_offset", "records")
 
     def __init__(self, entry: Entry, bytes_max: int) -> None:
-        """Decompress to `bytes_max` bytes at the most; a batch beyond it counts as one that nobody can read.
+        """Decompress to `bytes_max` bytes at the most; a batch beyond it counts as damaged.
 
         Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE.
         """
         self.entry_id, self._fields = entry
         self.next_offset = int(self.entry_id.partition(b"-")[0])
-        self.records: list[Keyed] = []
+        self.records: list[KeyedRecord] = []
         self.damage: str | None = None
         self._stored: list[StoredRecord] = []
         self._batch: StoredBatch | None = None
@@ -415,11 +369,13 @@ class BatchEntry:
         except (ValueError, KafkaError) as error:
             self.damage = str(error)
             return
-        self.records = [Keyed(record[0], record[1], record[2], record[3] is None) for record in self._stored]
+        self.records = [
+            KeyedRecord(record[0], record[1], record[2], record[3] is None) for record in self._stored
+        ]
 
     @property
     def max_timestamp(self) -> int:
-        """What the header says; -1 where there is none."""
+        """What the header says; -1 without one."""
         return -1 if self._batch is None else self._batch.header.max_timestamp
 
     @property
@@ -427,10 +383,11 @@ class BatchEntry:
         """How many records the batch has, by its header."""
         return 0 if self._batch is None else self._batch.header.record_count
 
-    def without(self, keep: Sequence[bool], at_rest: AtRest) -> Sequence[Buffer] | None:
-        """Return the fields of the entry with those of its records that `keep` says, None where that is none.
+    def retained(self, keep: Sequence[bool], at_rest: AtRest) -> Sequence[Buffer] | None:
+        """Return the fields of the entry with the records that `keep` says, None if that is none.
 
-        What others wrote is no record in this format, and goes.
+        An entry that stays whole stays byte for byte; one that nobody can read stays as well, for only what is
+        understood may be removed. An external entry is no record in this format, and goes.
         """
         if self.damage is not None:
             return self._fields
@@ -453,7 +410,11 @@ _words = struct.Struct("<QQ").unpack
 
 
 class OffsetMap:
-    """Holds up to `keys_max` keys, or as many as fit `bytes_max` bytes where these are fewer."""
+    """The latest offset of each of up to `keys_max` keys, or of as many as fit `bytes_max` bytes if these are fewer.
+
+    Keys are digests of 16 bytes: that two of a billion keys have the same one is a matter of 10^-20, and Kafka's
+    cleaner relies on it too. Open addressing in three flat arrays, since a dict takes eight times the memory.
+    """
 
     __slots__ = ("_ends", "_firsts", "_keys_max", "_seconds", "_slots", "keys")
 
@@ -473,7 +434,7 @@ class OffsetMap:
         return self._slots * SLOT_BYTES
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Remember `offset` as the latest of `key`; returns False, and does nothing, where no other key fits."""
+        """Remember `offset` as the latest of `key`; returns False, and does nothing, if no other key fits."""
         first, second = _words(blake2b(key, digest_size=_DIGEST_BYTES).digest())
         at = self._find(first, second)
         if not self._ends[at]:
@@ -485,7 +446,7 @@ class OffsetMap:
         return True
 
     def latest(self, key: bytes) -> int:
-        """Return the offset that was put last for `key`, -1 where none was."""
+        """Return the offset that was put last for `key`, -1 if none was."""
         first, second = _words(blake2b(key, digest_size=_DIGEST_BYTES).digest())
         return self._ends[self._find(first, second)] - 1
 
@@ -501,5 +462,4 @@ class OffsetMap:
 
 
 def _prime(begin: int, step: int) -> int:
-    """Return the first prime number from `begin` on, upwards or downwards; there is one."""
     return next(n for n in count(begin, step) if all(n % by for by in range(2, int(n**0.5) + 1)))

@@ -1,6 +1,7 @@
-"""The sparse index of a log: where a timestamp may lie, and how many records lie behind an offset.
+"""The sparse index of a log: where a timestamp may lie, and how many records follow an offset.
 
-Knows the scripts under lua/index and their answers; nothing of what is asked for, or of how records are read.
+A row is written by the append that makes the records or the bytes that ever came cross a multiple of RECORDS_PER_ROW or
+BYTES_PER_ROW, so the newest row and the state alone say whether a row is missing (index_repair.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from korvet.log.state import stale_topic
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError, listed, malformed, refused
+from korvet.redis.replies import Reply, listed, malformed, parsed
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -22,11 +23,19 @@ _FIND = scripts.get("index/find")
 _COUNT = scripts.get("index/count")
 _AGE = scripts.get("index/age")
 
+RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
+"""The distances of lua/shared/index_steps.lua."""
+
+TIMESTAMP_MAX = 2**63 - 1
+
+STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
+"""What `read_totals` takes of the state."""
+
 _ROWS_MAX = 1000
-"""Rows that one search looks at behind those it bisects: less than a millisecond of Redis."""
+"""Rows that one search looks at besides those it bisects: less than a millisecond of Redis."""
 
 _INTERVALS_MAX = 8
-"""Intervals that one search returns: mostly the first holds what is looked for."""
+"""Intervals that one search returns: mostly the first holds the answer."""
 
 _PAGE_ROWS = 1000
 """Rows that are read at once."""
@@ -34,21 +43,14 @@ _PAGE_ROWS = 1000
 _COUNT_MAX = 2000
 """Entries that are counted at once: some two milliseconds in which Redis serves nobody else."""
 
-
-RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
-"""The distances of lua/shared/index_steps.lua."""
-
-TIMESTAMP_MAX = 2**63 - 1
 _ROW = re.compile(rb"(\d{1,19}):(\d{1,19}):(-?\d{1,20}):(-?\d{1,20})")
 _AGE_TEXT = re.compile(rb"(?:-?\d{1,20})?")
-STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
-"""What `read_totals` takes of the state."""
 
 
 class Row(NamedTuple):
     """A row of the index: what ever came below `offset`, and timestamps (ms) that nothing below it exceeds.
 
-    `largest` is of everything below that is still in the log, `interval` of what lies behind the row before.
+    `largest` is of everything below that is still in the log, `interval` of what lies after the row before.
     """
 
     offset: int
@@ -56,6 +58,36 @@ class Row(NamedTuple):
     bytes: int
     largest: int
     interval: int
+
+
+class RowBuilder:
+    """Counts entries in the order of the log, and makes their rows."""
+
+    records_per_row, bytes_per_row = RECORDS_PER_ROW, BYTES_PER_ROW
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.records = self.bytes = 0
+        self._largest = self._interval = -1
+        self._records_at_row = self._bytes_at_row = 0
+
+    def add(self, next_offset: int, records: int, size_bytes: int, max_timestamp: int) -> None:
+        """Count an entry that ends before `next_offset`."""
+        self.records += records
+        self.bytes += size_bytes
+        self._largest = max(self._largest, max_timestamp)
+        self._interval = max(self._interval, max_timestamp)
+        is_far = self.records - self._records_at_row >= self.records_per_row
+        if is_far or self.bytes - self._bytes_at_row >= self.bytes_per_row:
+            self.end_row(next_offset)
+
+    def end_row(self, offset: int) -> None:
+        """Make a row at an offset past all that was counted, unless there is one."""
+        if self.rows and self.rows[-1].offset == offset:
+            return
+        self.rows.append(Row(offset, self.records, self.bytes, self._largest, self._interval))
+        self._interval = -1
+        self._records_at_row, self._bytes_at_row = self.records, self.bytes
 
 
 class Totals(NamedTuple):
@@ -69,37 +101,37 @@ class Totals(NamedTuple):
     interval: int
 
     def misses_rows(self, newest: Row | None) -> bool:
-        """Tell whether rows are missing behind the newest one."""
+        """Return whether rows are missing after the newest one."""
         records, size = (0, 0) if newest is None else (newest.records, newest.bytes)
         floors = (records // RECORDS_PER_ROW, size // BYTES_PER_ROW)
         return floors != (self.records // RECORDS_PER_ROW, self.bytes // BYTES_PER_ROW)
 
 
-class Piece(NamedTuple):
-    """The offsets `first` to just before `behind`, of which no timestamp (ms) exceeds `bound`."""
+class Interval(NamedTuple):
+    """The offsets from `first` up to `end` (exclusive), of which no timestamp (ms) exceeds `bound`."""
 
     first: int
-    behind: int
+    end: int
     bound: int
 
 
 class Search(NamedTuple):
-    """A wish for the intervals with records of `timestamp` (ms) or later; `offset` -1: from the log's start on."""
+    """A search for the intervals with records of `timestamp` (ms) or later; `offset` -1: from the log's start on."""
 
     partition: Partition
     timestamp: int
     offset: int = -1
 
 
-class Intervals(NamedTuple):
-    """Where such records may lie: from the first offset of an interval to just before the other one, in order.
+class SearchResult(NamedTuple):
+    """Where such records may lie: from the first offset of an interval up to the other (exclusive), in order.
 
-    `start` and `end` are the log's. Below `looked` there are no others; where it is below `end`, search on from there.
+    `start` and `end` are the log's. Below `searched` there are no others; if it is below `end`, search on from there.
     """
 
     start: int
     end: int
-    looked: int
+    searched: int
     intervals: list[tuple[int, int]]
 
 
@@ -113,7 +145,7 @@ class LogPosition(NamedTuple):
 class Lag(NamedTuple):
     """How many records a log has from an offset on, and the age (ms) of the first of them, by its timestamp.
 
-    The age is 0 without records, and where the first has no timestamp; negative where that lies in the future.
+    The age is 0 without records, or if the first has no timestamp; negative if that lies in the future.
     """
 
     records: int
@@ -121,12 +153,12 @@ class Lag(NamedTuple):
 
 
 class IndexStore:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """Every method raises StorageUnavailableError while Redis is away."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def find(self, searches: Sequence[Search]) -> list[Intervals | KafkaError]:
+    def find(self, searches: Sequence[Search]) -> list[SearchResult | KafkaError]:
         """Search for each, all in one round trip; answers stand in the same order.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
@@ -137,21 +169,21 @@ class IndexStore:
             args: list[Arg] = [partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX]
             calls.append((_FIND, (partition.state, partition.index_key), args))
         replies = self._redis.scripts(calls)
-        return [_intervals(search.partition, reply) for search, reply in zip(searches, replies, strict=True)]
+        return [_result(search.partition, reply) for search, reply in zip(searches, replies, strict=True)]
 
-    def pieces(self, partition: Partition) -> list[Piece]:
-        """Return the whole log, from its start to its end, piece by piece of the index.
+    def intervals(self, partition: Partition) -> list[Interval]:
+        """Return the whole log, from its start to its end, interval by interval of the index.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
         totals, rows = self.page(partition, -1)
-        pieces: list[Piece] = []
+        intervals: list[Interval] = []
         newest: Row | None = None
         first = totals.start
         while True:
             for row in rows:
                 if totals.start < row.offset:
-                    pieces.append(Piece(first, row.offset, row.interval))
+                    intervals.append(Interval(first, row.offset, row.interval))
                     first = row.offset
                 newest = row
             if len(rows) < _PAGE_ROWS:
@@ -161,27 +193,19 @@ class IndexStore:
             bound = totals.largest if newest is None else totals.interval
             if totals.misses_rows(newest):
                 bound = TIMESTAMP_MAX
-            pieces.append(Piece(first, totals.end, bound))
-        return pieces
+            intervals.append(Interval(first, totals.end, bound))
+        return intervals
 
     def page(self, partition: Partition, offset: int) -> tuple[Totals, list[Row]]:
-        """Return what the state tells, and the first rows behind an offset.
+        """Return the totals of the state, and the first rows after an offset.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
+        scored = (f"({offset}", "+inf", "WITHSCORES", "LIMIT", 0, _PAGE_ROWS)
         state, rows = self._redis.transaction(
             [
                 ("HMGET", partition.state, *STATE_FIELDS),
-                (
-                    "ZRANGEBYSCORE",
-                    partition.index_key,
-                    f"({offset}",
-                    "+inf",
-                    "WITHSCORES",
-                    "LIMIT",
-                    0,
-                    _PAGE_ROWS,
-                ),
+                ("ZRANGEBYSCORE", partition.index_key, *scored),
             ]
         )
         return read_totals(partition, state), read_rows(partition, rows)
@@ -189,9 +213,9 @@ class IndexStore:
     def records_from(self, positions: Sequence[LogPosition]) -> list[int | KafkaError]:
         """Return how many records each log has from an offset on, which is a consumer's lag.
 
-        In format `batch` that is a difference of offsets, and in format `record` what the index tells of all but one
-        interval, the entries of which are counted. Records that compaction or others removed from behind the offset are
-        not counted where they lie in that interval or the index was made anew since. In the answers KafkaError:
+        In format `batch` that is a difference of offsets; in format `record` the index knows it but for one interval,
+        the entries of which are counted. Records that compaction or others removed after the offset are not counted if
+        they lie in that interval or the index was rebuilt since. In the answers KafkaError:
         UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
         counted = dict.fromkeys(range(len(positions)), 0)
@@ -200,7 +224,8 @@ class IndexStore:
         while waiting:
             replies = self._redis.scripts([_count_call(position) for position in waiting.values()])
             for (place, position), reply in zip(list(waiting.items()), replies, strict=True):
-                step = _counted(position.partition, reply)
+                what = "the answer of lua/index/count.lua"
+                step = parsed(position.partition.state, what, reply, lambda r: (r[0], int(r[1])))
                 if isinstance(step, KafkaError):
                     outcomes[place] = step
                     del waiting[place]
@@ -215,33 +240,30 @@ class IndexStore:
         return [outcomes[place] for place in range(len(positions))]
 
     def lags(self, positions: Sequence[LogPosition]) -> list[Lag | KafkaError]:
-        """Return how far behind its log each position is: one round trip more than `records_from`, if any is.
+        """Return the lag of each position: one round trip more than `records_from`, if there is any.
 
-        In format `batch` the age is that of the first record of the batch that holds the offset; and of what is in the
-        lake only nothing is known here. In the answers KafkaError as from `records_from`.
+        In format `batch` the age is that of the first record of the batch that holds the offset; of records that only
+        the remote tier holds nothing is known here. In the answers KafkaError as from `records_from`.
         """
         counts = self.records_from(positions)
-        behind = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]
-        replies = self._redis.scripts([_age_call(positions[place]) for place in behind])
+        lagging = [place for place, count in enumerate(counts) if isinstance(count, int) and count > 0]
+        replies = self._redis.scripts([_age_call(positions[place]) for place in lagging])
         ages = {
             place: _age(positions[place].partition, reply)
-            for place, reply in zip(behind, replies, strict=True)
+            for place, reply in zip(lagging, replies, strict=True)
         }
         lags: list[Lag | KafkaError] = []
         for place, count in enumerate(counts):
             age = ages.get(place, 0)
-            lags.append(
-                count
-                if isinstance(count, KafkaError)
-                else age
-                if isinstance(age, KafkaError)
-                else Lag(count, age)
-            )
+            if isinstance(count, KafkaError):
+                lags.append(count)
+            else:
+                lags.append(age if isinstance(age, KafkaError) else Lag(count, age))
         return lags
 
 
 def read_totals(partition: Partition, reply: Reply) -> Totals:
-    """Return what the state tells, asked for as `IndexStore.page` does; raises KafkaError as that does."""
+    """Return the totals of STATE_FIELDS; raises KafkaError as `IndexStore.page` does."""
     topic_id, *fields = cast("list[bytes | None]", listed(partition.state, reply))
     if topic_id != partition.topic_id.encode():
         raise stale_topic(partition)
@@ -261,7 +283,7 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
 
 
 def read_rows(partition: Partition, reply: Reply) -> list[Row]:
-    """Return the rows of an answer WITHSCORES; raises KafkaError KAFKA_STORAGE_ERROR where one is malformed."""
+    """Return the rows of an answer WITHSCORES; raises KafkaError KAFKA_STORAGE_ERROR if one is malformed."""
     found = cast("list[bytes]", listed(partition.index_key, reply))
     rows: list[Row] = []
     for member, score in zip(found[::2], found[1::2], strict=True):
@@ -272,14 +294,12 @@ def read_rows(partition: Partition, reply: Reply) -> list[Row]:
     return rows
 
 
-def _intervals(partition: Partition, reply: Reply) -> Intervals | KafkaError:
-    try:
-        start, end, looked, *found = map(int, cast("list[bytes]", listed(partition.state, reply)))
-        return Intervals(start, end, looked, list(zip(found[::2], found[1::2], strict=True)))
-    except KafkaError as error:
-        return error
-    except (ValueError, TypeError):
-        return malformed(partition.index_key, "the answer of lua/index/find.lua")
+def _result(partition: Partition, reply: Reply) -> SearchResult | KafkaError:
+    def read(numbers: list[bytes]) -> SearchResult:
+        start, end, searched, *found = map(int, numbers)
+        return SearchResult(start, end, searched, list(zip(found[::2], found[1::2], strict=True)))
+
+    return parsed(partition.state, "the answer of lua/index/find.lua", reply, read)
 
 
 def _count_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
@@ -292,25 +312,14 @@ def _count_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[
 def _age_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
     partition, offset = position
     bits = -1 if partition.format == "batch" else partition.bits
-    return _AGE, (partition.state, partition.stream, *partition.compacted), [partition.topic_id, bits, offset]
+    keys = (partition.state, partition.stream, *partition.compacted)
+    return _AGE, keys, [partition.topic_id, bits, offset]
 
 
 def _age(partition: Partition, reply: Reply) -> int | KafkaError:
-    if isinstance(reply, KafkaError):
-        return reply
-    if isinstance(reply, RespError):
-        return refused(partition.state, reply)
-    if isinstance(reply, bytes) and _AGE_TEXT.fullmatch(reply):
-        return int(reply or 0)
-    return malformed(partition.stream, "the answer of lua/index/age.lua")
+    def read(text: bytes) -> int:
+        if not _AGE_TEXT.fullmatch(text):
+            raise ValueError(text)
+        return int(text or 0)
 
-
-def _counted(partition: Partition, reply: Reply) -> tuple[int, int] | KafkaError:
-    if isinstance(reply, KafkaError):
-        return reply
-    if isinstance(reply, RespError):
-        return refused(partition.state, reply)
-    match reply:
-        case [int() as records, bytes() as offset]:
-            return records, int(offset)
-    return malformed(partition.index_key, "the answer of lua/index/count.lua")
+    return parsed(partition.state, "the answer of lua/index/age.lua", reply, read)

@@ -18,7 +18,7 @@ import msgspec
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch
-from korvet.log.index import IndexStore, Intervals, Search
+from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Read, RemoteRange
@@ -120,7 +120,7 @@ class Offsets:
         return answers
 
     def _look(
-        self, question: OffsetQuery, search: Search, intervals: Intervals | KafkaError
+        self, question: OffsetQuery, search: Search, intervals: SearchResult | KafkaError
     ) -> OffsetFound | KafkaError:
         if isinstance(intervals, KafkaError):
             return intervals
@@ -135,7 +135,7 @@ class Offsets:
         except KafkaError as error:
             return error
 
-    def _first_from(self, search: Search, found: Intervals) -> OffsetFound:
+    def _first_from(self, search: Search, found: SearchResult) -> OffsetFound:
         partition, timestamp, start = search
         while True:
             for first, behind in found.intervals:
@@ -145,10 +145,10 @@ class Offsets:
                     for offset, at in run.stamps():
                         if at >= timestamp and offset >= max(first, start):
                             return OffsetFound(offset, at, LEADER_EPOCH)
-            if found.looked >= found.end:
+            if found.searched >= found.end:
                 return OffsetFound()
             # What the index promised has left the log.
-            [following] = self._index.find([search._replace(offset=found.looked)])
+            [following] = self._index.find([search._replace(offset=found.searched)])
             if isinstance(following, KafkaError):
                 raise following
             found = following
@@ -156,7 +156,7 @@ class Offsets:
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
         """Return the first record from `start` on with the largest timestamp, the most promising pieces first."""
         largest = OffsetFound()
-        pieces = sorted(self._index.pieces(partition), key=lambda piece: (-piece.bound, piece.first))
+        pieces = sorted(self._index.intervals(partition), key=lambda piece: (-piece.bound, piece.first))
         for first, behind, bound in pieces:
             # As doubles, as the index compares them.
             if float(bound) < float(largest.timestamp):

@@ -5,7 +5,7 @@ Knows values only: nothing of Redis, of scripts or of the wire.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,9 @@ from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.record import Record, StoredRecord
 from korvet.topics.types import AtRest, Partition
+
+CheckStep = Callable[[], None]
+"""Called before every bounded step of work on logs; whatever it raises ends the work there."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -83,12 +83,18 @@ def value_of(reply: Reply) -> Reply:
     return reply
 
 
-def listed(key: str, reply: Reply) -> list[Reply]:
-    """Return an array; raises KafkaError for an error reply and for anything else."""
+def checked(key: str, reply: Reply) -> bytes | int | list[Reply] | None:
+    """Return a reply about `key`; raises KafkaError for an error reply."""
     if isinstance(reply, KafkaError):
         raise reply
     if isinstance(reply, RespError):
         raise refused(key, reply)
+    return reply
+
+
+def listed(key: str, reply: Reply) -> list[Reply]:
+    """Return an array; raises KafkaError for an error reply and for anything else."""
+    reply = checked(key, reply)
     if not isinstance(reply, list):
         raise malformed(key, "the answer")
     return reply

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from korvet.config.settings import Settings
-from korvet.log.compaction import Compacted, Compactor
+from korvet.log.compaction import CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore, OffsetMap
 from korvet.log.types import Append, AppendBatch, Appended
 from korvet.redis import scripts
@@ -88,7 +88,7 @@ def measure_pass(redis: Redis, form: str, count: int) -> None:
     redis.call("SLOWLOG", "RESET")
     server_before, begin = used_cpu(redis), time.monotonic()
     cpu, done = measured(lambda: compactor.compact(plan, lambda: None))
-    assert isinstance(done, Compacted)
+    assert isinstance(done, CompactionResult)
     seconds, server = time.monotonic() - begin, used_cpu(redis) - server_before
     print(
         f"{form:16} {count / seconds:12,.0f} {cpu / count * 1e6:12.2f} {server / count * 1e6:12.2f} "

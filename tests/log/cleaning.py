@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.log.compaction_store import CompactionState, CompactionStore, Kept, Pass
+from korvet.log.compaction_store import CompactionPass, CompactionState, CompactionStore, Retained
 from tests.support.log_bench import Bench
 
-NOTHING_ELSE = Kept(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
+NOTHING_ELSE = Retained(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
 
 
 def look_at(store: CompactionStore, bench: Bench) -> CompactionState:
     """Look at the bench's partition."""
-    [look] = store.look([bench.partition])
+    [look] = store.states([bench.partition])
     assert not isinstance(look, KafkaError), look
     return look
 
 
-def begun(store: CompactionStore, bench: Bench, name: str = "mine", clean_end: int | None = None) -> Pass:
+def begun(
+    store: CompactionStore, bench: Bench, name: str = "mine", compacted_end: int | None = None
+) -> CompactionPass:
     """Begin a pass, up to the end of the log where nothing else is said."""
     look = look_at(store, bench)
-    under_way = store.begin(bench.partition, name, look, look.end if clean_end is None else clean_end)
+    under_way = store.begin(bench.partition, name, look, look.end if compacted_end is None else compacted_end)
     assert under_way is not None
     return under_way
 
 
-def compact(bench: Bench, *kept: int, clean_end: int | None = None, free: bool = True) -> None:
+def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bool = True) -> None:
     """Compact the log: of its entries, a record each, those stay whose places, from 0 on, are in `kept`."""
     store = CompactionStore(bench.redis)
-    under_way = begun(store, bench, clean_end=clean_end)
+    under_way = begun(store, bench, compacted_end=compacted_end)
     entries = []
     offset = under_way.start
     while found := store.read(under_way, offset, 1):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from korvet.config.settings import Settings
-from korvet.log.compaction import Compacted, Compactor, Plan
+from korvet.log.compaction import CompactionPlan, CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.fetch import Limits
 from korvet.log.store import LogStore
@@ -92,7 +92,7 @@ class CompactedLog:
         key, value = (fields[name].encode() if name in fields else None for name in ("key", "value"))
         self.model.append(Held((ms << self.partition.bits) + sequence, key, value, ms))
 
-    def plans(self, compactor: Compactor | None = None) -> list[Plan]:
+    def plans(self, compactor: Compactor | None = None) -> list[CompactionPlan]:
         """Return what is due."""
         found, errors = (compactor or self.compactor).plans(
             [(self.partition, self.topic.config)], lambda: None
@@ -102,32 +102,32 @@ class CompactedLog:
 
     def compact(
         self, compactor: Compactor | None = None, check: Callable[[], None] = lambda: None
-    ) -> Compacted | None:
+    ) -> CompactionResult | None:
         """Do the pass that is due; None where none is."""
         plans = self.plans(compactor)
         return (compactor or self.compactor).compact(plans[0], check) if plans else None
 
-    def compacted(self) -> Compacted:
+    def compacted(self) -> CompactionResult:
         """Do the pass that must be due."""
         done = self.compact()
         assert done is not None
         return done
 
-    def expected(self, clean_end: int, gone: Callable[[Held], bool] = lambda _held: False) -> list[Held]:
-        """Return what must be left of the model when all below `clean_end` is compacted; `gone` says more of it."""
-        latest = {held.key: held.offset for held in self.model if held.offset < clean_end}
+    def expected(self, compacted_end: int, gone: Callable[[Held], bool] = lambda _held: False) -> list[Held]:
+        """Return what must be left of the model when all below `compacted_end` is compacted; `gone` says more of it."""
+        latest = {held.key: held.offset for held in self.model if held.offset < compacted_end}
         last = self.model[-1].offset
         return [
             held
             for held in self.model
             if held.offset == last
-            or held.offset >= clean_end
+            or held.offset >= compacted_end
             or (held.key is not None and latest[held.key] == held.offset and not gone(held))
         ]
 
-    def forget_compacted(self, clean_end: int) -> None:
+    def forget_compacted(self, compacted_end: int) -> None:
         """Let the model be what is expected from now on."""
-        self.model = self.expected(clean_end)
+        self.model = self.expected(compacted_end)
 
     def read(self, offset: int = 0, bytes_max: int = 2000) -> list[Held]:
         """Read on from `offset` as a consumer does, in small fetches, up to the high watermark."""

@@ -13,7 +13,7 @@ from korvet.config.settings import Settings
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore, LogPosition
-from korvet.log.index_repair import IndexRepair, IndexRepairStore, Mended
+from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
 from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.retention import Kept, Policy, Retention
@@ -56,7 +56,7 @@ class LogLife:
         """Those from the log start on."""
         self.start = 0
         self.end = 0
-        self.clean_end = 0
+        self.compacted_end = 0
         self._was_compacted = self._lost_index = False
         self._keep_tombstones = keep_tombstones
         self._config = topic_config.effective(
@@ -188,19 +188,19 @@ class LogLife:
         for plan in plans:
             done = self.compactor.compact(plan, lambda: None)
             assert done is not None
-            dirty_start = max(self.clean_end, self.start)
-            latest = {each.key: each.offset for each in self.records if each.offset < done.clean_end}
+            dirty_start = max(self.compacted_end, self.start)
+            latest = {each.key: each.offset for each in self.records if each.offset < done.compacted_end}
             self.records = [
                 each
                 for each in self.records
-                if each.offset >= done.clean_end
+                if each.offset >= done.compacted_end
                 or each.offset == self.end - 1
                 or (
                     (each.key is not None and latest[each.key] == each.offset)
                     and not (each.value is None and each.offset < dirty_start and not self._keep_tombstones)
                 )
             ]
-            self.clean_end = done.clean_end
+            self.compacted_end = done.compacted_end
             self._was_compacted = True
 
     def lose_index(self) -> None:
@@ -211,9 +211,9 @@ class LogLife:
     def mend_index(self) -> None:
         """Do what the keeper does about indexes: once, for there must be nothing left then."""
         partitions = [self.bench.partition]
-        for _, outcome in self.mender.mend(partitions, lambda: None):
-            assert isinstance(outcome, Mended), outcome
-        assert list(self.mender.mend(partitions, lambda: None)) == []
+        for _, outcome in self.mender.repair(partitions, lambda: None):
+            assert isinstance(outcome, Repaired), outcome
+        assert list(self.mender.repair(partitions, lambda: None)) == []
 
     def give_memory_back(self) -> None:
         """Do what is left of a trim."""
@@ -288,7 +288,7 @@ class LogLife:
         """Return the lengths of all fields and values of the entries that are the log."""
         partition = self.bench.partition
         which = self._raw.hget(partition.state, "clean")
-        streams = [(partition.stream, max(self.start, self.clean_end))]
+        streams = [(partition.stream, max(self.start, self.compacted_end))]
         if which is not None:
             streams.append((partition.compacted[int(which)], self.start))
         stored = 0

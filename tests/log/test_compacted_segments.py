@@ -44,7 +44,7 @@ def test_what_was_compacted_is_not_read_even_while_the_log_still_holds_it(bench:
 
 def test_from_the_end_of_the_clean_stream_a_read_goes_on_in_the_log(bench: Bench) -> None:
     offsets = filled(bench)
-    compact(bench, 0, clean_end=None)
+    compact(bench, 0, compacted_end=None)
     later = bench.append(b"later")
     fetched = bench.read(offsets[0], 10)
     assert [record.value for record in records_of(fetched, offsets[0])] == [b"0"]

@@ -8,8 +8,8 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import compaction as compaction_plan
-from korvet.log import compaction as compaction_rows
 from korvet.log.compaction_store import CompactionStore
+from korvet.log.index import RowBuilder
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.log.types import Bounds
 from korvet.protocol.records.batch import HEADER, BatchHeader
@@ -26,8 +26,8 @@ def log(here: Domain, raw_redis: Any, request: pytest.FixtureRequest) -> Compact
 def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) -> None:
     log.fill(20)
     done = log.compacted()
-    assert log.read() == log.expected(done.clean_end)
-    assert done.clean_end == log.field("next")
+    assert log.read() == log.expected(done.compacted_end)
+    assert done.compacted_end == log.field("next")
     assert done.removed == len(log.model) - done.kept == len(log.model) - len(log.read())
     assert log.plans() == []
 
@@ -36,22 +36,22 @@ def test_what_comes_later_is_compacted_together_with_what_stayed(log: CompactedL
     for _ in range(5):
         log.fill(8, keys=9)
         done = log.compacted()
-        assert log.read() == log.expected(done.clean_end)
+        assert log.read() == log.expected(done.compacted_end)
 
 
 def test_nothing_changes_behind_the_end_of_a_pass(log: CompactedLog) -> None:
     log.fill(5)
     done = log.compacted()
     log.fill(5)
-    assert log.read() == log.expected(done.clean_end)
-    assert log.read(done.clean_end) == [held for held in log.model if held.offset >= done.clean_end]
+    assert log.read() == log.expected(done.compacted_end)
+    assert log.read(done.compacted_end) == [held for held in log.model if held.offset >= done.compacted_end]
 
 
 def test_a_read_may_begin_anywhere(log: CompactedLog) -> None:
     log.fill(12)
-    clean_end = log.compacted().clean_end
+    compacted_end = log.compacted().compacted_end
     log.fill(2)
-    expected = log.expected(clean_end)
+    expected = log.expected(compacted_end)
     for held in log.model:
         assert log.read(held.offset) == [each for each in expected if each.offset >= held.offset]
 
@@ -59,7 +59,7 @@ def test_a_read_may_begin_anywhere(log: CompactedLog) -> None:
 def test_the_record_at_the_end_of_the_log_stays_whatever_it_is(log: CompactedLog) -> None:
     log.append((b"a", b"1"), (b"b", b"2"))
     log.append((b"a", None))
-    end = log.compacted().clean_end
+    end = log.compacted().compacted_end
     log.raw.hset(log.partition.state, "clean_history", f"{end}@5")
     log.compacted()  # the tombstone is due, but it is the last one
     assert [held.value for held in log.read()] == [b"2", None]
@@ -70,11 +70,11 @@ def test_the_record_at_the_end_of_the_log_stays_whatever_it_is(log: CompactedLog
 
 def test_tombstones_stay_for_a_while_and_then_go(log: CompactedLog) -> None:
     log.append((b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", b"3"))
-    end = log.compacted().clean_end
+    end = log.compacted().compacted_end
     assert [held.value for held in log.read()] == [b"2", None, b"3"]
     assert log.plans() == []
     log.raw.hset(log.partition.state, "clean_history", f"{end}@5")
-    assert log.compacted().clean_end == end
+    assert log.compacted().compacted_end == end
     assert [held.value for held in log.read()] == [b"2", b"3"]
     assert log.raw.hget(log.partition.state, "clean_history") == b""
     assert log.plans() == []
@@ -82,7 +82,7 @@ def test_tombstones_stay_for_a_while_and_then_go(log: CompactedLog) -> None:
 
 def test_a_tombstone_that_came_later_stays_longer(log: CompactedLog) -> None:
     log.append((b"a", None), (b"x", b"1"))
-    first_end = log.compacted().clean_end
+    first_end = log.compacted().compacted_end
     log.append((b"b", None), (b"y", b"2"))
     log.compacted()
     history = log.raw.hget(log.partition.state, "clean_history").decode().split()
@@ -117,7 +117,7 @@ def test_an_append_goes_on_while_a_pass_is_under_way(log: CompactedLog) -> None:
 
     done = log.compact(check=meanwhile)
     assert done is not None
-    assert done.clean_end == end
+    assert done.compacted_end == end
     assert len(seen) > 3
     assert log.read() == log.expected(end)
 
@@ -128,7 +128,7 @@ def test_a_tail_that_has_grown_since_the_plan_is_left_to_the_next_one(log: Compa
     log.fill(1)
     assert log.compactor.compact(plan, lambda: None) is None
     assert log.read() == log.model
-    assert log.compacted().clean_end == log.field("next")
+    assert log.compacted().compacted_end == log.field("next")
 
 
 def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) -> None:
@@ -139,8 +139,8 @@ def test_a_buffer_too_small_for_all_keys_takes_more_passes(log: CompactedLog) ->
     small = log.compactor_on(log.here.redis, buffer_bytes=70 * 24)  # 50 keys and a few
     ends = []
     while (done := log.compact(small)) is not None:
-        ends.append(done.clean_end)
-        assert log.read() == log.expected(done.clean_end)
+        ends.append(done.compacted_end)
+        assert log.read() == log.expected(done.compacted_end)
     assert ends == [*rows, log.field("next")]
 
 
@@ -194,7 +194,7 @@ def test_what_a_pass_did_not_come_to_give_back_comes_back_with_the_next_turn(log
 def test_sizes_count_what_is_left(log: CompactedLog) -> None:
     log.fill(10)
     done = log.compacted()
-    look = log.store.look([log.partition])[0]
+    look = log.store.states([log.partition])[0]
     assert not isinstance(look, KafkaError)
     assert compaction_plan.dirty_ratio(look) == 0
     written = look.end if log.partition.format == "batch" else log.field("records")
@@ -207,7 +207,7 @@ def test_sizes_count_what_is_left(log: CompactedLog) -> None:
 def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
     log: CompactedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(RowBuilder, "records_per_row", 5)
     log.fill(20, keys=1000)
     log.fill(20, keys=1)
     log.compacted()
@@ -238,7 +238,7 @@ def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: Compact
     log.model = log.model[-1:]
     log.append((b"key-499", b"new"))
     done = log.compacted()
-    assert log.read(start) == log.expected(done.clean_end)
+    assert log.read(start) == log.expected(done.compacted_end)
     assert (done.kept, done.removed) == (1, 1)
 
 
@@ -285,7 +285,7 @@ def test_external_entries_stay_if_they_have_a_key_field_by_field(here: Domain, r
     clean = raw_redis.xrange(log.partition.compacted[log.field("clean")])
     assert clean == [before[0], before[2], before[3]]
     assert done.unkeyed == 1
-    assert log.read() == log.expected(done.clean_end)
+    assert log.read() == log.expected(done.compacted_end)
 
 
 def segment_ms_over(log: CompactedLog) -> None:

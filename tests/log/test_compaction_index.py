@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.log import compaction as compaction_rows
-from korvet.log import index_repair as index_upkeep
+from korvet.log.index import RowBuilder
 from korvet.log.index_repair import IndexRepair, IndexRepairStore
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.types import SpecialTimestamp
@@ -21,8 +20,7 @@ def log(
     here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> CompactedLog:
     """Give a log whose rows stand close together."""
-    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
-    monkeypatch.setattr(index_upkeep, "RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(RowBuilder, "records_per_row", 5)
     return CompactedLog(here, raw_redis, request.param)
 
 
@@ -34,7 +32,7 @@ def fill(log: CompactedLog, batches: int, keys: int) -> None:
 
 
 def mend(log: CompactedLog) -> list[Any]:
-    return list(IndexRepair(IndexRepairStore(log.here.redis)).mend([log.partition], lambda: None))
+    return list(IndexRepair(IndexRepairStore(log.here.redis)).repair([log.partition], lambda: None))
 
 
 def check_times(log: CompactedLog) -> None:
@@ -75,7 +73,7 @@ def test_an_index_that_was_lost_is_made_anew_for_what_is_left(log: CompactedLog)
     assert records_by_the_state(log) == len(log.read())
     check_times(log)
     done = log.compacted()
-    assert log.read() == log.expected(done.clean_end)
+    assert log.read() == log.expected(done.compacted_end)
     assert records_by_the_state(log) == len(log.read())
     check_times(log)
 
@@ -83,8 +81,8 @@ def test_an_index_that_was_lost_is_made_anew_for_what_is_left(log: CompactedLog)
 def test_rows_of_a_compacted_part_are_none_of_what_was_there_before(log: CompactedLog) -> None:
     fill(log, 30, 60)
     done = log.compacted()
-    rows = log.store.rows(log.partition, -1, done.clean_end, 1000)
-    assert rows[-1].offset == done.clean_end
+    rows = log.store.rows(log.partition, -1, done.compacted_end, 1000)
+    assert rows[-1].offset == done.compacted_end
     assert rows[-1].records - log.field("start_records") == done.kept
     left = log.read()
     behind = 0

@@ -65,15 +65,15 @@ def half_compacted(here: Domain, raw: Any, storage_format: str) -> tuple[Compact
     """Return a log with a compacted part that holds tombstones which are due, and where that part ends."""
     log = CompactedLog(here, raw, storage_format)
     log.fill(4)
-    end = log.compacted().clean_end
+    end = log.compacted().compacted_end
     raw.hset(log.partition.state, "clean_history", f"{end}@{OLD_MS}")
     log.fill(4, keys=5)
     return log, end
 
 
-def purged(clean_end: int) -> Callable[[Held], bool]:
+def purged(compacted_end: int) -> Callable[[Held], bool]:
     """Tell which records a pass removes because they are tombstones that lay in the compacted part before."""
-    return lambda held: held.value is None and held.offset < clean_end
+    return lambda held: held.value is None and held.offset < compacted_end
 
 
 def contents(log: CompactedLog) -> list[Held]:
@@ -215,7 +215,7 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
     assert other.read() == other.model
     assert not raw_redis.exists(*other.partition.compacted)
     assert other.read() == other.expected(0)
-    assert other.compacted().clean_end == other.field("next")
+    assert other.compacted().compacted_end == other.field("next")
     assert other.read() == other.expected(other.field("next"))
 
 

@@ -10,7 +10,8 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.log import compaction as compaction_plan
 from korvet.log.compaction import HISTORY_MAX, Ages, Tombstones
-from korvet.log.compaction_store import CompactionState, Period, Row
+from korvet.log.compaction_store import CompactionState, Period
+from korvet.log.index import Row
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 
@@ -26,16 +27,16 @@ LOOK = CompactionState(
     bytes=1000,
     interval=NOW - 5,
     start_bytes=200,
-    clean_end=50,
-    clean=0,
+    compacted_end=50,
+    segment=0,
     history=(),
     token="",
-    clean_bytes=500,
-    newest=Row(90, 90, 900, NOW - 60),
+    compacted_bytes=500,
+    newest=Row(90, 90, 900, -1, NOW - 60),
 )
-FRESH = LOOK._replace(clean_end=0, clean=None, start_bytes=0, clean_bytes=0)
-AT_CLEAN_END = Row(50, 50, 500, -1)
-ROWS = [Row(60, 60, 600, NOW - 100), Row(70, 70, 700, NOW - 200), Row(90, 90, 900, NOW - 60)]
+FRESH = LOOK._replace(compacted_end=0, segment=None, start_bytes=0, compacted_bytes=0)
+AT_CLEAN_END = Row(50, 50, 500, -1, -1)
+ROWS = [Row(60, 60, 600, -1, NOW - 100), Row(70, 70, 700, -1, NOW - 200), Row(90, 90, 900, -1, NOW - 60)]
 
 
 def config(**values: float) -> TopicConfig:
@@ -44,7 +45,7 @@ def config(**values: float) -> TopicConfig:
 
 def end(look: CompactionState, ages: Ages = Ages(), **values: float) -> int | None:  # noqa: B008 - a value
     due = compaction_plan.due(look, config(**values), ages, ROWS)
-    return None if due is None else due.clean_end
+    return None if due is None else due.compacted_end
 
 
 def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
@@ -70,7 +71,7 @@ def test_the_ratio_of_a_pass_is_that_of_all_it_takes() -> None:
 def test_a_log_without_anything_to_compact_is_not_due() -> None:
     empty = FRESH._replace(end=0, bytes=0, newest=None, interval=-1)
     assert end(empty, min_cleanable_dirty_ratio=0.0) is None
-    done = LOOK._replace(clean_end=90, clean_bytes=900)
+    done = LOOK._replace(compacted_end=90, compacted_bytes=900)
     assert end(done, min_cleanable_dirty_ratio=0.0) is None
 
 
@@ -124,15 +125,15 @@ def test_tombstones_that_are_due_make_a_log_due() -> None:
 
 
 def test_ages_are_asked_for_only_where_something_hangs_on_them() -> None:
-    assert not compaction_plan.asks_for_oldest(LOOK, CONFIG)
-    assert compaction_plan.asks_for_oldest(LOOK, config(max_compaction_lag_ms=5))
-    assert not compaction_plan.asks_for_oldest(LOOK._replace(clean_end=100), config(max_compaction_lag_ms=5))
-    assert compaction_plan.asks_for_tail(LOOK, CONFIG)
-    assert not compaction_plan.asks_for_tail(LOOK, config(min_cleanable_dirty_ratio=0.7))
-    assert compaction_plan.asks_for_tail(LOOK, config(min_cleanable_dirty_ratio=0.7, max_compaction_lag_ms=5))
-    assert not compaction_plan.asks_for_tail(LOOK._replace(end=90, bytes=900), CONFIG)
-    assert not compaction_plan.asks_for_rows(LOOK, CONFIG)
-    assert compaction_plan.asks_for_rows(LOOK, config(min_compaction_lag_ms=1))
+    assert not compaction_plan.needs_oldest(LOOK, CONFIG)
+    assert compaction_plan.needs_oldest(LOOK, config(max_compaction_lag_ms=5))
+    assert not compaction_plan.needs_oldest(LOOK._replace(compacted_end=100), config(max_compaction_lag_ms=5))
+    assert compaction_plan.needs_tail(LOOK, CONFIG)
+    assert not compaction_plan.needs_tail(LOOK, config(min_cleanable_dirty_ratio=0.7))
+    assert compaction_plan.needs_tail(LOOK, config(min_cleanable_dirty_ratio=0.7, max_compaction_lag_ms=5))
+    assert not compaction_plan.needs_tail(LOOK._replace(end=90, bytes=900), CONFIG)
+    assert not compaction_plan.needs_rows(LOOK, CONFIG)
+    assert compaction_plan.needs_rows(LOOK, config(min_compaction_lag_ms=1))
 
 
 def test_a_tombstone_is_due_by_the_period_in_which_it_was_compacted_first() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.log import compaction as compaction_rows
+from korvet.log.index import RowBuilder
 from korvet.log.retention import Kept, Retention, policy_of
 from korvet.log.trim import Trimmer, TrimStore
 from tests.log.compacting import CompactedLog
@@ -20,11 +20,11 @@ def log(
     here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> CompactedLog:
     """Give a log of records with rising timestamps, half of it compacted."""
-    monkeypatch.setattr(compaction_rows, "RECORDS_PER_ROW", 5)
+    monkeypatch.setattr(RowBuilder, "records_per_row", 5)
     made = CompactedLog(here, raw_redis, request.param)
     for n in range(40):
         made.append((b"key-%d" % (n % 25), b"value-%d" % n), timestamp=TIMESTAMP + n)
-    made.forget_compacted(made.compacted().clean_end)
+    made.forget_compacted(made.compacted().compacted_end)
     for n in range(40, 60):
         made.append((b"key-%d" % n, b"value-%d" % n), timestamp=TIMESTAMP + n)
     return made
@@ -73,5 +73,5 @@ def test_a_log_that_was_let_go_of_is_compacted_again(log: CompactedLog) -> None:
     enforce(log, retention_ms=-1, retention_bytes=1)
     start = log.field("start")
     log.append(*((b"key-%d" % (n % 2), b"later-%d" % n) for n in range(8)))
-    clean_end = log.compacted().clean_end
-    assert log.read(start) == [held for held in log.expected(clean_end) if held.offset >= start]
+    compacted_end = log.compacted().compacted_end
+    assert log.read(start) == [held for held in log.expected(compacted_end) if held.offset >= start]

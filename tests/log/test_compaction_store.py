@@ -36,10 +36,10 @@ def test_a_look_finds_what_the_last_pass_left(store: CompactionStore, bench: Ben
     compact(bench, 1)
     bench.raw.hset(bench.partition.state, "clean_history", "5@6 7@8")
     look = look_at(store, bench)
-    assert (look.clean, look.clean_end, look.token) == (0, look.end, "")
+    assert (look.segment, look.compacted_end, look.token) == (0, look.end, "")
     assert look.history == (Period(5, 6), Period(7, 8))
     assert look.newest is not None
-    assert look.clean_bytes == look.newest.bytes == look.bytes
+    assert look.compacted_bytes == look.newest.bytes == look.bytes
     assert begun(store, bench, "next").source == 0
     assert look_at(store, bench).token == "next"
 
@@ -58,7 +58,7 @@ def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
     assert [entry_id for entry_id, _ in found] == [before[0], before[3]]
     behind = store.read(under_way, under_way.dirty_start - 1, 10)
     assert len(behind) == 1
-    assert store.read(under_way, under_way.clean_end, 10) == []
+    assert store.read(under_way, under_way.compacted_end, 10) == []
     assert store.entry_count(bench.partition) >= 2
 
 
@@ -158,7 +158,7 @@ def test_a_state_that_is_not_understood_is_no_look(
 ) -> None:
     bench.append(b"a")
     bench.raw.hset(bench.partition.state, mapping=damage)
-    looks = store.look([bench.partition, bench.partitions[1]])
+    looks = store.states([bench.partition, bench.partitions[1]])
     assert isinstance(looks[0], KafkaError)
     assert not isinstance(looks[1], KafkaError)
 
@@ -166,6 +166,6 @@ def test_a_state_that_is_not_understood_is_no_look(
 def test_a_row_that_is_not_understood_is_named(store: CompactionStore, bench: Bench) -> None:
     bench.append(b"a")
     bench.raw.zadd(bench.partition.index_key, {"no row": 1})
-    [look] = store.look([bench.partition])
+    [look] = store.states([bench.partition])
     assert isinstance(look, KafkaError)
     assert (look.code, bench.partition.index_key in look.message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)

@@ -13,10 +13,10 @@ from korvet.log.index import (
     RECORDS_PER_ROW,
     TIMESTAMP_MAX,
     IndexStore,
-    Intervals,
+    Interval,
     LogPosition,
-    Piece,
     Search,
+    SearchResult,
 )
 from korvet.redis.scripts import folder
 from tests.support.batches import Record
@@ -45,9 +45,9 @@ def rising(bench: Bench) -> list[int]:
     return fill(bench, list(range(BATCHES * RECORDS)))
 
 
-def found(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> Intervals:
+def found(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> SearchResult:
     [outcome] = index.find([Search(bench.partition, timestamp, offset)])
-    assert isinstance(outcome, Intervals), outcome
+    assert isinstance(outcome, SearchResult), outcome
     return outcome
 
 
@@ -89,7 +89,7 @@ def test_all_intervals_are_returned_one_search_after_the_other(bench: Bench, ind
     while not pieces or looked < offsets[-1] + 1:
         step = found(index, bench, 9, looked)
         pieces += step.intervals
-        looked = step.looked
+        looked = step.searched
         searches += 1
     assert searches == -(-len(pieces) // 8) > 2
     assert len(pieces) == bench.raw.zcard(bench.partition.index_key) + 1 >= 20
@@ -118,17 +118,17 @@ def test_where_rows_are_missing_the_rest_of_the_log_is_one_interval(
     bench.raw.hset(bench.partition.state, "interval", -1)
     last = int(bench.raw.zrange(key, -1, -1, withscores=True)[0][1]) if kept else 0
     assert found(index, bench, 19_000).intervals == [(last, offsets[-1] + 1)]
-    assert index.pieces(bench.partition)[-1] == Piece(last, offsets[-1] + 1, TIMESTAMP_MAX)
+    assert index.intervals(bench.partition)[-1] == Interval(last, offsets[-1] + 1, TIMESTAMP_MAX)
 
 
 def test_the_pieces_of_a_log_are_all_of_it(bench: Bench, index: IndexStore) -> None:
     offsets = rising(bench)
     set_start(bench, offsets[4800])
-    pieces = index.pieces(bench.partition)
-    assert (pieces[0].first, pieces[-1].behind) == (offsets[4800], offsets[-1] + 1)
-    assert [piece.behind for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
+    pieces = index.intervals(bench.partition)
+    assert (pieces[0].first, pieces[-1].end) == (offsets[4800], offsets[-1] + 1)
+    assert [piece.end for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
     numbers = {offset: number for number, offset in enumerate(offsets)}
-    assert [piece.bound for piece in pieces] == [numbers[piece.behind - 1] for piece in pieces]
+    assert [piece.bound for piece in pieces] == [numbers[piece.end - 1] for piece in pieces]
 
 
 def test_records_behind_an_offset_are_counted_to_the_last_one(bench: Bench, index: IndexStore) -> None:
@@ -191,9 +191,9 @@ def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) 
     assert code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert lags[2:] == [2, 1]
     finds = index.find([Search(three, 5), Search(stranger, 5), Search(one, 6)])
-    assert isinstance(finds[0], Intervals)
+    assert isinstance(finds[0], SearchResult)
     assert code_of(finds[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert finds[2] == Intervals(0, bases[0] + 1, bases[0] + 1, [])
+    assert finds[2] == SearchResult(0, bases[0] + 1, bases[0] + 1, [])
 
 
 @pytest.mark.parametrize("member", ["x", "1:2:3", "1:2:3:", "-1:2:3:4", "1:2:3:4:5"])
@@ -204,7 +204,7 @@ def test_a_malformed_row_is_named(bench: Bench, index: IndexStore, member: str) 
     if bench.format == "record":
         outcomes += behind(index, bench, offset)
     with pytest.raises(Exception, match="index: a row is malformed"):
-        index.pieces(bench.partition)
+        index.intervals(bench.partition)
     for outcome in outcomes:
         assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
         assert f"{bench.partition.index_key} is malformed" in outcome.message

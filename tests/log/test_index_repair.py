@@ -9,7 +9,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, LogPosition, Search
-from korvet.log.index_repair import IndexRepair, IndexRepairStore, Mended
+from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
 from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.types import SpecialTimestamp
@@ -36,7 +36,7 @@ class Upkeep:
         self.offsets = Offsets(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.steps = 0
 
-    def mend(self, beside: Any = None) -> Mended | None:
+    def mend(self, beside: Any = None) -> Repaired | None:
         """Have a turn; `beside` is done before each of its steps. Returns None where nothing had to be done."""
 
         def check() -> None:
@@ -45,11 +45,11 @@ class Upkeep:
                 beside()
 
         self.steps = 0
-        outcomes = list(self.mender.mend(self.bench.partitions, check))
+        outcomes = list(self.mender.repair(self.bench.partitions, check))
         assert len(outcomes) <= 1
         for partition, outcome in outcomes:
             assert partition == self.partition
-            assert isinstance(outcome, Mended)
+            assert isinstance(outcome, Repaired)
             return outcome
         return None
 
@@ -139,7 +139,7 @@ def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> N
     before = upkeep.state()
     mended = upkeep.mend()
     assert mended is not None
-    assert mended.made == upkeep.raw.zcard(key) >= 5
+    assert mended.rebuilt == upkeep.raw.zcard(key) >= 5
     after = upkeep.state()
     assert (after["bytes"], after["next"], after.get("records")) == (
         before["bytes"],
@@ -167,7 +167,7 @@ def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_ane
     assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
     mended = upkeep.mend()
     assert mended is not None
-    assert mended.made >= 3
+    assert mended.rebuilt >= 3
     assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
 
 
@@ -223,7 +223,7 @@ def test_an_empty_log_that_held_records_gets_a_row_at_its_end(upkeep: Upkeep) ->
     offsets = upkeep.fill(10)
     upkeep.trim(offsets[-1] + 1)
     upkeep.raw.delete(upkeep.partition.index_key)
-    assert upkeep.mend() == Mended(made=1)
+    assert upkeep.mend() == Repaired(rebuilt=1)
     assert upkeep.mend() is None
     assert upkeep.find(0) == OffsetFound()
 
@@ -328,7 +328,7 @@ def test_a_log_of_another_incarnation_and_a_malformed_state_are_told(upkeep: Upk
     stranger = upkeep.bench.at(0, topic_id="another-id")
     upkeep.raw.hset(upkeep.bench.partitions[1].state, "records", "x")
     outcomes = dict(
-        upkeep.mender.mend([stranger, upkeep.bench.partitions[1], upkeep.bench.partitions[2]], lambda: None)
+        upkeep.mender.repair([stranger, upkeep.bench.partitions[1], upkeep.bench.partitions[2]], lambda: None)
     )
     assert code_of(outcomes[stranger]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code_of(outcomes[upkeep.bench.partitions[1]]) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -340,6 +340,6 @@ def test_a_malformed_entry_is_told_and_the_index_left_as_it_is(redis: Redis, raw
     upkeep.fill(10)
     upkeep.raw.delete(upkeep.partition.index_key, upkeep.partition.stream)
     upkeep.raw.set(upkeep.partition.stream, "x")
-    [(_, outcome)] = upkeep.mender.mend([upkeep.partition], lambda: None)
+    [(_, outcome)] = upkeep.mender.repair([upkeep.partition], lambda: None)
     assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
     assert upkeep.rows() == []

@@ -18,7 +18,7 @@ from itertools import islice
 
 from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.log.compaction import Compactor, Plan
+from korvet.log.compaction import CompactionPlan, Compactor
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
 from korvet.log.index_repair import IndexRepair, IndexRepairStore
 from korvet.log.producers import ProducerRows
@@ -59,8 +59,8 @@ class CompactLogs:
 
     def _plans(
         self, compactor: Compactor, context: Context, check_lease: CheckLease, complaints: set[str]
-    ) -> list[Plan]:
-        found: list[Plan] = []
+    ) -> list[CompactionPlan]:
+        found: list[CompactionPlan] = []
         compacted = _compacted(context)
         while some := list(islice(compacted, PARTITIONS_PER_STEP)):
             check_lease()
@@ -71,7 +71,7 @@ class CompactLogs:
         return sorted(found, key=lambda plan: -plan.ratio)
 
     def _compact(
-        self, compactor: Compactor, plan: Plan, check_lease: CheckLease, complaints: set[str]
+        self, compactor: Compactor, plan: CompactionPlan, check_lease: CheckLease, complaints: set[str]
     ) -> bool:
         """Do a pass; returns whether it had to end early, its buffer being full, and another one is to go on."""
         try:
@@ -95,7 +95,7 @@ class CompactLogs:
         metrics.COMPACTION_RECORDS_REMOVED.inc(done.removed)
         metrics.COMPACTION_UNKEYED_REMOVED.inc(done.unkeyed)
         _log.info("compacted log", key=plan.partition.stream, kept=done.kept, removed=done.removed)
-        return done.clean_end < plans[0].clean_end
+        return done.compacted_end < plans[0].compacted_end
 
     def _complain(self, error: KafkaError, complaints: set[str]) -> None:
         """Log what is wrong with a log, once for as long as it is."""
@@ -149,13 +149,13 @@ def reindex(context: Context, check_lease: CheckLease) -> None:
     """Make indexes anew where rows are missing, and forget timestamps of records that have left the log."""
     mender = IndexRepair(IndexRepairStore(context.redis))
     for some in context.partitions():
-        for partition, outcome in mender.mend(some, check_lease):
+        for partition, outcome in mender.repair(some, check_lease):
             if isinstance(outcome, StorageUnavailableError):
                 raise outcome
             if isinstance(outcome, KafkaError):
                 _log.warning("index not looked after", key=partition.index_key, reason=outcome)
-            elif outcome.made:
-                _log.info("index made anew", key=partition.index_key, rows=outcome.made)
+            elif outcome.rebuilt:
+                _log.info("index made anew", key=partition.index_key, rows=outcome.rebuilt)
 
 
 def renumber(context: Context, check_lease: CheckLease) -> None:
