@@ -46,7 +46,6 @@ BELOW = {
 
 # Imports that still point up.
 NOT_YET = {
-    "korvet/cluster/dynamic_settings.py imports korvet.topics.deletion.CHANGES_MAX",
     "korvet/topics/deletion.py imports korvet.groups.store.GroupList",
 }
 

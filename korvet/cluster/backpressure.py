@@ -1,9 +1,8 @@
-"""How near the store is to being full, and what that means for producers: nothing, a throttle, or a refusal.
+"""Backpressure: how full the store is, and what follows for producers: nothing, a throttle, or a refusal.
 
-Knows limits, thresholds and how old a reading may be; nothing of messages or sockets. Nobody but a producer is held
-up: to read, to trim and to delete is what ends the shortage. A reading is renewed by the request that finds it old,
-beside that request, which does not wait for it; so where nobody produces Redis is not asked. Between two readings
-Redis may fill up: it then refuses by itself (`full`).
+Only producers are affected: reading, trimming and deleting is what ends the shortage. A reading is renewed by the
+request that finds it old, beside that request, which does not wait for it; so without producers Redis is not asked.
+Between two readings Redis may fill up: it then refuses by itself (`memory_full`).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.server_info import ServerUsage, UsageStore
+from korvet.telemetry import metrics
 
 _log = Log(__name__)
 
@@ -27,45 +27,45 @@ READ_EVERY_SECONDS = 1.0
 """Age from which a reading is renewed."""
 
 READ_EVERY_SECONDS_NEAR = 0.1
-"""The same where the store is within NEAR of a throttle: producers may fill what is left within a second."""
+"""The same if the store is within NEAR of a throttle: producers may fill the rest within a second."""
 
 NEAR = 0.1
 
-BELIEVED_SECONDS = 5.0
-"""An older reading holds nobody up: much may have been deleted since. The one that is due will say."""
+VALID_SECONDS = 5.0
+"""An older reading affects nobody: much may have been deleted since, and a new reading is due."""
 
-ASK_AGAIN_SECONDS = 10.0
-"""Pause after a reading that failed: an outage is not made worse, and who may not ask does not ask for ever."""
+PAUSE_SECONDS_FAILED = 10.0
+"""Pause after a reading that failed: an outage is not made worse, and a user without the right to INFO seldom asks."""
 
 CALM = 0.05
-"""So far below the throttle the shortage counts as over in the log, which else would tell of each to and fro."""
+"""Below the throttle by this share the shortage counts as over in the log, which would repeat itself otherwise."""
 
 DISK_FREE_BYTES_MIN = 64 * 1024 * 1024
 """Left on the embedded server's disk: what trims and deletes the log is written to the append-only file too."""
 
 REWRITE_PAYS = 1.3
-"""An append-only file so many times as large as what the server has in memory shrinks when it is written anew."""
+"""An append-only file larger than the server's memory by this factor shrinks when it is rewritten."""
 
 REWRITE_EVERY_SECONDS = 10.0
 """Pause between two such requests."""
 
 
 class Share(NamedTuple):
-    """How much of something is used up, 1.0 is all, and the sentence that says so."""
+    """How much of a resource is used, 1.0 is all, and the sentence that says so."""
 
     used: float
-    said: str
+    reason: str
 
 
 class BackpressureState(NamedTuple):
-    """What a producer is to bear: a throttle in milliseconds, 0 is none; and why it is refused, "" where it is not."""
+    """What applies to a producer: a throttle in milliseconds, 0 is none; and why it is refused, "" if it is not."""
 
     throttle_ms: int
     refusal: str
 
 
-NOTHING = Share(0.0, "")
-NONE = BackpressureState(0, "")
+UNUSED = Share(0.0, "")
+NO_PRESSURE = BackpressureState(0, "")
 
 
 class Thresholds(NamedTuple):
@@ -84,91 +84,87 @@ class Thresholds(NamedTuple):
             settings.throttle_max_ms,
         )
 
-    def strain(self, share: Share) -> BackpressureState:
-        """Return what a share means: from `throttle` on a throttle that grows evenly, from `refuse` on a refusal."""
+    def state(self, share: Share) -> BackpressureState:
+        """Return what follows from a share: an evenly growing throttle from `throttle`, a refusal from `refuse` on."""
         if share.used >= self.refuse:
             return BackpressureState(
-                self.throttle_max_ms, f"{share.said}: producers are refused until there is room"
+                self.throttle_max_ms, f"{share.reason}: producers are refused until there is room"
             )
         if share.used < self.throttle:
-            return NONE
+            return NO_PRESSURE
         risen = (share.used - self.throttle) / (self.refuse - self.throttle)
         return BackpressureState(math.ceil(risen * self.throttle_max_ms), "")
 
 
 def memory_share(usage: ServerUsage) -> Share:
-    """Return how much of Redis' memory is used: nothing where it has no limit."""
+    """Return how much of Redis' memory is used: nothing if it has no limit."""
     if not usage.memory_limit:
-        return NOTHING
-    said = f"Redis has {usage.memory_used} bytes in memory, and its maxmemory is {usage.memory_limit}"
-    return Share(usage.memory_used / usage.memory_limit, said)
+        return UNUSED
+    reason = f"Redis has {usage.memory_used} bytes in memory, and its maxmemory is {usage.memory_limit}"
+    return Share(usage.memory_used / usage.memory_limit, reason)
 
 
 def disk_share(used_bytes: int, free_bytes: int, max_bytes: int) -> Share:
-    """Return how much is used of what the data directory may have (`max_bytes`, 0 is all) and of its disk."""
-    said = (
+    """Return how much is used of the data directory's limit (`max_bytes`, 0 is none) and of its disk."""
+    reason = (
         f"the disk of the data directory has {free_bytes} bytes left, and {DISK_FREE_BYTES_MIN} are kept free"
     )
-    of_disk = Share(DISK_FREE_BYTES_MIN / max(free_bytes, 1), said)
+    of_disk = Share(DISK_FREE_BYTES_MIN / max(free_bytes, 1), reason)
     if not max_bytes:
         return of_disk
-    said = f"the data directory has {used_bytes} bytes, and embedded.disk.max.bytes is {max_bytes}"
-    return max(of_disk, Share(used_bytes / max_bytes, said))
+    reason = f"the data directory has {used_bytes} bytes, and embedded.disk.max.bytes is {max_bytes}"
+    return max(of_disk, Share(used_bytes / max_bytes, reason))
 
 
 class Backpressure:
-    """The pressure that one worker's producers feel.
-
-    `tell` is given each reading's share of Redis' memory (0.0 without a limit) and whether its policy evicts.
-    """
+    """The backpressure on one worker's producers."""
 
     def __init__(
         self,
         store: UsageStore,
         settings: Settings,
         disk: Disk | None = None,
-        tell: Callable[[float, bool], None] = lambda _share, _evicts: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._thresholds = Thresholds.of(settings)
         self._disk, self._disk_max_bytes = disk, settings.embedded_disk_max_bytes
-        self._tell, self._clock = tell, clock
-        self._strain = NONE
+        self._clock = clock
+        self._state = NO_PRESSURE
         self._read_at = -math.inf
         self._due = -math.inf
         self._rewrite_at = -math.inf
-        self._told = NONE
+        self._logged = NO_PRESSURE
         self._evicts = False
 
     def use(self, settings: Settings) -> None:
-        """Take over other thresholds; they count from the next reading on."""
+        """Apply other thresholds, from the next reading on."""
         self._thresholds = Thresholds.of(settings)
 
-    def felt(self) -> BackpressureState:
-        """Return what a request to produce is to bear now."""
+    def check(self) -> BackpressureState:
+        """Return what applies to a produce request now."""
         now = self._clock()
         if now >= self._due:
-            # Nobody else begins a reading until this one sets the next moment.
+            # No other request begins a reading until this one sets the next moment.
             self._due = math.inf
-            if now - self._read_at > BELIEVED_SECONDS:
-                self._strain = NONE
+            if now - self._read_at > VALID_SECONDS:
+                self._state = NO_PRESSURE
             gevent.spawn(self._renew)
-        return self._strain
+        return self._state
 
-    def full(self) -> int:
-        """Take note that Redis refused for want of memory; returns the throttle for who was refused, in ms."""
+    def memory_full(self) -> int:
+        """Have the usage read soon, because Redis refused for want of memory; returns the throttle for it in ms."""
         if self._due < math.inf:
             self._due = min(self._due, self._clock() + READ_EVERY_SECONDS_NEAR)
         return self._thresholds.throttle_max_ms
 
     def _renew(self) -> None:
-        pause_seconds = ASK_AGAIN_SECONDS
+        pause_seconds = PAUSE_SECONDS_FAILED
         try:
             pause_seconds = self._read()
         except (StorageUnavailableError, OSError) as error:
-            self._strain = NONE
-            _log.debug("what the store has left is unknown", reason=str(error))
+            self._state = NO_PRESSURE
+            _log.debug("cannot read how full the store is", reason=str(error))
         finally:
             self._read_at = self._clock()
             self._due = self._read_at + pause_seconds
@@ -177,25 +173,26 @@ class Backpressure:
         """Read and judge; returns the seconds until the next reading."""
         usage = self._store.read()
         memory = memory_share(usage)
-        disk, free_bytes = NOTHING, 0
+        disk, free_bytes = UNUSED, 0
         if self._disk is not None:
             free_bytes = self._disk.free_bytes()
             used_bytes = self._disk.used_bytes() if self._disk_max_bytes else 0
             disk = disk_share(used_bytes, free_bytes, self._disk_max_bytes)
         worst = max(memory, disk)
-        self._strain = self._thresholds.strain(worst)
-        self._say(worst)
+        self._state = self._thresholds.state(worst)
+        self._log_change(worst)
         self._watch_policy(usage.policy)
-        self._tell(memory.used, self._evicts)
+        metrics.REDIS_MEMORY_USED_RATIO.set(memory.used)
+        metrics.REDIS_EVICTS.set(self._evicts)
         if disk.used >= self._thresholds.throttle:
-            self._shrink_file(usage, free_bytes)
+            self._rewrite_file(usage, free_bytes)
         near = worst.used >= self._thresholds.throttle - NEAR
         return READ_EVERY_SECONDS_NEAR if near else READ_EVERY_SECONDS
 
-    def _shrink_file(self, usage: ServerUsage, free_bytes: int) -> None:
-        """Have the append-only file written anew where it holds much that is gone and both have room meanwhile.
+    def _rewrite_file(self, usage: ServerUsage, free_bytes: int) -> None:
+        """Have the append-only file rewritten if it holds much that is gone and there is room for both meanwhile.
 
-        The server does so by itself only where the file has doubled, and at its limit it grows no more.
+        The server does so by itself only when the file has doubled, and at its limit it grows no more.
         """
         pays = usage.file_bytes > REWRITE_PAYS * usage.memory_used and usage.memory_used < free_bytes
         now = self._clock()
@@ -203,23 +200,23 @@ class Backpressure:
             self._rewrite_at = now + REWRITE_EVERY_SECONDS
             refused = self._store.rewrite_file()
             if refused:
-                _log.warning("the append-only file is not written anew", reason=refused)
+                _log.warning("the append-only file is not rewritten", reason=refused)
 
-    def _say(self, share: Share) -> None:
+    def _log_change(self, share: Share) -> None:
         """Log each worsening, and the end of the shortage."""
-        strain = self._strain
-        if strain.refusal and not self._told.refusal:
-            _log.error("producers are refused", reason=share.said)
-            self._told = strain
-        elif strain.throttle_ms and not self._told.throttle_ms:
-            _log.warning("producers are throttled", reason=share.said)
-            self._told = strain
-        elif self._told is not NONE and share.used < self._thresholds.throttle - CALM:
-            _log.info("producers are held up no more", reason=share.said)
-            self._told = NONE
+        state = self._state
+        if state.refusal and not self._logged.refusal:
+            _log.error("producers are refused", reason=share.reason)
+            self._logged = state
+        elif state.throttle_ms and not self._logged.throttle_ms:
+            _log.warning("producers are throttled", reason=share.reason)
+            self._logged = state
+        elif self._logged is not NO_PRESSURE and share.used < self._thresholds.throttle - CALM:
+            _log.info("producer throttling ended", reason=share.reason)
+            self._logged = NO_PRESSURE
 
     def _watch_policy(self, policy: str) -> None:
-        """Log where the server was told to evict since it was checked at the start, and where it no longer does."""
+        """Log when the server's policy becomes one that evicts since its check at the start, and when it ends."""
         evicts = policy not in {"noeviction", ""}
         if evicts and not self._evicts:
             _log.error("Redis deletes topics when memory runs short: set noeviction", maxmemory_policy=policy)

@@ -1,14 +1,9 @@
-"""The cluster as clients are told of it: the live brokers, who leads a partition, keeps a group, is the controller.
+"""The brokers that share one Redis: who is live, who leads a partition, coordinates a group, is the controller.
 
-Knows who was live when this worker last looked, and how work is spread over them; nothing of registering. Every broker
-serves every partition and every group, so a leader, a coordinator or a controller is advice for load: one that has just
-died costs its clients a try, and this broker is always among the live ones, for it is the one that answers. Clients of
-one listener are told of the brokers that have it, at what these advertise for it; who leads is the same for all.
-
-The registry of brokers in Redis: who is live, by leases on Redis' clock, and whose keeper acts.
-
-Knows the scripts under lua/broker and what a row looks like; nothing of leaders or of the wire. A row that cannot be
-read is no broker: one log line for each such text, and the others are told.
+Brokers register in Redis under leases on Redis' clock (lua/broker). Every broker serves every partition and every
+group, so a leader, a coordinator or a controller is advice that spreads load: one that has just died costs its clients
+a try, and this broker always counts as live, for it is the one that answers. Clients of one listener get the brokers
+that have it, at the addresses these advertise for it; who leads is the same for all clients.
 """
 
 from __future__ import annotations
@@ -26,107 +21,15 @@ from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
-from korvet.redis.client import Redis
+from korvet.redis.client import PendingReplies, Redis
+from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.pending import Pending, Then
-from korvet.redis.replies import Reply, RespError, value_of
+from korvet.redis.replies import Reply, RespError, refused, value_of
 
 _LOG = logging.getLogger(__name__)
 _REGISTER = scripts.get("broker/register")
 _UNREGISTER = scripts.get("broker/unregister")
 _LOOK = scripts.get("broker/look")
-
-
-class LiveBroker(NamedTuple):
-    """A broker whose registration has not run out, and when it began, in ms of Redis' clock.
-
-    `address` is what brokers are told apart by. `listeners` is empty where the broker registered none: then it is of a
-    version that had one, without a name, at that address.
-    """
-
-    broker_id: int
-    address: Endpoint
-    listeners: Mapping[str, Endpoint]
-    started_ms: int
-
-
-class Seen(NamedTuple):
-    """The live brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease."""
-
-    brokers: tuple[LiveBroker, ...]
-    keeper: int | None
-
-
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as JSON in the registry, where the id is the field's."""
-
-    host: Annotated[str, msgspec.Meta(min_length=1)]
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-    until: int
-    started: int
-    listeners: dict[str, Endpoint] = {}
-
-
-class BrokerStore:
-    """The registry of one namespace. Every method raises StorageUnavailableError where Redis is away."""
-
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
-        self._unreadable: set[tuple[bytes, bytes]] = set()
-
-    def register(self, registration: Registration, lease_ms: int) -> None:
-        """Register a broker, or renew its registration, for `lease_ms` from now on.
-
-        Raises KafkaError DUPLICATE_BROKER_REGISTRATION where a live broker at another address has the id.
-        """
-        try:
-            self._redis.script(_REGISTER, (self._keys.brokers,), registration.arguments(lease_ms, own=False))
-        except RespError as error:
-            raise self._malformed(str(error)) from error
-
-    def unregister(self, registration: Registration) -> None:
-        """End the registration of this start of the broker, so that nobody is sent there any more."""
-        args = (registration.broker_id, registration.incarnation)
-        try:
-            self._redis.script(_UNREGISTER, (self._keys.brokers,), args)
-        except RespError as error:
-            raise self._malformed(str(error)) from error
-
-    def begin_look(self) -> Pending[Seen]:
-        """Ask who is live; what is asked of Redis until the answer is awaited goes there in the same round trip."""
-        call = (_LOOK, (self._keys.brokers, self._keys.keeper_lease), ())
-        return Then(self._redis.begin_scripts([call]), lambda replies: self.read(replies[0]))
-
-    def read(self, reply: Reply) -> Seen:
-        """Return what the answer of lua/broker/look.lua says; raises KafkaError where it says nothing."""
-        try:
-            now_text, holder, *flat = cast("list[bytes]", value_of(reply))
-            now_ms = int(now_text)
-            rows = dict(zip(flat[::2], flat[1::2], strict=True))
-        except (RespError, TypeError, ValueError) as error:
-            raise self._malformed(str(error)) from error
-        live = []
-        for name, text in rows.items():
-            try:
-                broker_id, row = int(name), msgspec.json.decode(text, type=_Stored)
-            except (ValueError, msgspec.DecodeError) as error:
-                self._tell(name, text, error)
-                continue
-            if row.until > now_ms:
-                live.append(LiveBroker(broker_id, Endpoint(row.host, row.port), row.listeners, row.started))
-        keeper, _, _ = holder.partition(b":")
-        live.sort(key=lambda broker: broker.broker_id)
-        return Seen(tuple(live), int(keeper) if keeper.isdigit() else None)
-
-    def _tell(self, name: bytes, text: bytes, error: Exception) -> None:
-        if (name, text) not in self._unreadable:
-            self._unreadable = {row for row in self._unreadable if row[0] != name} | {(name, text)}
-            _LOG.error("%s: the row of broker %r is malformed: %s", self._keys.brokers, name, error)
-
-    def _malformed(self, what: str) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.brokers}: Redis answered {what}")
-
 
 LEADER_EPOCH = 0
 """Of every partition: leadership does not move, since no broker holds anything (KIP-320 fences by this number)."""
@@ -137,15 +40,104 @@ NOBODY = -1
 _TOPICS_REMEMBERED = 16_384
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A live broker: its id, and what the clients of each of its listeners are told."""
+class RegisteredBroker(NamedTuple):
+    """A broker whose registration has not expired, and when it began, in ms of Redis' clock.
+
+    `address` identifies the broker. `listeners` is empty for a broker of a version that registered none: it has one,
+    without a name, at that address.
+    """
+
+    broker_id: int
+    address: Endpoint
+    listeners: Mapping[str, Endpoint]
+    started_ms: int
+
+
+class RegisteredBrokers(NamedTuple):
+    """The brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease."""
+
+    brokers: tuple[RegisteredBroker, ...]
+    keeper: int | None
+
+
+class _BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as JSON in the registry, where the id is the field's."""
+
+    host: Annotated[str, msgspec.Meta(min_length=1)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    until: int
+    started: int
+    listeners: dict[str, Endpoint] = {}
+
+
+class BrokerStore:
+    """The registry of one namespace. Every method raises StorageUnavailableError if Redis is away.
+
+    A row that cannot be read is no broker: it is logged once, and the others are returned.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._unreadable: dict[bytes, bytes] = {}
+
+    def register(self, registration: Registration, lease_ms: int) -> None:
+        """Register a broker, or renew its registration, for `lease_ms` from now on.
+
+        Raises KafkaError DUPLICATE_BROKER_REGISTRATION if a live broker at another address has the id.
+        """
+        self._run(_REGISTER, registration.arguments(lease_ms, own=False))
+
+    def unregister(self, registration: Registration) -> None:
+        """End the registration of this start of the broker, so that no client is sent there any more."""
+        self._run(_UNREGISTER, (registration.broker_id, registration.incarnation))
+
+    def _run(self, script: scripts.Script, args: Sequence[Arg]) -> None:
+        try:
+            self._redis.script(script, (self._keys.brokers,), args)
+        except RespError as error:
+            raise refused(self._keys.brokers, error) from error
+
+    def begin_read(self) -> PendingReplies:
+        """Ask who is live; commands given to Redis before the reply is awaited share its round trip."""
+        call = (_LOOK, (self._keys.brokers, self._keys.keeper_lease), ())
+        return self._redis.begin_scripts([call])
+
+    def read(self, reply: Reply) -> RegisteredBrokers:
+        """Return the brokers in a reply of lua/broker/look.lua; raises KafkaError for another reply."""
+        try:
+            now_text, holder, *flat = cast("list[bytes]", value_of(reply))
+            now_ms = int(now_text)
+            rows = dict(zip(flat[::2], flat[1::2], strict=True))
+        except (RespError, TypeError, ValueError) as error:
+            message = f"{self._keys.brokers}: Redis answered {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        live = []
+        for name, text in rows.items():
+            try:
+                broker_id, row = int(name), msgspec.json.decode(text, type=_BrokerRow)
+            except (ValueError, msgspec.DecodeError) as error:
+                if self._unreadable.get(name) != text:
+                    self._unreadable[name] = text
+                    _LOG.error("%s: the row of broker %r is malformed: %s", self._keys.brokers, name, error)
+                continue
+            if row.until > now_ms:
+                address = Endpoint(row.host, row.port)
+                live.append(RegisteredBroker(broker_id, address, row.listeners, row.started))
+        keeper, _, _ = holder.partition(b":")
+        live.sort(key=lambda broker: broker.broker_id)
+        return RegisteredBrokers(tuple(live), int(keeper) if keeper.isdigit() else None)
+
+
+class LiveBroker(msgspec.Struct, frozen=True):
+    """A live broker: its id, and the address it advertises on each of its listeners."""
 
     broker_id: int
     listeners: Mapping[str, Endpoint]
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """A live broker as the clients of one listener are told of it: its id, and the host and port for them."""
+    """A live broker for the clients of one listener: its id, and the host and port for them."""
 
     broker_id: int
     host: str
@@ -153,11 +145,11 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where clients are told that a partition is: broker ids, of which `leader` is one of `replicas` and of `live`.
+    """The brokers of a partition in responses to clients: ids, of which `leader` is one of `replicas` and of `live`.
 
-    `replicas` are those of its assignment, the preferred leader first, and behind them a leader that is none of
-    these, since an assigned broker that lives there is not; where any broker will do it is the leader alone. They are
-    not copies: each of them that lives (`live`) serves the partition as any other broker does. `offline` are the rest.
+    `replicas` are those of its assignment, the preferred leader first, and after them a leader that is none of them,
+    because no assigned broker is live; a partition that any broker may lead has its leader alone. They are not copies:
+    each that is live (`live`) serves the partition as any other broker does. `offline` are the rest.
     """
 
     leader: int
@@ -169,25 +161,25 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class LiveBrokers:
     """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
-    def __init__(self, brokers: Sequence[Member], keeper: int | None) -> None:
-        """`keeper` is the broker whose keeper acts, as far as is known."""
+    def __init__(self, brokers: Sequence[LiveBroker], keeper: int | None) -> None:
+        """`keeper` is the broker whose keeper holds the lease, as far as is known."""
         self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
         self.keeper = keeper
         self._by_id = {each.broker_id: each for each in self.all}
         self._ids = tuple(self._by_id)
-        self._reachable: dict[str, Reachable] = {}
+        self._reachable: dict[str, ReachableBrokers] = {}
 
-    def on(self, listener: str) -> Reachable:
-        """Return what the clients of a listener are told."""
+    def on(self, listener: str) -> ReachableBrokers:
+        """Return the brokers for the clients of a listener."""
         found = self._reachable.get(listener)
         if found is None:
-            found = self._reachable[listener] = Reachable(self, listener)
+            found = self._reachable[listener] = ReachableBrokers(self, listener)
         return found
 
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
 
-        Where that has none, a hash decides: the loss of a broker moves only the partitions that it led.
+        If there is none, a hash decides: the loss of a broker moves only the partitions that it led.
         """
         winners = _winners(self._ids, topic, partitions)
         if not assignment:
@@ -199,7 +191,7 @@ class LiveBrokers:
         ]
 
     def placed(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[Placed]:
-        """Return where each partition is, and with whom it shall be."""
+        """Return the brokers of each partition."""
         leaders = self.leaders(topic, partitions, assignment)
         if not assignment:
             return [Placed(leader, [leader], [leader], []) for leader in leaders]
@@ -213,12 +205,12 @@ class LiveBrokers:
         return placed
 
     def coordinator(self, group: str) -> int:
-        """Return the broker that the members of a group are to talk to."""
+        """Return the broker that the members of a group use."""
         return _winner(self._ids, f"group:{group}")
 
 
-class Reachable:
-    """The live brokers as the clients of one listener are told of them, as Kafka tells its own. Never changes.
+class ReachableBrokers:
+    """The live brokers for the clients of one listener, as Kafka's brokers report theirs. Never changes.
 
     A broker that does not have the listener is none of them; what it leads has no leader for these clients, until it
     has the listener too or they use one that all brokers have.
@@ -236,21 +228,21 @@ class Reachable:
 
     @property
     def controller_id(self) -> int:
-        """The broker that clients send administration to: the one whose keeper acts, else the one of lowest id."""
+        """The broker that clients send administration to: the keeper's, or else the one of lowest id."""
         keeper = self._live.keeper
         return keeper if keeper in self._by_id else next(iter(self._by_id), NOBODY)
 
     def placed(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[Placed]:
-        """Return where each partition is; the leader is NOBODY where these clients cannot reach it."""
+        """Return the brokers of each partition; the leader is NOBODY if these clients cannot reach it."""
         placed = self._live.placed(topic, partitions, assignment)
         return (
             placed if len(self._by_id) == len(self._live.all) else [self._as_reached(each) for each in placed]
         )
 
     def coordinator(self, group: str) -> BrokerAddress:
-        """Return the broker that the members of a group are to talk to.
+        """Return the broker that the members of a group use.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE where that one does not have the listener.
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE if that one does not have the listener.
         """
         broker_id = self._live.coordinator(group)
         if broker_id not in self._by_id:
@@ -264,49 +256,50 @@ class Reachable:
         return Placed(leader, placed.replicas, placed.live, offline)
 
 
-class Cluster:
-    """One worker's view of the cluster: its id, this broker, and who was live when it last looked."""
+class ClusterView:
+    """One worker's view of the cluster: its id, this broker, and who was live at the last refresh."""
 
-    def __init__(self, cluster_id: str, this: Member, store: BrokerStore) -> None:
+    def __init__(self, cluster_id: str, this: LiveBroker, store: BrokerStore) -> None:
         self.cluster_id = cluster_id
         self.this = this
         self.live = LiveBrokers([this], None)
-        self._seen: Seen | None = None
+        self._registered: RegisteredBrokers | None = None
         self._store = store
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
-        """Look who is live; what is asked of Redis inside goes there in the same round trip.
+    def refreshing(self) -> Iterator[None]:
+        """Read who is live; commands given to Redis inside share the round trip.
 
-        Where Redis is away, or says nothing that can be read, the view stays as it was.
+        If Redis is away, or its reply cannot be read, the view stays as it was.
         """
         try:
-            looking = self._store.begin_look()
+            pending = self._store.begin_read()
         except KafkaError:
             yield
             return
         yield
         with contextlib.suppress(KafkaError):
-            self._see(looking.result())
+            [reply] = pending.result()
+            self._update(self._store.read(reply))
 
-    def look(self) -> LiveBrokers:
-        """Look who is live, and return that."""
-        with self.looking():
+    def refresh(self) -> LiveBrokers:
+        """Read who is live, and return that."""
+        with self.refreshing():
             pass
         return self.live
 
-    def _see(self, seen: Seen) -> None:
-        # Clients look far more often than brokers come and go.
-        if seen == self._seen:
+    def _update(self, registered: RegisteredBrokers) -> None:
+        # Clients ask far more often than brokers come and go.
+        if registered == self._registered:
             return
-        self._seen = seen
-        members = {next(iter(self.this.listeners.values())): self.this}
-        # Where two have the same address, the later one has it: the other is what was there before.
-        for each in sorted(seen.brokers, key=lambda broker: broker.started_ms, reverse=True):
+        self._registered = registered
+        brokers = {next(iter(self.this.listeners.values())): self.this}
+        # Of two at the same address the later one is there: the other is what was there before.
+        for each in sorted(registered.brokers, key=lambda broker: broker.started_ms, reverse=True):
             if each.broker_id != self.this.broker_id:
                 listeners = each.listeners or {DEFAULT_LISTENER: each.address}
-                members.setdefault(each.address, Member(each.broker_id, listeners))
-        self.live = LiveBrokers(list(members.values()), seen.keeper)
+                brokers.setdefault(each.address, LiveBroker(each.broker_id, listeners))
+        self.live = LiveBrokers(list(brokers.values()), registered.keeper)
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)

@@ -1,7 +1,6 @@
-"""The disk under the embedded server: how much its files take, and how much is left for them.
+"""The disk under the embedded server: how many bytes its files have, and how many are free for them.
 
-Knows where the server's files lie; nothing of what is in them, nor of how much is too much. Each look is a few system
-calls on a handful of files: a directory that somebody else keeps there is not entered.
+Each call costs a few system calls on a handful of files: a directory that belongs to others is not entered.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def _bytes_in(directory: Path) -> int:
     total = 0
     with os.scandir(directory) as entries:
         for entry in entries:
-            # The server replaces its files: one may go between the listing and the look.
+            # The server replaces its files: one may vanish between the listing and its stat.
             with suppress(FileNotFoundError):
                 if entry.is_file(follow_symlinks=False):
                     total += entry.stat(follow_symlinks=False).st_size

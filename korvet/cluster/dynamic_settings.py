@@ -1,13 +1,8 @@
-"""The settings of one broker as they are now: those of its start, and what clients have set over them since.
+"""Dynamic settings in Redis: those of all brokers and those of each, and one broker's settings as they result.
 
-Knows when to look in Redis and who has to be told of a change; not what is done with a setting, nor who may alter it.
-What stands in Redis and cannot be so is left out, with one log line: another version may have set it.
-
-The dynamic settings of brokers in Redis: those of all brokers and those of each, as texts by name.
-
-Knows where they are kept and how they are changed; not which settings there are. A row that cannot be read sets
-nothing: one log line for each such text, and the next change replaces it. No more does a key of another type, which
-has to be deleted: it must not keep brokers from starting.
+Content of Redis that cannot be applied is left out, with one log line for it: another version may have set it, and it
+must not keep brokers from starting. The next change replaces a row that cannot be read; a key of another type has to be
+deleted.
 """
 
 from __future__ import annotations
@@ -27,23 +22,25 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError
-from korvet.topics.deletion import CHANGES_MAX
+from korvet.redis.replies import RespError, listed, refused
 
 _LOG = logging.getLogger(__name__)
+_log = logs.Log(__name__)
 _CONFIGURE = scripts.get("broker/configure")
 
 DEFAULT = "default"
-"""Whose settings are those of all brokers; every other row is named by a broker's id."""
+"""Field of the row that counts for all brokers; every other row is named by a broker's id."""
 
 FEED_MEMBER = "/brokers"
-"""What the change feed of the topics calls a change of settings: no topic can be named so."""
+"""Member of the change feed that stands for a change of settings: no topic can have that name."""
 
-_ALTER_ROUNDS_MAX = 20
+CHANGES_MAX = 10_000
+"""Members whose last change the feed remembers: topics and FEED_MEMBER; a worker that missed more reads everything."""
+
+_ATTEMPTS_MAX = 20
 """Tries of a change while others change the same row: each but the last has met one of theirs that was done."""
 
-Row = dict[str, str]
-Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+BrokerRow = dict[str, str]
 
 
 class BrokerConfigStore:
@@ -57,84 +54,64 @@ class BrokerConfigStore:
         self._keys = keys
         self._unreadable: dict[bytes, bytes] = {}
 
-    def load(self, *whose: str) -> list[Row]:
-        """Return the settings of each; an empty row where nothing is set."""
+    def load(self, *whose: str) -> list[BrokerRow]:
+        """Return the settings of each; an empty row for one on which nothing is set."""
+        key = self._keys.broker_configs
         try:
-            texts = self._redis.call("HMGET", self._keys.broker_configs, *whose)
+            texts = listed(key, self._redis.call("HMGET", key, *whose))
         except RespError as error:
             if not str(error).startswith("WRONGTYPE"):
-                raise self._malformed(str(error)) from error
-            self._tell(b"", b"", error)
+                raise refused(key, error) from error
+            self._log_unreadable(b"", b"", error)
             return [{} for _ in whose]
-        if not isinstance(texts, list):
-            raise self._malformed(str(texts))
         return [
             self._row(name.encode(), text)
             for name, text in zip(whose, cast("list[bytes | None]", texts), strict=True)
         ]
 
-    def alter(self, whose: str, change: Change) -> Row:
-        """Change the settings of one row: `change` is given them, and gives what is to stand there; returns that.
+    def alter(self, whose: str, change: Callable[[Mapping[str, str]], BrokerRow]) -> BrokerRow:
+        """Replace one row by what `change` returns for it, and return that.
 
-        `change` is called again where somebody else was faster, and may raise; what it leaves as it is is not written.
+        `change` is called again if another process altered the row meanwhile, and may raise. An equal row is
+        not written.
         """
-        for _ in range(_ALTER_ROUNDS_MAX):
-            text = self._call("HGET", self._keys.broker_configs, whose)
-            held = self._row(whose.encode(), cast("bytes | None", text))
-            changed = dict(change(held))
-            if changed == held:
-                return held
-            args: list[Arg] = [
-                whose,
-                b"" if text is None else cast("bytes", text),
-                msgspec.json.encode(changed, order="sorted") if changed else b"",
-                FEED_MEMBER,
-                self._keys.topics_channel,
-                CHANGES_MAX,
-            ]
-            if self._run([self._keys.broker_configs, self._keys.topic_changes], args) != 0:
-                return changed
-        message = f"{self._keys.broker_configs}: the row of {whose} changes all the time"
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        key = self._keys.broker_configs
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                text = cast("bytes | None", self._redis.call("HGET", key, whose))
+                row = self._row(whose.encode(), text)
+                changed = change(row)
+                if changed == row:
+                    return row
+                args: list[Arg] = [
+                    whose,
+                    text or b"",
+                    msgspec.json.encode(changed, order="sorted") if changed else b"",
+                    FEED_MEMBER,
+                    self._keys.topics_channel,
+                    CHANGES_MAX,
+                ]
+                if self._redis.script(_CONFIGURE, [key, self._keys.topic_changes], args) != 0:
+                    return changed
+            except RespError as error:
+                raise refused(key, error) from error
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: the row of {whose} keeps changing")
 
-    def _row(self, name: bytes, text: bytes | None) -> Row:
+    def _row(self, name: bytes, text: bytes | None) -> BrokerRow:
         if text is None:
             return {}
         try:
-            row = msgspec.json.decode(text, type=Row)
+            row = msgspec.json.decode(text, type=BrokerRow)
         except msgspec.DecodeError as error:
-            self._tell(name, text, error)
+            self._log_unreadable(name, text, error)
             return {}
         self._unreadable.pop(name, None)
         return row
 
-    def _tell(self, name: bytes, text: bytes, error: Exception) -> None:
+    def _log_unreadable(self, name: bytes, text: bytes, error: Exception) -> None:
         if self._unreadable.get(name) != text:
             self._unreadable[name] = text
             _LOG.error("%s: the row of %r is malformed: %s", self._keys.broker_configs, name, error)
-
-    def _run(self, keys: list[str], args: list[Arg]) -> Reply:
-        try:
-            return self._redis.script(_CONFIGURE, keys, args)
-        except RespError as error:
-            raise self._malformed(str(error)) from error
-
-    def _call(self, *command: Arg) -> Reply:
-        try:
-            return self._redis.call(*command)
-        except RespError as error:
-            raise self._malformed(str(error)) from error
-
-    def _malformed(self, what: str) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.broker_configs}: Redis answered {what}"
-        )
-
-
-_log = logs.Log(__name__)
-
-Use = Callable[[Settings], object]
-"""Takes over new settings; must not fail."""
 
 
 class LiveSettings:
@@ -144,34 +121,34 @@ class LiveSettings:
         """Begin with the settings of the start, `static`; nothing is read from Redis yet."""
         self.layers = Layers(settings=static, static=static)
         self._store = store
-        self._users: list[Use] = []
-        self._seen: list[dict[str, str]] = [{}, {}]
-        self._told: list[str] = []
+        self._followers: list[Callable[[Settings], object]] = []
+        self._rows: list[BrokerRow] = [{}, {}]
+        self._problems: list[str] = []
         self._refreshing = RLock()
 
     @property
     def settings(self) -> Settings:
-        """What counts now."""
+        """The settings in effect."""
         return self.layers.settings
 
-    def follow(self, use: Use) -> None:
-        """Call `use` with the settings of now, and again whenever they change."""
-        self._users.append(use)
+    def follow(self, use: Callable[[Settings], object]) -> None:
+        """Call `use`, which must not fail, with the settings in effect, and again after each change."""
+        self._followers.append(use)
         use(self.settings)
 
     def refresh(self) -> None:
-        """Look in Redis, with one small command; raises KafkaError and StorageUnavailableError where that cannot be."""
+        """Read Redis, with one small command; raises KafkaError and StorageUnavailableError if that fails."""
         with self._refreshing:
             static = self.layers.static
-            seen = self._store.load(DEFAULT, str(static.broker_id))
-            if seen == self._seen:
+            rows = self._store.load(DEFAULT, str(static.broker_id))
+            if rows == self._rows:
                 return
-            self._seen, before = seen, self.settings
-            self.layers, problems = merge_valid(static, *seen)
+            self._rows, before = rows, self.settings
+            self.layers, problems = merge_valid(static, *rows)
             for problem in problems:
-                if problem not in self._told:
+                if problem not in self._problems:
                     _log.error("a setting in Redis is left out", reason=problem)
-            self._told = problems
+            self._problems = problems
             if self.settings != before:
-                for use in self._users:
+                for use in self._followers:
                     use(self.settings)

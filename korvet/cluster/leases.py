@@ -1,24 +1,23 @@
-"""The script of a lease: of several processes that may do something, the one that does it."""
+"""Leases: of several processes that may do a task, the one that does it."""
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 
 _LEASE = scripts.get("keeper/lease")
 
 
 class LeaseStore:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """One lease. Every method raises StorageUnavailableError if Redis is away."""
 
     def __init__(self, redis: Redis, lease: str, fence: str) -> None:
         """`lease` and `fence` are the keys: of the holder, and of the counter of tokens."""
         self._redis = redis
         self._keys = (lease, fence)
 
-    def hold(self, holder: str, ttl_ms: int) -> int | None:
+    def acquire(self, holder: str, ttl_ms: int) -> int | None:
         """Take or renew the lease for `ttl_ms`; returns the fencing token, None while another one holds it."""
         reply = self._redis.script(_LEASE, self._keys, (holder, ttl_ms))
         match reply:
@@ -28,13 +27,6 @@ class LeaseStore:
                 return None
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"keeper/lease: Redis answered {reply!r}")
 
-    def give_up(self, holder: str) -> None:
+    def release(self, holder: str) -> None:
         """End the lease if it is `holder`'s, so that another one need not wait for its time to run out."""
         self._redis.script(_LEASE, self._keys, (holder, 0))
-
-
-class KeeperStore(LeaseStore):
-    """Every method raises StorageUnavailableError where Redis is away."""
-
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        super().__init__(redis, keys.keeper_lease, keys.keeper_fence)

@@ -1,6 +1,6 @@
-"""What a broker registers: its id, and what the clients of each of its listeners are told.
+"""The registration of a broker: its id, and the address that it advertises on each of its listeners.
 
-Knows the arguments of lua/broker/register.lua; nothing of connections, so that the supervisor may use it too.
+Apart from brokers.py, which loads gevent for Redis: the supervisor registers its broker too, and never loads gevent.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import msgspec
 
 
 class Endpoint(NamedTuple):
-    """What the clients of one listener are told: a host and a port."""
+    """The host and port that a listener advertises."""
 
     host: Annotated[str, msgspec.Meta(min_length=1)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a broker: its id, what clients are told by the names of its listeners, and what no other start has.
+    """One start of a broker: its id, the addresses by the names of its listeners, and the id of this start.
 
-    By the first of its listeners brokers are told apart: at the next start it is to be the same.
+    The address of its first listener identifies the broker, and stays the same at its next start.
     """
 
     broker_id: int
@@ -29,8 +29,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
 
     def arguments(self, lease_ms: int, *, own: bool) -> tuple[int | str | bytes, ...]:
-        """Return the ARGV of lua/broker/register.lua; `own`: nobody but an earlier self can have the id."""
+        """Return the ARGV of lua/broker/register.lua; `own`: only an earlier start of this broker can have the id."""
         host, port = next(iter(self.listeners.values()))
         listeners = msgspec.json.encode(self.listeners)
-        how = "own" if own else "ask"
-        return self.broker_id, host, port, self.incarnation, lease_ms, how, listeners
+        return self.broker_id, host, port, self.incarnation, lease_ms, "own" if own else "ask", listeners

@@ -28,7 +28,7 @@ def handle(
     request: AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
 ) -> AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; one that is refused does not keep the others from it."""
-    live = api.cluster.look()
+    live = api.cluster.refresh()
     api.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
     targets: dict[str, list[Target]] = {}

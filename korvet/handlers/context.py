@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.cluster.backpressure import Backpressure
-from korvet.cluster.brokers import Cluster
+from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.groups.listing import GroupListing
@@ -80,13 +80,13 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveSettings
     topics: Topics
     placement: Placement
-    cluster: Cluster
+    cluster: ClusterView
 
 
 class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about the brokers: who they are, how they and the topics are configured, what they store."""
 
-    cluster: Cluster
+    cluster: ClusterView
     configs: Configs
     topics: Topics
     log_dir: LogDir

@@ -25,7 +25,7 @@ from korvet.topics.placement import grown
 def handle(request: CreatePartitionsRequest, _caller: Caller, api: TopicApi) -> CreatePartitionsResponse:
     """Let each topic grow; one that cannot does not keep the others from it."""
     api.topics.refresh()
-    live = {each.broker_id for each in api.cluster.look().all}
+    live = {each.broker_id for each in api.cluster.refresh().all}
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():

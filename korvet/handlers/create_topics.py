@@ -66,7 +66,7 @@ def _new_topic(topic: CreatableTopic, api: TopicApi) -> NewTopic:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             message = "Partitions and replication factor must be -1 where there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        live = {each.broker_id for each in api.cluster.look().all}
+        live = {each.broker_id for each in api.cluster.refresh().all}
         given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
         assignment = in_order(topic.name, given, live)
         partitions = len(assignment)

@@ -25,7 +25,7 @@ def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> 
     if request.endpoint_type != ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
-    live = api.cluster.look().on(caller.listener)
+    live = api.cluster.refresh().on(caller.listener)
     return DescribeClusterResponse(
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,

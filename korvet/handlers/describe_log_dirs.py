@@ -28,7 +28,7 @@ def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) ->
     """Tell of the one log directory; where Redis is away, that it is offline."""
     log_dir = api.log_dir
     try:
-        live = api.cluster.look()
+        live = api.cluster.refresh()
         api.topics.refresh()
         led: list[Partition] = []
         for topic, indexes in _asked(request, api):

@@ -6,7 +6,7 @@ is created by asking, and a partition is without a leader (-1) only for clients 
 
 from __future__ import annotations
 
-from korvet.cluster.brokers import LEADER_EPOCH, Placed, Reachable
+from korvet.cluster.brokers import LEADER_EPOCH, Placed, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers import common as operations
 from korvet.handlers.context import Caller, TopicApi
@@ -28,7 +28,7 @@ def handle(
     request: DescribeTopicPartitionsRequest, caller: Caller, api: TopicApi
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
-    live = api.cluster.look().on(caller.listener)
+    live = api.cluster.refresh().on(caller.listener)
     unknown = _refresh(api)
     cursor = request.cursor or Cursor(topic_name="", partition_index=0)
     if request.topics:
@@ -96,7 +96,9 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
     return unknown
 
 
-def _described(topic: Topic, live: Reachable, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    topic: Topic, live: ReachableBrokers, first: int, end: int
+) -> DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

@@ -32,7 +32,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
-    live = api.cluster.look()
+    live = api.cluster.refresh()
     api.topics.refresh()
     if request.topic_partitions is None:
         results = []

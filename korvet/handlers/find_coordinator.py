@@ -30,7 +30,7 @@ def handle(request: FindCoordinatorRequest, caller: Caller, api: ClusterApi) -> 
     if request.key_type != CoordinatorType.GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    live = api.cluster.look().on(caller.listener)
+    live = api.cluster.refresh().on(caller.listener)
 
     def found(key: str) -> Coordinator:
         try:

@@ -47,7 +47,7 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[Con
         for topic in api.topics.all():
             yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
     if ResourceType.BROKER in types:
-        for each in api.cluster.look().on(caller.listener).all:
+        for each in api.cluster.refresh().on(caller.listener).all:
             yield ConfigResource(resource_name=str(each.broker_id), resource_type=ResourceType.BROKER)
 
 

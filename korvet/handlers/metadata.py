@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 
-from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, Reachable
+from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers import common as operations
 from korvet.handlers.context import Caller, TopicApi
@@ -63,13 +63,13 @@ def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> Meta
 
 def _look_again(api: TopicApi) -> LiveBrokers:
     # Without Redis what this worker knows is better than nothing: clients find the brokers and wait with them.
-    with api.cluster.looking(), contextlib.suppress(StorageUnavailableError):
+    with api.cluster.refreshing(), contextlib.suppress(StorageUnavailableError):
         api.topics.refresh()
     return api.cluster.live
 
 
 def _asked(
-    request: MetadataRequest, caller: Caller, api: TopicApi, live: Reachable
+    request: MetadataRequest, caller: Caller, api: TopicApi, live: ReachableBrokers
 ) -> list[MetadataResponseTopic]:
     answers: dict[str | bytes, MetadataResponseTopic] = {}
     for topic in request.topics or ():
@@ -115,7 +115,7 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool)
 
 
 def _described(
-    topic: Topic, live: Reachable, request: MetadataRequest, caller: Caller
+    topic: Topic, live: ReachableBrokers, request: MetadataRequest, caller: Caller
 ) -> MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; both are retried, for the leader may have the listener after its next start.

@@ -44,7 +44,7 @@ def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Repl
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-    throttle_ms, refusal = api.pressure.felt()
+    throttle_ms, refusal = api.pressure.check()
     if refusal:
         return Done(_refuse_all(request, api, refusal, throttle_ms))
     deliveries = []
@@ -63,7 +63,7 @@ def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Repl
         if waits_for_replicas:
             results = api.replicas.confirm(results)
             caller.timer.end_stage(WAIT)
-        throttled_ms = api.pressure.full() if api.failures.note(results) else throttle_ms
+        throttled_ms = api.pressure.memory_full() if api.failures.note(results) else throttle_ms
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
     return Then(appends, reply, waits=waits_for_replicas)

@@ -23,7 +23,7 @@ import msgspec
 from gevent.event import Event
 
 from korvet.cluster.backpressure import Backpressure
-from korvet.cluster.brokers import BrokerStore, Cluster, Member
+from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.disk import Disk
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.config.settings import Settings
@@ -190,8 +190,8 @@ def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
     live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
     live.follow(topics.settle)
-    this = Member(settings.broker_id, listeners.endpoints(slot.listeners))
-    cluster = Cluster(settings.cluster_id, this, BrokerStore(storage.redis, keys))
+    this = LiveBroker(settings.broker_id, listeners.endpoints(slot.listeners))
+    cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = LogDir(
         redis_url.parse(settings.redis_url).safe_url if slot.data is None else str(slot.data),
         LogStatsStore(storage.reads, keys),
@@ -279,7 +279,7 @@ def _cold_tier(settings: Settings, storage: Storage) -> RemoteTier:
 def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Backpressure:
     disk = None if slot.data is None else Disk(slot.data)
     usage = UsageStore(storage.redis, with_file=slot.data is not None)
-    pressure = Backpressure(usage, live.settings, disk, _tell_memory)
+    pressure = Backpressure(usage, live.settings, disk)
     live.follow(pressure.use)
     return pressure
 
@@ -304,11 +304,6 @@ def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> Regis
     # Settings before topics, which are made of them.
     looks = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
     return RegistryWatcher(storage.subscriptions, keys.topics_channel, looks)
-
-
-def _tell_memory(used: float, evicts: bool) -> None:  # noqa: FBT001 - what Pressure tells
-    metrics.REDIS_MEMORY_USED_RATIO.set(used)
-    metrics.REDIS_EVICTS.set(evicts)
 
 
 def _count_failure(error: str) -> None:

@@ -85,7 +85,7 @@ class ArchiverLease:
         away = False
         while True:
             try:
-                holds = store.hold(self._holder, ttl_ms) is not None
+                holds = store.acquire(self._holder, ttl_ms) is not None
             except StorageUnavailableError as error:
                 if not away:
                     _log.warning("cannot reach Redis", reason=error)
@@ -103,7 +103,7 @@ class ArchiverLease:
         """Let another broker archive at once, where Redis takes that soon."""
         if self.held.is_set():
             with contextlib.suppress(StorageUnavailableError):
-                self._store(_GIVE_UP_MS_MAX).give_up(self._holder)
+                self._store(_GIVE_UP_MS_MAX).release(self._holder)
 
     def _store(self, timeout_ms: int) -> LeaseStore:
         """Return a store for the thread that asks for it: connections stay in one."""

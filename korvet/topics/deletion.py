@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from korvet.cluster.dynamic_settings import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import GroupList
 from korvet.redis import scripts
@@ -28,9 +29,6 @@ _MARK = scripts.get("topic/mark")
 _CLEAR = scripts.get("topic/clear")
 _FORGET = scripts.get("topic/forget")
 _REMOVE = scripts.get("topic/remove")
-
-CHANGES_MAX = 10_000
-"""Topics whose last change the feed remembers; who has missed more reads the registry as a whole."""
 
 AT_ONCE_PARTITIONS_MAX = 100
 """Partitions of a topic that one script deletes: some 20 us of Redis each."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from korvet.cluster.dynamic_settings import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -18,7 +19,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, value_of
 from korvet.topics import types as topic_rows
-from korvet.topics.deletion import CHANGES_MAX, TopicRemoval
+from korvet.topics.deletion import TopicRemoval
 from korvet.topics.types import TopicRow
 
 __all__ = ["CHANGES_MAX", "Changes", "Registry", "TopicRow", "TopicStore"]

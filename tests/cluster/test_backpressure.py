@@ -10,11 +10,12 @@ from typing import Any
 import gevent
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
-from korvet.cluster import backpressure as pressure
+from korvet.cluster import backpressure
 from korvet.cluster.backpressure import (
-    NONE,
-    NOTHING,
+    NO_PRESSURE,
+    UNUSED,
     Backpressure,
     BackpressureState,
     Share,
@@ -33,7 +34,7 @@ FREE = 1 << 40
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -63,24 +64,21 @@ def raw(raw_redis: Any) -> Iterator[Any]:
 
 
 class Bench:
-    """A worker's pressure, on a clock of the test's own."""
+    """A worker's backpressure, on a clock of the test's own."""
 
     def __init__(self, redis: Redis, settings: Settings = SETTINGS, disk: Disk | None = None) -> None:
         self.clock = Clock()
-        self.told: list[tuple[float, bool]] = []
-        store = UsageStore(redis, with_file=disk is not None)
         self.pressure = Backpressure(
-            store, settings, disk, lambda used, evicts: self.told.append((used, evicts)), self.clock
+            UsageStore(redis, with_file=disk is not None), settings, disk, self.clock
         )
 
     def read(self, seconds: float = 2.0) -> BackpressureState:
-        """Let a reading fall due and end; returns the strain after it."""
+        """Let a reading fall due and end; returns the state after it."""
         self.clock.now += seconds
-        before = len(self.told)
-        self.pressure.felt()
+        self.pressure.check()
         self.settle()
-        assert len(self.told) == before + 1
-        return self.pressure.felt()
+        assert self.pressure._read_at == self.clock.now
+        return self.pressure.check()
 
     def settle(self) -> None:
         """Wait for the reading that is under way, if one is."""
@@ -113,42 +111,42 @@ def fill(raw: Any, share: float) -> None:
     ],
 )
 def test_the_throttle_grows_evenly_up_to_the_refusal(used: float, throttle_ms: int, refusal: str) -> None:
-    strain = THRESHOLDS.strain(Share(used, "9 of 10"))
-    assert abs(strain.throttle_ms - throttle_ms) <= 1
-    assert strain.refusal.split(":")[0] == refusal
+    state = THRESHOLDS.state(Share(used, "9 of 10"))
+    assert abs(state.throttle_ms - throttle_ms) <= 1
+    assert state.refusal.split(":")[0] == refusal
 
 
 def test_equal_thresholds_refuse_without_a_throttle_before() -> None:
     at_once = Thresholds(0.9, 0.9, 1000)
-    assert at_once.strain(Share(0.899, "")) == NONE
-    assert at_once.strain(Share(0.9, "full")).refusal
+    assert at_once.state(Share(0.899, "")) == NO_PRESSURE
+    assert at_once.state(Share(0.9, "full")).refusal
 
 
 def test_without_a_limit_nothing_of_the_memory_counts_as_used() -> None:
-    assert memory_share(ServerUsage(10**12, 0, "noeviction", 0, rewriting=False)) is NOTHING
+    assert memory_share(ServerUsage(10**12, 0, "noeviction", 0, rewriting=False)) is UNUSED
     share = memory_share(ServerUsage(95, 100, "noeviction", 0, rewriting=False))
     assert share.used == 0.95
-    assert "95 bytes" in share.said
-    assert "100" in share.said
+    assert "95 bytes" in share.reason
+    assert "100" in share.reason
 
 
 def test_of_the_disk_counts_what_is_nearer_to_its_end() -> None:
     assert disk_share(10**12, FREE, 0).used < 0.001
     assert disk_share(90, FREE, 100).used == 0.9
-    assert "embedded.disk.max.bytes" in disk_share(90, FREE, 100).said
-    assert disk_share(90, pressure.DISK_FREE_BYTES_MIN, 10**12).used == 1.0
-    assert "bytes left" in disk_share(90, 0, 100).said
+    assert "embedded.disk.max.bytes" in disk_share(90, FREE, 100).reason
+    assert disk_share(90, backpressure.DISK_FREE_BYTES_MIN, 10**12).used == 1.0
+    assert "bytes left" in disk_share(90, 0, 100).reason
 
 
-def test_the_first_request_is_not_held_up_and_the_next_knows(bench: Bench, raw: Any) -> None:
+def test_the_first_request_is_not_throttled_but_the_next(bench: Bench, raw: Any) -> None:
     fill(raw, 0.85)
-    assert bench.pressure.felt() == NONE
+    assert bench.pressure.check() == NO_PRESSURE
     assert 0 < bench.read(0).throttle_ms < 1000
     fill(raw, 0.99)
     assert bench.read().refusal
     raw.config_set("maxmemory", 0)
-    assert bench.read() == NONE
-    assert bench.told[-1] == (0.0, False)
+    assert bench.read() == NO_PRESSURE
+    assert REGISTRY.get_sample_value("korvet_redis_memory_used_ratio") == 0.0
 
 
 def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench, raw: Any) -> None:
@@ -156,21 +154,21 @@ def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench
         count: int = raw.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
         return count
 
-    def felt_for(seconds: float) -> None:
+    def check_for(seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):
             bench.clock.now += 0.05
             for _ in range(10):
-                bench.pressure.felt()
+                bench.pressure.check()
             bench.settle()
 
     bench.read()
     raw.config_resetstat()
-    felt_for(0.9)
+    check_for(0.9)
     assert asked() == 0
     fill(raw, 0.75)
     bench.read()
     raw.config_resetstat()
-    felt_for(0.95)
+    check_for(0.95)
     assert 4 < asked() < 11
     raw.config_resetstat()
     bench.clock.now += 3600
@@ -181,28 +179,28 @@ def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench
 def test_an_old_reading_refuses_nobody(bench: Bench, raw: Any) -> None:
     fill(raw, 0.99)
     assert bench.read().refusal
-    bench.clock.now += pressure.BELIEVED_SECONDS + 1
-    assert bench.pressure.felt() == NONE
+    bench.clock.now += backpressure.VALID_SECONDS + 1
+    assert bench.pressure.check() == NO_PRESSURE
     assert bench.read().refusal
 
 
-def test_without_an_answer_nobody_is_held_up_and_redis_is_left_alone_for_a_while() -> None:
+def test_a_failed_reading_throttles_nobody_and_is_repeated_after_a_pause() -> None:
     away = Redis("unix:///nowhere/redis.sock", timeout_ms=100, connect_timeout_ms=100)
     bench = Bench(away)
-    assert bench.pressure.felt() == NONE
+    assert bench.pressure.check() == NO_PRESSURE
     bench.settle()
-    assert bench.pressure._due == bench.clock.now + pressure.ASK_AGAIN_SECONDS
-    assert bench.pressure.felt() == NONE
+    assert bench.pressure._due == bench.clock.now + backpressure.PAUSE_SECONDS_FAILED
+    assert bench.pressure.check() == NO_PRESSURE
 
 
-def test_who_was_refused_by_redis_itself_is_throttled_and_has_it_read_soon(bench: Bench, raw: Any) -> None:
+def test_a_refusal_by_redis_itself_throttles_and_has_the_usage_read_soon(bench: Bench, raw: Any) -> None:
     bench.read()
     fill(raw, 1.5)
-    assert bench.pressure.full() == 1000
-    assert bench.read(pressure.READ_EVERY_SECONDS_NEAR).refusal
+    assert bench.pressure.memory_full() == 1000
+    assert bench.read(backpressure.READ_EVERY_SECONDS_NEAR).refusal
 
 
-def test_the_log_tells_of_a_shortage_once_and_of_its_end(
+def test_a_shortage_and_its_end_are_logged_once(
     bench: Bench, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
@@ -212,11 +210,11 @@ def test_the_log_tells_of_a_shortage_once_and_of_its_end(
     assert [record.message for record in caplog.records] == [
         "producers are throttled",
         "producers are refused",
-        "producers are held up no more",
+        "producer throttling ended",
     ]
 
 
-def test_a_refusal_without_a_throttle_is_told_with_its_end_too(
+def test_a_refusal_without_a_throttle_is_logged_with_its_end_too(
     redis: Redis, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(redis, msgspec.structs.replace(SETTINGS, throttle_max_ms=0))
@@ -226,7 +224,7 @@ def test_a_refusal_without_a_throttle_is_told_with_its_end_too(
             assert bench.read().throttle_ms == 0
     assert [record.message for record in caplog.records] == [
         "producers are refused",
-        "producers are held up no more",
+        "producer throttling ended",
     ]
 
 
@@ -237,14 +235,14 @@ def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
         for policy, evicts in (("noeviction", False), ("allkeys-lru", True), ("volatile-ttl", True)):
             raw.config_set("maxmemory-policy", policy)
             bench.read()
-            assert bench.told[-1][1] == evicts
+            assert REGISTRY.get_sample_value("korvet_redis_evicts") == evicts
         raw.config_set("maxmemory-policy", "noeviction")
         bench.read()
-        assert not bench.told[-1][1]
+        assert REGISTRY.get_sample_value("korvet_redis_evicts") == 0
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
-def test_a_full_disk_has_the_server_write_its_file_anew_where_that_pays(
+def test_a_full_disk_has_the_server_rewrite_its_file_if_that_pays(
     redis: Redis, raw_redis: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"x" * 1000)
@@ -256,11 +254,11 @@ def test_a_full_disk_has_the_server_write_its_file_anew_where_that_pays(
             raw_redis.set("churn", b"x" * 1_000_000)
         raw_redis.delete("churn")
         with gevent.Timeout(30):
-            # Written anew it has been when the server was told to have one, too: that may have to end first.
+            # Switching it on wrote the file too: that rewrite may have to end first.
             while raw_redis.info("persistence")["aof_current_size"] > 1000:
-                assert bench.read(pressure.REWRITE_EVERY_SECONDS).refusal
+                assert bench.read(backpressure.REWRITE_EVERY_SECONDS).refusal
         raw_redis.config_resetstat()
-        bench.read(pressure.REWRITE_EVERY_SECONDS)
+        bench.read(backpressure.REWRITE_EVERY_SECONDS)
         assert "cmdstat_bgrewriteaof" not in raw_redis.info("commandstats")
     finally:
         raw_redis.config_set("appendonly", "no")
@@ -269,10 +267,10 @@ def test_a_full_disk_has_the_server_write_its_file_anew_where_that_pays(
 
 def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any) -> None:
     fill(raw, 0.5)
-    assert bench.read() == NONE
+    assert bench.read() == NO_PRESSURE
     bench.pressure.use(Settings(memory_throttle_percent=10, memory_refuse_percent=20, throttle_max_ms=7))
-    strain = bench.read()
-    assert strain.throttle_ms == 7
-    assert strain.refusal
+    state = bench.read()
+    assert state.throttle_ms == 7
+    assert state.refusal
     bench.pressure.use(SETTINGS)
-    assert bench.read() == NONE
+    assert bench.read() == NO_PRESSURE

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster import dynamic_settings as broker_config_store
-from korvet.cluster.dynamic_settings import DEFAULT, FEED_MEMBER, BrokerConfigStore
+from korvet.cluster.dynamic_settings import _ATTEMPTS_MAX, DEFAULT, FEED_MEMBER, BrokerConfigStore
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -74,7 +73,7 @@ def test_a_row_that_changes_all_the_time_is_an_error_in_the_end(store: BrokerCon
     with pytest.raises(KafkaError) as failed:
         store.alter("1", change)
     assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert len(rounds) == broker_config_store._ALTER_ROUNDS_MAX  # the bound, whatever it is
+    assert len(rounds) == _ATTEMPTS_MAX  # the bound, whatever it is
 
 
 def test_a_row_that_cannot_be_read_sets_nothing_and_can_be_replaced(

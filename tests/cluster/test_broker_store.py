@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.cluster.brokers import BrokerStore, LiveBroker, Seen
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.brokers import BrokerStore, RegisteredBroker, RegisteredBrokers
+from korvet.cluster.leases import LeaseStore
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
@@ -31,8 +31,9 @@ def store(redis: Redis) -> BrokerStore:
     return BrokerStore(redis, Keys("korvet"))
 
 
-def look(store: BrokerStore) -> Seen:
-    return store.begin_look().result()
+def look(store: BrokerStore) -> RegisteredBrokers:
+    [reply] = store.begin_read().result()
+    return store.read(reply)
 
 
 def live(store: BrokerStore) -> list[tuple[int, str, int]]:
@@ -40,7 +41,7 @@ def live(store: BrokerStore) -> list[tuple[int, str, int]]:
 
 
 def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: BrokerStore) -> None:
-    assert look(store) == Seen((), None)
+    assert look(store) == RegisteredBrokers((), None)
     store.register(TWO, LEASE_MS)
     store.register(ONE, LEASE_MS)
     assert live(store) == [(1, "one.example", 9092), (2, "two.example", 9092)]
@@ -59,7 +60,7 @@ def test_a_broker_that_registered_no_listeners_is_seen_at_its_address(
     store: BrokerStore, raw_redis: Any
 ) -> None:
     raw_redis.hset(BROKERS, "3", '{"host":"h","port":1,"until":9999999999999,"started":7}')
-    assert look(store).brokers == (LiveBroker(3, Endpoint("h", 1), {}, 7),)
+    assert look(store).brokers == (RegisteredBroker(3, Endpoint("h", 1), {}, 7),)
 
 
 def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> None:
@@ -71,7 +72,7 @@ def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> No
 
 
 def test_the_broker_whose_keeper_acts_is_seen(store: BrokerStore, redis: Redis, raw_redis: Any) -> None:
-    KeeperStore(redis, Keys("korvet")).hold("17:unique", LEASE_MS)
+    LeaseStore(redis, "korvet:keeper", "korvet:keeper:fence").acquire("17:unique", LEASE_MS)
     assert look(store).keeper == 17
     raw_redis.set("korvet:keeper", "some other text")
     assert look(store).keeper is None

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.brokers import NOBODY, BrokerAddress, BrokerStore, Cluster, LiveBrokers, Member, Placed
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.brokers import (
+    NOBODY,
+    BrokerAddress,
+    BrokerStore,
+    ClusterView,
+    LiveBroker,
+    LiveBrokers,
+    Placed,
+)
+from korvet.cluster.leases import LeaseStore
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
@@ -21,8 +29,8 @@ PARTITIONS = 3000
 PLAINTEXT = "PLAINTEXT"
 
 
-def member(broker_id: int) -> Member:
-    return Member(broker_id, {PLAINTEXT: Endpoint(f"broker-{broker_id}.example", 9092)})
+def member(broker_id: int) -> LiveBroker:
+    return LiveBroker(broker_id, {PLAINTEXT: Endpoint(f"broker-{broker_id}.example", 9092)})
 
 
 def brokers(*ids: int, keeper: int | None = None) -> LiveBrokers:
@@ -33,20 +41,20 @@ def address(broker_id: int, name: str = "broker") -> BrokerAddress:
     return BrokerAddress(broker_id, f"{name}-{broker_id}.example", 9092)
 
 
-def register(here: Domain, broker_id: int, at: Member | None = None) -> None:
+def register(here: Domain, broker_id: int, at: LiveBroker | None = None) -> None:
     listeners = (at or member(broker_id)).listeners
     start = Registration(broker_id=broker_id, listeners=listeners, incarnation=f"start-{broker_id}")
     BrokerStore(here.redis, KEYS).register(start, LEASE_MS)
 
 
-def known(cluster: Cluster) -> list[int]:
+def known(cluster: ClusterView) -> list[int]:
     """Return who was live when the cluster was last looked at."""
     return [each.broker_id for each in cluster.live.all]
 
 
 @pytest.fixture
-def cluster(here: Domain) -> Cluster:
-    return Cluster("id", member(2), BrokerStore(here.redis, KEYS))
+def cluster(here: Domain) -> ClusterView:
+    return ClusterView("id", member(2), BrokerStore(here.redis, KEYS))
 
 
 def test_a_single_broker_does_everything() -> None:
@@ -126,8 +134,8 @@ def mixed() -> LiveBrokers:
     """Give brokers of which 0 has the listener INSIDE alone, and 1 and 2 that and OUTSIDE."""
     inside = [Endpoint(f"inside-{each}.example", 9092) for each in range(3)]
     outside = [Endpoint(f"outside-{each}.example", 9092) for each in range(3)]
-    both = [Member(each, {"INSIDE": inside[each], "OUTSIDE": outside[each]}) for each in (1, 2)]
-    return LiveBrokers([Member(0, {"INSIDE": inside[0]}), *both], keeper=0)
+    both = [LiveBroker(each, {"INSIDE": inside[each], "OUTSIDE": outside[each]}) for each in (1, 2)]
+    return LiveBrokers([LiveBroker(0, {"INSIDE": inside[0]}), *both], keeper=0)
 
 
 def test_clients_of_a_listener_are_told_of_the_brokers_that_have_it_at_its_addresses(
@@ -168,72 +176,72 @@ def test_a_coordinator_without_the_listener_is_not_available_there(mixed: LiveBr
             assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: Cluster) -> None:
+def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: ClusterView) -> None:
     assert known(cluster) == [2]
     register(here, 1)
-    assert cluster.look().all == (member(1), member(2))
+    assert cluster.refresh().all == (member(1), member(2))
     register(here, 2, member(99))  # what Redis holds of this broker is of an earlier address
     register(here, 3)
-    assert cluster.look().all == (member(1), member(2), member(3))
+    assert cluster.refresh().all == (member(1), member(2), member(3))
     assert known(cluster) == [1, 2, 3]
 
 
-def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: Cluster) -> None:
+def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
-    before = cluster.look()
+    before = cluster.refresh()
     register(here, 1)  # renewed
-    assert cluster.look() is before
+    assert cluster.refresh() is before
     assert before.on(PLAINTEXT) is before.on(PLAINTEXT)
     register(here, 1, member(99))
-    assert cluster.look().on(PLAINTEXT).all == (BrokerAddress(1, "broker-99.example", 9092), address(2))
+    assert cluster.refresh().on(PLAINTEXT).all == (BrokerAddress(1, "broker-99.example", 9092), address(2))
 
 
-def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: Cluster) -> None:
+def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
-    assert cluster.look().on(PLAINTEXT).controller_id == 1
-    KeeperStore(here.redis, KEYS).hold("2:unique", LEASE_MS)
-    assert cluster.look().on(PLAINTEXT).controller_id == 2
+    assert cluster.refresh().on(PLAINTEXT).controller_id == 1
+    LeaseStore(here.redis, KEYS.keeper_lease, KEYS.keeper_fence).acquire("2:unique", LEASE_MS)
+    assert cluster.refresh().on(PLAINTEXT).controller_id == 2
 
 
 def test_of_two_brokers_at_one_address_the_later_one_is_seen(
-    here: Domain, cluster: Cluster, raw_redis: Any
+    here: Domain, cluster: ClusterView, raw_redis: Any
 ) -> None:
     text = '{"host":"h","port":1,"incarnation":"x","until":9999999999999,"started":%d}'
     raw_redis.hset(KEYS.brokers, mapping={"5": text % 10, "6": text % 30, "7": text % 20})
-    assert cluster.look().all == (member(2), Member(6, {PLAINTEXT: Endpoint("h", 1)}))
+    assert cluster.refresh().all == (member(2), LiveBroker(6, {PLAINTEXT: Endpoint("h", 1)}))
     register(here, 8, member(2))
-    assert [each.broker_id for each in cluster.look().all] == [2, 6]
+    assert [each.broker_id for each in cluster.refresh().all] == [2, 6]
 
 
-def test_what_is_asked_inside_a_look_does_not_wait_for_its_answer(here: Domain, cluster: Cluster) -> None:
+def test_what_is_asked_inside_a_look_does_not_wait_for_its_answer(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
     here.topics.refresh()
-    with cluster.looking():
+    with cluster.refreshing():
         before = known(cluster)
         here.topics.refresh()
     assert before == [2]
     assert known(cluster) == [1, 2]
 
 
-def test_without_redis_the_view_stays(here: Domain, cluster: Cluster) -> None:
+def test_without_redis_the_view_stays(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
-    seen = cluster.look()
+    seen = cluster.refresh()
     here.redis.close()
-    assert cluster.look() is seen
+    assert cluster.refresh() is seen
 
 
-def test_what_cannot_be_read_leaves_the_view(here: Domain, cluster: Cluster, raw_redis: Any) -> None:
+def test_what_cannot_be_read_leaves_the_view(here: Domain, cluster: ClusterView, raw_redis: Any) -> None:
     register(here, 1)
-    seen = cluster.look()
+    seen = cluster.refresh()
     raw_redis.set(KEYS.brokers, "no hash")
-    assert cluster.look() is seen
+    assert cluster.refresh() is seen
 
 
 def test_another_connection_sees_the_same(here: Domain, there: Domain) -> None:
     for broker_id in (4, 5):
         register(here, broker_id)
     views = [
-        Cluster("id", member(each), BrokerStore(view.redis, KEYS)).look()
+        ClusterView("id", member(each), BrokerStore(view.redis, KEYS)).refresh()
         for each, view in ((4, here), (5, there))
     ]
     assert views[0].all == views[1].all
@@ -242,4 +250,4 @@ def test_another_connection_sees_the_same(here: Domain, there: Domain) -> None:
 
 def test_a_view_on_a_redis_that_is_away_from_the_start_is_this_broker() -> None:
     away = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
-    assert Cluster("id", member(2), BrokerStore(away, KEYS)).look().all == (member(2),)
+    assert ClusterView("id", member(2), BrokerStore(away, KEYS)).refresh().all == (member(2),)

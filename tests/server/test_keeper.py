@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.redis.client import Redis
@@ -36,6 +36,11 @@ def settings(redis_url: str) -> Settings:
 
 def client(settings: Settings) -> Redis:
     return Redis(settings.redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+
+
+def keeper_lease(settings: Settings) -> LeaseStore:
+    keys = Keys(settings.namespace)
+    return LeaseStore(client(settings), keys.keeper_lease, keys.keeper_fence)
 
 
 def create_topic(settings: Settings) -> None:
@@ -86,7 +91,7 @@ def test_a_round_makes_an_index_anew(keeper: Keeper, raw_redis: Any) -> None:
 
 def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Settings, raw_redis: Any) -> None:
     raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
-    KeeperStore(client(settings), Keys("korvet")).hold("somebody else", 60_000)
+    keeper_lease(settings).acquire("somebody else", 60_000)
     assert not keeper.lease.renew()
     keeper.round()
     assert raw_redis.hexists(PRODUCERS, "1")
@@ -112,7 +117,7 @@ def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_r
 
 def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:
     now_s = 100.0
-    lease = Lease(KeeperStore(client(settings), Keys("korvet")), 3, 10_000, clock=lambda: now_s)
+    lease = Lease(keeper_lease(settings), 3, 10_000, clock=lambda: now_s)
     assert lease.renew()
     token = lease.token
     assert token is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.groups.store import Waiting
@@ -88,13 +88,14 @@ def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
     group = expired(redis, raw_redis, "billing")
-    other = KeeperStore(redis, Keys("korvet"))
-    other.hold("other", 60_000)
+    keys = Keys(settings.namespace)
+    other = LeaseStore(redis, keys.keeper_lease, keys.keeper_fence)
+    other.acquire("other", 60_000)
     keeper = Keeper(settings)
     assert not keeper.lease.renew()
     keeper.round()
     assert group.summary()[2] == {"a"}
-    other.hold("other", 0)
+    other.release("other")
     assert keeper.lease.renew()
     keeper.round()
     time_is_up(group)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.cluster.brokers import LiveBrokers, Member, Placed
+from korvet.cluster.brokers import LiveBroker, LiveBrokers, Placed
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics.placement import Placement, Target, election, moved, replication_factor
 from korvet.topics.registry import NewTopic
 from korvet.topics.types import TopicRow
 from tests.support.domain import Domain
 
-LIVE = LiveBrokers([Member(each, {}) for each in (0, 1, 2)], None)
+LIVE = LiveBrokers([LiveBroker(each, {}) for each in (0, 1, 2)], None)
 
 
 def row(*assignment: list[int], partitions: int = 3) -> TopicRow:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
@@ -37,7 +37,7 @@ class Context:
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             observer=REDIS_METRICS,
         )
-        self.keeper_store = KeeperStore(self.redis, self.keys)
+        self.keeper_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
         self.topics = Topics(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
         self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))

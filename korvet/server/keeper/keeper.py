@@ -24,7 +24,7 @@ from gevent import socket
 from gevent.event import Event
 
 from korvet import logs
-from korvet.cluster.leases import KeeperStore
+from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.server import keeper as keeper_tasks
@@ -46,7 +46,7 @@ class Lease:
 
     def __init__(
         self,
-        store: KeeperStore,
+        store: LeaseStore,
         broker_id: int,
         ttl_ms: int,
         clock: Callable[[], float] = time.monotonic,
@@ -64,7 +64,7 @@ class Lease:
         """Take or keep the lease; returns whether it is held. Raises StorageUnavailableError."""
         # Counted from before the question: Redis starts the time to live later than that, never earlier.
         asked = self._clock()
-        token = self._store.hold(self._holder, self._ttl_ms)
+        token = self._store.acquire(self._holder, self._ttl_ms)
         if token is not None:
             self._until = asked + self._ttl_ms / 1000
         if token != self.token:
@@ -89,7 +89,7 @@ class Lease:
         """Let another keeper act at once. Raises StorageUnavailableError."""
         if self.token is not None:
             self.token = None
-            self._store.give_up(self._holder)
+            self._store.release(self._holder)
 
 
 _RENEWALS_PER_LEASE = 3
