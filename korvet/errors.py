@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Self
 
 
 class ErrorCode(IntEnum):
@@ -169,9 +170,10 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
-    def anew(self) -> KafkaError:
-        """Return the same error without the frames it came through, and without its cause."""
-        return KafkaError(self.code, self.message)
+    def without_frames(self) -> Self:
+        """Return this error without its cause and the frames it came through, and all that these keep in memory."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
 
 class RecordsRefusedError(KafkaError):
@@ -180,10 +182,6 @@ class RecordsRefusedError(KafkaError):
     def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.records = records
-
-    def anew(self) -> RecordsRefusedError:
-        """Return the same error without the frames it came through, and without its cause."""
-        return RecordsRefusedError(self.code, self.message, self.records)
 
 
 class StorageUnavailableError(KafkaError):

@@ -60,7 +60,7 @@ class LagReader:
         """Return where the group is; what it has of a topic that came or went just now is for the next time."""
         positions = []
         for place, row in sorted(found.items()):
-            topic = self._topics.known(place.topic)
+            topic = self._topics.get_cached(place.topic)
             if topic is None or id_text(topic.id) != row.topic_id or place.partition >= len(topic.partitions):
                 continue
             positions.append(LogPosition(topic.partition(place.partition), max(row.offset, 0)))

@@ -11,7 +11,6 @@ caller has seen, and do nothing where that has changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple, cast
 
 import msgspec
@@ -27,6 +26,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topics
+from korvet.topics.types import TopicRef
 
 _DELETE = scripts.get("group/delete")
 _FORGET = scripts.get("group/forget")
@@ -273,7 +273,7 @@ class GroupListing:
 
     def _refusal(self, group: str, place: TopicPartition, subscribed: set[str] | None) -> KafkaError | None:
         try:
-            self._topics.partition(partial(self._topics.find, place.topic), place.partition)
+            self._topics.partition(TopicRef(place.topic), place.partition)
         except KafkaError as error:
             return error
         if subscribed is None or place.topic in subscribed:

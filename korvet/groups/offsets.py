@@ -12,7 +12,7 @@ has another: offsets of a topic that was deleted never come to count for one of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -26,7 +26,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
 from korvet.topics.registry import Topic, Topics, check_name
-from korvet.topics.types import Partition
+from korvet.topics.types import Partition, PartitionRef
 
 _COMMIT = scripts.get("group/commit")
 _BEGINNING = "0-0"
@@ -171,15 +171,9 @@ def _read_up_to(partition: Partition, offset: int) -> str:
     return f"{offset - 1 >> partition.bits}-{offset - 1 & (1 << partition.bits) - 1}"
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """An offset to be committed for the partition `index` of the topic that `find` finds.
+class OffsetToCommit(NamedTuple):
+    """What is to be committed for a partition; the fields are those of Commit."""
 
-    `epoch` is the leader epoch of the last record read, -1: unknown; `metadata` the client's own note; `retention_ms`
-    for how long the client wants it kept, None: as the broker does.
-    """
-
-    find: Callable[[], Topic]
-    index: int
     offset: int
     epoch: int
     metadata: str
@@ -194,17 +188,20 @@ class CommittedOffsets:
         self._topics = topics
         self._metadata_max = settings.offset_metadata_max_bytes
 
-    def commit(self, by: Committer, wishes: Sequence[Wish]) -> list[KafkaError | None]:
+    def commit(
+        self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]]
+    ) -> list[KafkaError | None]:
         """Commit all that can be, at once; returns for each what kept it from being committed.
 
-        These are UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, and what `find` raises. Raises KafkaError for
-        all of them as OffsetStore.commit does. Where no partition is known, nobody asks about the group.
+        These are UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE. Raises KafkaError for all of
+        them as OffsetStore.commit does. If no partition is known the group is not asked for.
         """
-        outcomes, fenced = self._try(by, wishes)
-        if fenced:
-            self._topics.look_again(fenced)
-            outcomes, _ = self._try(by, wishes)
-        return outcomes
+
+        def commit(commits: list[Commit]) -> list[KafkaError | None]:
+            done = self._store.commit(by, commits)
+            return [None if each else _stale(one) for each, one in zip(done, commits, strict=True)]
+
+        return self._topics.ask(offsets, self._commit, commit)
 
     def fetch(self, group: str, places: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each; None: nothing, be it that there is no such topic or group.
@@ -223,36 +220,17 @@ class CommittedOffsets:
         """Tell whether there is such a group."""
         return self._store.group_exists(group)
 
-    def _try(self, by: Committer, wishes: Sequence[Wish]) -> tuple[list[KafkaError | None], list[Partition]]:
-        """Return what kept each from being committed, and the partitions that the log does not know."""
-        outcomes: list[KafkaError | None] = [None] * len(wishes)
-        commits: dict[int, Commit] = {}
-        known = False
-        for place, wish in enumerate(wishes):
-            try:
-                _, found = self._topics.partition(wish.find, wish.index)
-                known = True
-                self._check(wish.metadata)
-            except KafkaError as error:
-                outcomes[place] = error
-            else:
-                commits[place] = Commit(found, wish.offset, wish.epoch, wish.metadata, wish.retention_ms)
-        if not known and wishes:
-            return outcomes, []
-        fenced = []
-        done = self._store.commit(by, list(commits.values()))
-        for (place, commit), committed in zip(commits.items(), done, strict=True):
-            if not committed:
-                message = f"{commit.partition.stream} is of another topic by now"
-                outcomes[place] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-                fenced.append(commit.partition)
-        return outcomes, fenced
-
-    def _check(self, metadata: str) -> None:
-        size = len(metadata.encode())
+    def _commit(self, asked: OffsetToCommit, _topic: Topic, partition: Partition) -> Commit:
+        size = len(asked.metadata.encode())
         if size > self._metadata_max:
             message = f"metadata of {size} bytes is more than offset.metadata.max.bytes allows"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
+        return Commit(partition, *asked)
+
+
+def _stale(commit: Commit) -> KafkaError:
+    message = f"{commit.partition.stream} is of another topic by now"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
 def _may_be(place: TopicPartition) -> bool:

@@ -61,7 +61,7 @@ def refuse(
 def _move(
     name: str, targets: Sequence[Target], live: LiveBrokers, api: TopicApi, *, factor_may_change: bool
 ) -> Sequence[KafkaError | None]:
-    topic = api.topics.known(name)
+    topic = api.topics.get_cached(name)
     if topic is None:
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return [error] * len(targets)

@@ -47,7 +47,7 @@ def _grow(
     asked: CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
 ) -> KafkaError | None:
     """Return why it is refused, None where it is done."""
-    topic = api.topics.known(asked.name)
+    topic = api.topics.get_cached(asked.name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
     brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]

@@ -25,6 +25,7 @@ from korvet.protocol.messages.delete_topics import (
 )
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic
+from korvet.topics.types import TopicRef
 
 DISABLED_VERSION_FIRST = 3
 
@@ -83,11 +84,11 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
     if name is None:
         if topic_id == ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
-        return api.topics.find_by_id(topic_id)
+        return api.topics.resolve(TopicRef("", topic_id))
     if topic_id != ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or by its id, not by both.")
     try:
-        return api.topics.find(name)
+        return api.topics.get(name)
     except KafkaError as error:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 

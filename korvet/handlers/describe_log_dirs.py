@@ -56,11 +56,11 @@ def refuse(_request: DescribeLogDirsRequest, _caller: Caller, error: KafkaError)
 def _asked(request: DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
     """Return topics and the indexes of those of their partitions that are asked for, each once."""
     if request.topics is None:
-        return [(topic, range(len(topic.partitions))) for topic in api.topics.cached()]
+        return [(topic, range(len(topic.partitions))) for topic in api.topics.list_cached()]
     indexes: dict[str, set[int]] = {}
     for asked in request.topics:
         indexes.setdefault(asked.topic, set()).update(asked.partitions)
-    found = [(api.topics.known(name), wanted) for name, wanted in indexes.items()]
+    found = [(api.topics.get_cached(name), wanted) for name, wanted in indexes.items()]
     return [
         (topic, sorted(wanted.intersection(range(len(topic.partitions)))))
         for topic, wanted in found

@@ -34,13 +34,13 @@ def handle(
     if request.topics:
         names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
     else:
-        names = [topic.name for topic in api.topics.cached() if topic.name >= cursor.topic_name]
+        names = [topic.name for topic in api.topics.list_cached() if topic.name >= cursor.topic_name]
     _check_cursor(request, names)
     # Who asks for none at a time gets one nevertheless: else following the cursor would never end.
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
-        topic = api.topics.known(name)
+        topic = api.topics.get_cached(name)
         if left == 0:
             return _response(described, Cursor(topic_name=name, partition_index=0))
         if topic is None:

@@ -36,7 +36,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
     api.topics.refresh()
     if request.topic_partitions is None:
         results = []
-        for topic in api.topics.cached():
+        for topic in api.topics.list_cached():
             others = {
                 index: outcome
                 for index, outcome in _outcomes(topic, live, unclean=unclean).items()
@@ -48,7 +48,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
 
     @cache  # a few bytes name a topic once more, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
-        found = api.topics.known(name)
+        found = api.topics.get_cached(name)
         return {} if found is None else _outcomes(found, live, unclean=unclean)
 
     return ElectLeadersResponse(

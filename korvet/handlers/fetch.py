@@ -9,7 +9,6 @@ offset is the high watermark and no transaction was aborted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
@@ -22,13 +21,12 @@ from korvet.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
-from korvet.topics.types import Partition
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 10
@@ -42,90 +40,70 @@ def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
         )
-    wait_ms_max = request.max_wait_ms
-    if api.live.settings.connections_max_idle_ms >= 0:
+    settings = api.live.settings
+    wait_ms, bytes_left = request.max_wait_ms, min(request.max_bytes, settings.fetch_max_bytes)
+    if settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
-        wait_ms_max = min(wait_ms_max, api.live.settings.connections_max_idle_ms)
-    answers, read = _read(request, caller, api, wait_ms_max)
-    fenced = [partition for partition, found in read if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    if fenced:
-        # A topic was deleted, or made anew, since this worker last looked: what there is now is answered at once.
-        api.topics.look_again(fenced)
-        answers, read = _read(request, caller, api, 0)
-    for partition, found in read:
-        if found.chunks:
-            api.traffic.sent(
-                partition.topic, partition.topic_id, found.record_count, sum(map(len, found.chunks))
-            )
-    return FetchResponse(responses=_topics(request, iter(answers)))
+        wait_ms = min(wait_ms, settings.connections_max_idle_ms)
+    zstd_known = caller.version >= ZSTD_VERSION_FIRST
+    refs = _refs(request, caller)
+
+    def spec(asked: FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
+        check_leader_epoch(asked.current_leader_epoch)
+        return FetchPartitionSpec(
+            topic, partition, asked.fetch_offset, asked.partition_max_bytes, zstd_known=zstd_known
+        )
+
+    def read(specs: list[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
+        nonlocal wait_ms, bytes_left
+        # An error is answered at once.
+        limits = Limits(wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left)
+        caller.timer.end_stage(DECODE)
+        found = api.fetcher.fetch(specs, limits, caller.timer)
+        for each, result in zip(specs, found, strict=True):
+            if result.chunks:
+                size_bytes = sum(map(len, result.chunks))
+                api.traffic.sent(
+                    each.partition.topic, each.partition.topic_id, result.record_count, size_bytes
+                )
+                bytes_left -= result.size_bytes
+        wait_ms = 0  # a topic that was stale is answered at once, with what there is
+        return [
+            KafkaError(each.error) if each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else each
+            for each in found
+        ]
+
+    return FetchResponse(responses=_topics(request, iter(api.topics.ask(refs, spec, read))))
 
 
 def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchResponse:
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
     if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
         return FetchResponse(error_code=error.code)
-    return FetchResponse(
-        error_code=error.code, responses=_topics(request, repeat(FetchResult(error=error.code)))
-    )
+    return FetchResponse(error_code=error.code, responses=_topics(request, repeat(error)))
 
 
-def _read(
-    request: FetchRequest, caller: Caller, api: LogApi, wait_ms_max: int
-) -> tuple[list[FetchResult], list[tuple[Partition, FetchResult]]]:
-    """Read every partition, in the order of the request; returns also those that there are, with their answers."""
-    places: list[FetchPartitionSpec | FetchResult] = []
-    seen: set[tuple[str, bytes, int]] = set()
-    for topic in request.topics:
-        for partition in topic.partitions:
-            place = (topic.topic, topic.topic_id, partition.partition)
-            # No client asks so; it would be a way to have one large batch read and held ten thousand times.
-            twice = place in seen
+def _refs(request: FetchRequest, caller: Caller) -> list[PartitionRef[FetchPartition] | KafkaError]:
+    """Return the partitions of the request, in its order.
+
+    One that is named twice is an error: no client asks so, and a large batch could be read and held 10,000 times.
+    """
+    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+    seen: set[tuple[TopicRef, int]] = set()
+    refs: list[PartitionRef[FetchPartition] | KafkaError] = []
+    for asked in request.topics:
+        topic = TopicRef(asked.topic, asked.topic_id if by_id else None)
+        for each in asked.partitions:
+            known, place = len(seen), (topic, each.partition)
             seen.add(place)
-            places.append(
-                FetchResult(error=ErrorCode.INVALID_REQUEST)
-                if twice
-                else _wanted(topic, partition, caller, api)
-            )
-    wanted = [each for each in places if isinstance(each, FetchPartitionSpec)]
-    limits = Limits(
-        # An error is answered at once.
-        wait_ms_max=wait_ms_max if len(wanted) == len(places) else 0,
-        bytes_min=request.min_bytes,
-        bytes_max=min(request.max_bytes, api.live.settings.fetch_max_bytes),
-    )
-    caller.timer.end_stage(DECODE)
-    found = api.fetcher.fetch(wanted, limits, caller.timer)
-    remaining = iter(found)
-    answers = [each if isinstance(each, FetchResult) else next(remaining) for each in places]
-    return answers, list(zip((each.partition for each in wanted), found, strict=True))
+            refs.append(PartitionRef(topic, each.partition, each) if len(seen) > known else twice)
+    return refs
 
 
-def _wanted(
-    topic: FetchTopic, partition: FetchPartition, caller: Caller, api: LogApi
-) -> FetchPartitionSpec | FetchResult:
-    """Say what to read, or why it cannot be read."""
-    try:
-        found, found_partition = api.topics.partition(partial(_find, topic, caller, api), partition.partition)
-        wanted = FetchPartitionSpec(
-            topic=found,
-            partition=found_partition,
-            offset=partition.fetch_offset,
-            bytes_max=partition.partition_max_bytes,
-            zstd_known=caller.version >= ZSTD_VERSION_FIRST,
-        )
-        check_leader_epoch(partition.current_leader_epoch)
-    except KafkaError as error:
-        return FetchResult(error=error.code)
-    return wanted
-
-
-def _find(topic: FetchTopic, caller: Caller, api: LogApi) -> Topic:
-    if caller.version >= TOPIC_ID_VERSION_FIRST:
-        return api.topics.find_by_id(topic.topic_id)
-    return api.topics.find(topic.topic)
-
-
-def _topics(request: FetchRequest, answers: Iterator[FetchResult]) -> list[FetchableTopicResponse]:
+def _topics(
+    request: FetchRequest, answers: Iterator[FetchResult | KafkaError]
+) -> list[FetchableTopicResponse]:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     return [
         FetchableTopicResponse(
@@ -139,7 +117,8 @@ def _topics(request: FetchRequest, answers: Iterator[FetchResult]) -> list[Fetch
     ]
 
 
-def _data(index: int, found: FetchResult, *, committed: bool) -> PartitionData:
+def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> PartitionData:
+    found = FetchResult(error=answer.code) if isinstance(answer, KafkaError) else answer
     return PartitionData(
         partition_index=index,
         error_code=found.error,

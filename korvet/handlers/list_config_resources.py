@@ -44,7 +44,7 @@ def refuse(
 
 def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[ConfigResource]:
     if ResourceType.TOPIC in types:
-        for topic in api.topics.all():
+        for topic in api.topics.list_all():
             yield ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
     if ResourceType.BROKER in types:
         for each in api.cluster.refresh().on(caller.listener).all:

@@ -7,13 +7,14 @@ never an offset. There are no transactions, so both isolation levels see the sam
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from collections.abc import Iterator
+from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
-from korvet.log.offsets import OffsetFound, OffsetQuery, is_stale
+from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -22,7 +23,8 @@ from korvet.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from korvet.protocol.types import SpecialTimestamp
-from korvet.topics.types import Partition
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 LEADER_EPOCH_VERSION_FIRST = 4
 SPECIAL_SINCE: dict[int, int] = {
@@ -38,72 +40,43 @@ SPECIAL_SINCE: dict[int, int] = {
 
 def handle(request: ListOffsetsRequest, caller: Caller, api: LogApi) -> ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
-    every, fenced = _answers(request, caller, api)
-    if fenced:
-        # A topic was deleted, or made anew, since this worker last looked.
-        api.topics.look_again(fenced)
-        every, _ = _answers(request, caller, api)
-    answers = iter(every)
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[_response(each.partition_index, next(answers), caller) for each in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
 
-
-def _answers(
-    request: ListOffsetsRequest, caller: Caller, api: LogApi
-) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
-    """Answer in the order of the request; returns also the partitions that the log does not know."""
-    times = Counter(
-        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
-    )
-    places: list[OffsetQuery | KafkaError] = []
-    for topic in request.topics:
-        for partition in topic.partitions:
-            if times[topic.name, partition.partition_index] > 1:
-                places.append(KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice"))
-            else:
-                places.append(_question(topic.name, partition, caller, api))
-    questions = [each for each in places if isinstance(each, OffsetQuery)]
-    found = api.offsets.find(questions)
-    fenced = [each.partition for each, answer in zip(questions, found, strict=True) if is_stale(answer)]
-    remaining = iter(found)
-    return [next(remaining) if isinstance(each, OffsetQuery) else each for each in places], fenced
-
-
-def refuse(request: ListOffsetsRequest, _caller: Caller, error: KafkaError) -> ListOffsetsResponse:
-    """Answer every partition with the error."""
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=error.code)
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
-
-
-def _question(
-    name: str, asked: ListOffsetsPartition, caller: Caller, api: LogApi
-) -> OffsetQuery | KafkaError:
-    try:
-        topic, partition = api.topics.partition(partial(api.topics.find, name), asked.partition_index)
+    def query(asked: ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
         check_leader_epoch(asked.current_leader_epoch)
-    except KafkaError as error:
-        return error
-    if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
-        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not known")
-    return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)
+        if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
+        return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)
+
+    asked = [
+        PartitionRef(TopicRef(topic.name), each.partition_index, each)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    times = Counter((each.topic, each.partition) for each in asked)
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+    refs = [each if times[each.topic, each.partition] == 1 else twice for each in asked]
+    return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
 
 
-def _response(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:
+def refuse(request: ListOffsetsRequest, caller: Caller, error: KafkaError) -> ListOffsetsResponse:
+    """Answer every partition with the error."""
+    return _response(request, caller, repeat(error))
+
+
+def _response(
+    request: ListOffsetsRequest, caller: Caller, answers: Iterator[OffsetFound | KafkaError]
+) -> ListOffsetsResponse:
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[_partition(each.partition_index, next(answers), caller) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _partition(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:
     if isinstance(answer, KafkaError):
         return ListOffsetsPartitionResponse(partition_index=index, error_code=answer.code)
     return ListOffsetsPartitionResponse(

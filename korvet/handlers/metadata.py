@@ -25,6 +25,7 @@ from korvet.protocol.messages.metadata import (
 )
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import NewTopic, Topic, check_name
+from korvet.topics.types import TopicRef
 
 TOPIC_ID_VERSION_FIRST = 12
 LISTENER_NOT_FOUND_VERSION_FIRST = 6
@@ -37,7 +38,7 @@ def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataR
     # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
     live = _look_again(api).on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live, request, caller) for topic in api.topics.cached()]
+        topics = [_described(topic, live, request, caller) for topic in api.topics.list_cached()]
     else:
         topics = _asked(request, caller, api, live)
     return MetadataResponse(
@@ -92,10 +93,10 @@ def _asked(
 
 def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool) -> Topic:
     if name is None:
-        return api.topics.find_by_id(topic_id)
+        return api.topics.resolve(TopicRef("", topic_id))
     check_name(name, reserved_prefix="")  # a reserved name is a name, only not one to be made
     try:
-        return api.topics.find(name)
+        return api.topics.get(name)
     except KafkaError as error:
         creates = may_create and api.live.settings.auto_create_topics_enable
         if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -105,7 +106,7 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool)
     except KafkaError as refusal:
         match refusal.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                return api.topics.find(name)  # another client was faster
+                return api.topics.get(name)  # another client was faster
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What a deleted topic of that name has left is being cleared away: nobody of the many who may ask is
                 # to wait for that, nor to do it too.

@@ -6,10 +6,8 @@ how long the offsets are to be kept; -1 there, and every other version, means of
 
 from __future__ import annotations
 
-from functools import partial
-
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committer, Wish
+from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.handlers.common import code_of
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -20,6 +18,7 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from korvet.topics.types import PartitionRef, TopicRef
 
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
 TOPIC_ID_VERSION_FIRST = 10
@@ -36,9 +35,23 @@ def handle(request: OffsetCommitRequest, caller: Caller, api: GroupApi) -> Offse
     )
     asked_ms = request.retention_time_ms
     retention_ms = None if asked_ms == RETENTION_OF_BROKER else asked_ms
-    wishes = [wish for topic in request.topics for wish in _wishes(topic, retention_ms, caller, api)]
+    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+    offsets = [
+        PartitionRef(
+            TopicRef(topic.name, topic.topic_id if by_id else None),
+            each.partition_index,
+            OffsetToCommit(
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata or "",
+                retention_ms,
+            ),
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
     try:
-        outcomes = api.committed.commit(by, wishes)
+        outcomes = api.committed.commit(by, offsets)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
@@ -53,25 +66,6 @@ def refuse(request: OffsetCommitRequest, _caller: Caller, error: KafkaError) -> 
     return OffsetCommitResponse(
         topics=[_topic(topic, [error for _ in topic.partitions]) for topic in request.topics]
     )
-
-
-def _wishes(
-    topic: OffsetCommitRequestTopic, retention_ms: int | None, caller: Caller, api: GroupApi
-) -> list[Wish]:
-    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-    topics = api.topics
-    find = partial(topics.find_by_id, topic.topic_id) if by_id else partial(topics.find, topic.name)
-    return [
-        Wish(
-            find,
-            each.partition_index,
-            each.committed_offset,
-            each.committed_leader_epoch,
-            each.committed_metadata or "",
-            retention_ms,
-        )
-        for each in topic.partitions
-    ]
 
 
 def _topic(topic: OffsetCommitRequestTopic, errors: list[KafkaError | None]) -> OffsetCommitResponseTopic:

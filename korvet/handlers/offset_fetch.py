@@ -29,6 +29,7 @@ from korvet.protocol.messages.offset_fetch import (
 )
 from korvet.protocol.types import TopicPartition
 from korvet.protocol.wire import ZERO_UUID
+from korvet.topics.types import TopicRef
 
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
 GROUPS_VERSION_FIRST = 8
@@ -104,7 +105,7 @@ def _name(topic: OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str
     if caller.version < TOPIC_ID_VERSION_FIRST:
         return topic.name
     try:
-        return api.topics.find_by_id(topic.topic_id).name
+        return api.topics.resolve(TopicRef("", topic.topic_id)).name
     except KafkaError as error:
         return error
 

@@ -6,13 +6,14 @@ present epoch answers with the end of the log, any other with "undefined" (-1), 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from itertools import repeat
 
 from korvet.errors import KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
-from korvet.log.offsets import OffsetFound, is_stale
+from korvet.log.offsets import OffsetFound
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -20,64 +21,48 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from korvet.topics.types import Partition
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 
 def handle(
     request: OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
 ) -> OffsetForLeaderEpochResponse:
     """Answer for each partition."""
-    every, fenced = _answers(request, api)
-    if fenced:
-        # A topic was deleted, or made anew, since this worker last looked.
-        api.topics.look_again(fenced)
-        every, _ = _answers(request, api)
-    answers = iter(every)
-    topics = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[_response(each.partition, next(answers)) for each in topic.partitions],
-        )
+    refs = [
+        PartitionRef(TopicRef(topic.topic), each.partition, each)
         for topic in request.topics
+        for each in topic.partitions
     ]
-    return OffsetForLeaderEpochResponse(topics=topics)
+    return _response(request, iter(api.topics.ask(refs, _query, api.offsets.epoch_ends)))
 
 
 def refuse(
     request: OffsetForLeaderEpochRequest, _caller: Caller, error: KafkaError
 ) -> OffsetForLeaderEpochResponse:
     """Answer every partition with the error."""
+    return _response(request, repeat(error))
+
+
+def _query(asked: OffsetForLeaderPartition, _topic: Topic, partition: Partition) -> tuple[Partition, int]:
+    check_leader_epoch(asked.current_leader_epoch)
+    return partition, asked.leader_epoch
+
+
+def _response(
+    request: OffsetForLeaderEpochRequest, answers: Iterator[OffsetFound | KafkaError]
+) -> OffsetForLeaderEpochResponse:
     topics = [
         OffsetForLeaderTopicResult(
-            topic=topic.topic, partitions=[_response(each.partition, error) for each in topic.partitions]
+            topic=topic.topic,
+            partitions=[_partition(each.partition, next(answers)) for each in topic.partitions],
         )
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answers(
-    request: OffsetForLeaderEpochRequest, api: LogApi
-) -> tuple[list[OffsetFound | KafkaError], list[Partition]]:
-    """Answer in the order of the request; returns also the partitions that the log does not know."""
-    places = [_asked(topic.topic, each, api) for topic in request.topics for each in topic.partitions]
-    asked = [each for each in places if not isinstance(each, KafkaError)]
-    found = api.offsets.epoch_ends(asked)
-    fenced = [partition for (partition, _), answer in zip(asked, found, strict=True) if is_stale(answer)]
-    remaining = iter(found)
-    return [each if isinstance(each, KafkaError) else next(remaining) for each in places], fenced
-
-
-def _asked(name: str, asked: OffsetForLeaderPartition, api: LogApi) -> tuple[Partition, int] | KafkaError:
-    try:
-        _, partition = api.topics.partition(partial(api.topics.find, name), asked.partition)
-        check_leader_epoch(asked.current_leader_epoch)
-    except KafkaError as error:
-        return error
-    return partition, asked.leader_epoch
-
-
-def _response(index: int, answer: OffsetFound | KafkaError) -> EpochEndOffset:
+def _partition(index: int, answer: OffsetFound | KafkaError) -> EpochEndOffset:
     if isinstance(answer, KafkaError):
         return EpochEndOffset(partition=index, error_code=answer.code)
     return EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)

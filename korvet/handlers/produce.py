@@ -14,12 +14,10 @@ THROTTLING_QUOTA_EXCEEDED is unknown to some of them as an answer to Produce.
 
 from __future__ import annotations
 
-from functools import partial
-
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register_pipelined
-from korvet.log.append import Delivery, Result
+from korvet.log.append import AppendResult
 from korvet.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -32,6 +30,7 @@ from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
 from korvet.redis.pending import Done, Pending, Then
 from korvet.telemetry.request_timer import REDIS, WAIT
+from korvet.topics.types import PartitionRef, TopicRef
 
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 7
@@ -47,18 +46,17 @@ def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Repl
     throttle_ms, refusal = api.pressure.check()
     if refusal:
         return Done(_refuse_all(request, api, refusal, throttle_ms))
-    deliveries = []
-    for topic in request.topic_data:
-        if caller.version >= TOPIC_ID_VERSION_FIRST:
-            find = partial(api.topics.find_by_id, topic.topic_id)
-        else:
-            find = partial(api.topics.find, topic.name)
-        deliveries += [Delivery(find, each.index, each.records) for each in topic.partition_data]
+    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+    batches = [
+        PartitionRef(TopicRef(topic.name, topic.topic_id if by_id else None), each.index, each.records)
+        for topic in request.topic_data
+        for each in topic.partition_data
+    ]
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
-    appends = api.appender.begin(deliveries, zstd_known=zstd_known, hold=caller.reserve_memory)
+    appends = api.appender.begin(batches, zstd_known=zstd_known, reserve_memory=caller.reserve_memory)
     waits_for_replicas = request.acks == ACKS_ALL and api.replicas.awaited
 
-    def reply(results: list[Result]) -> Reply:
+    def reply(results: list[AppendResult]) -> Reply:
         caller.timer.end_stage(REDIS)
         if waits_for_replicas:
             results = api.replicas.confirm(results)
@@ -72,12 +70,14 @@ def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Repl
 def _refuse_all(request: ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
     """Answer a request of which nothing is written, since the store has no room."""
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-    results: list[Result] = [error for topic in request.topic_data for _ in topic.partition_data]
+    results: list[AppendResult] = [error for topic in request.topic_data for _ in topic.partition_data]
     api.failures.refused(error, len(results))
     return Reply(_response(request, results, throttle_ms), throttle_ms)
 
 
-def _response(request: ProduceRequest, results: list[Result], throttle_ms: int) -> ProduceResponse | None:
+def _response(
+    request: ProduceRequest, results: list[AppendResult], throttle_ms: int
+) -> ProduceResponse | None:
     """Return the response, None for acks 0."""
     if request.acks == 0:
         _close_on_failure(results)
@@ -103,7 +103,7 @@ def refuse(request: ProduceRequest, _caller: Caller, error: KafkaError) -> Produ
     return ProduceResponse(responses=responses)
 
 
-def _close_on_failure(results: list[Result]) -> None:
+def _close_on_failure(results: list[AppendResult]) -> None:
     """Without a response, closing is the only way to say that records were lost, as Kafka's broker does."""
     for result in results:
         if isinstance(result, KafkaError):
@@ -119,7 +119,7 @@ def _topic_response(
     )
 
 
-def _partition_response(index: int, result: Result) -> PartitionProduceResponse:
+def _partition_response(index: int, result: AppendResult) -> PartitionProduceResponse:
     if isinstance(result, KafkaError):
         wrong = result.records if isinstance(result, RecordsRefusedError) else ()
         return PartitionProduceResponse(

@@ -1,33 +1,22 @@
 """Appending for producers: from the batch a producer sent to the log, all partitions of a request in one round trip.
 
-Knows the checks a batch must pass and what a stale topic means; nothing of messages. Offsets, idempotence and the
-fence are decided by the append script (KIP-98, KIP-360).
-
-What a topic asks of the records themselves: a key where it is compacted, and a time near the broker's.
-
-Knows Kafka's rules for both, which refuse the whole batch for one wrong record and name those that are (KIP-467);
-nothing of how a batch is decoded or written. Times are milliseconds since the epoch.
-
-The times that the broker put on records instead of their producers' (LogAppendTime), as the producers are told them.
-
-Knows that a batch sent twice keeps the time of its first coming, which is read from the log; nothing of how records
-get a time.
+A batch takes four steps. It is checked: its header and codec, and what the topic asks of its records. It is prepared:
+decoded to records for format `record`; for format `batch` kept as it came, unless the topic names another codec or the
+broker's time. It is sent, with the others of its request as far as memory allows. And it gets a result: an offset, or
+a KafkaError. Offsets, idempotence and whether the topic still has that id are decided by the append script (KIP-98,
+KIP-360). Times are milliseconds since the epoch.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
-from korvet.log.append_store import Appending
 from korvet.log.store import LogStore
 from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
@@ -36,20 +25,33 @@ from korvet.protocol.records.record import Record
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, Topics
-from korvet.topics.types import Partition
+from korvet.topics.types import Partition, PartitionRef
+
+AppendResult: TypeAlias = Appended | KafkaError
+SentBatch: TypeAlias = PartitionRef[bytes | bytearray | memoryview | None]
+"""What a producer sent for one partition."""
 
 NO_TIMESTAMP = -1
 """What a record carries whose producer gave it no time; it is never out of range."""
 
-NAMED_MAX = 1000
-"""Records that an answer names at the most: a batch may hold millions of them."""
+WRONG_RECORDS_MAX = 1000
+"""Wrong records that an answer names at most: a batch may hold millions of them."""
+
+RECORD_BYTES = 250
+"""What a decoded record takes beside its bytes: its objects, and its arguments for Redis (measured)."""
+
+UNRESERVED_BYTES = 64 * 1024
+"""Up to this size what is decoded takes nothing of the budget, as small requests do not."""
+
+UNKNOWN_TIME = -1
+"""The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""
 
 
-def needed(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether a batch that is kept as it came must be decoded for `check`.
+def needs_decoding(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+    """Return whether a batch that is kept as it came must be decoded for `check_records`.
 
     The timestamps are what the batch's header says, which is enough to see that nothing lies too far in the future.
-    One whose largest is below its first does not tell its largest, as Sarama's did not until 2025 (IBM/sarama 3108).
+    One whose largest is below its first does not have its largest there: so did Sarama until 2025 (IBM/sarama 3108).
     """
     if config.compact:
         return True
@@ -62,11 +64,12 @@ def needed(base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms:
     )
 
 
-def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
-    """Check the records of a batch, and return the largest of their times.
+def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
+    """Check the records of a batch as Kafka's LogValidator does, and return the largest of their times.
 
-    Raises RecordsRefusedError: INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one out
-    of range; where both occur, INVALID_TIMESTAMP (Kafka's LogValidator).
+    One wrong record refuses the whole batch. Raises RecordsRefusedError, which names those that are (KIP-467):
+    INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one whose time is out of range;
+    where both occur, INVALID_TIMESTAMP.
     """
     timestamps = [record.timestamp for record in records]
     largest = max(timestamps)
@@ -83,14 +86,14 @@ def check(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
 
 
 def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
-    """Raise the error that names the wrong records, where there are any: records without a time only look like it."""
+    """Raise the error that names the wrong records, if there are any: records without a time only look like it."""
     code, count = ErrorCode.INVALID_RECORD, 0
     named: list[tuple[int, str]] = []
     for index, wrong, message in _wrong(records, config, now_ms):
         if wrong is ErrorCode.INVALID_TIMESTAMP:
             code = wrong
         count += 1
-        if len(named) < NAMED_MAX:
+        if len(named) < WRONG_RECORDS_MAX:
             named.append((index, message))
     if named:
         index, message = named[0]
@@ -116,225 +119,8 @@ def _wrong(
             yield index, ErrorCode.INVALID_TIMESTAMP, message
 
 
-UNKNOWN = -1
-"""The answer where the log does not hold the batch any more; producers then take it for their own time."""
-
-
-def stamped(
-    log: LogStore, appends: Sequence[Append | AppendBatch], outcomes: Sequence[Appended | KafkaError]
-) -> list[Appended | KafkaError]:
-    """Return the outcomes of the appends with the times that their records have in the log."""
-    told = list(outcomes)
-    duplicates: list[tuple[int, Appended, Read]] = []
-    for at, (append, outcome) in enumerate(zip(appends, outcomes, strict=True)):
-        if append.timestamp is None or isinstance(outcome, KafkaError):
-            continue
-        told[at] = outcome._replace(timestamp=append.timestamp)
-        if outcome.duplicate:
-            duplicates.append((at, outcome, Read(append.partition, outcome.base_offset, 1)))
-    if duplicates:
-        times = _stored(log, [read for _, _, read in duplicates])
-        for (at, outcome, _), timestamp in zip(duplicates, times, strict=True):
-            told[at] = outcome._replace(timestamp=timestamp)
-    return told
-
-
-def _stored(log: LogStore, reads: Sequence[Read]) -> list[int]:
-    """Return the time of the record at each read's offset, as far as it is known."""
-    try:
-        answers = log.read(reads)
-    except KafkaError:
-        return [UNKNOWN] * len(reads)
-    return [
-        UNKNOWN if isinstance(answer, KafkaError) else _time_at(answer, read.offset)
-        for answer, read in zip(answers, reads, strict=True)
-    ]
-
-
-def _time_at(fetched: Fetched, offset: int) -> int:
-    for batch in fetched.batches:
-        if batch.base_offset <= offset < batch.next_offset:
-            return batch.header.max_timestamp
-    for at, timestamp, *_ in fetched.records:
-        if at == offset:
-            return timestamp
-    return UNKNOWN
-
-
-Result = Appended | KafkaError
-
-
-RECORD_BYTES = 250
-"""What a decoded record takes beside its bytes: its objects, and its arguments for Redis (measured)."""
-
-
-SMALL_BYTES = 64 * 1024
-"""Up to so much is decoded without a word, as small requests are taken in."""
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-class Memory(NamedTuple):
-    """Who is told of the bytes that are decoded, and after how many the first of them are to be sent."""
-
-    hold: Callable[[int], None]
-    bytes_max: int
-
-
-class Delivery(msgspec.Struct, frozen=True):
-    """What a producer sent for one partition; `find` finds its topic, again after that turned out to be stale."""
-
-    find: Callable[[], Topic]
-    partition: int
-    records: bytes | bytearray | memoryview | None
-
-
-class _Sending(NamedTuple):
-    """What is on its way: places among the deliveries, and who knows the answers."""
-
-    places: list[int]
-    appends: list[Append | AppendBatch]
-    appending: Appending
-
-
-class Delivering:
-    """Deliveries on their way to the log, from their sending to what became of each.
-
-    `in_order` says whether appends that begin from now on are written behind these. They are not where some are still
-    to be sent, or had to be sent again; the latter may come to what was begun after these too, so nothing else is to
-    begin then before all that has begun is finished.
-    """
-
-    __slots__ = (
-        "_deliveries",
-        "_early",
-        "_fenced",
-        "_grown",
-        "_held",
-        "_left",
-        "_log",
-        "_memory",
-        "_prepare",
-        "_results",
-        "_sending",
-        "_topics",
-        "_traffic",
-        "in_order",
-    )
-
-    def __init__(
-        self,
-        deliveries: Sequence[Delivery],
-        log: LogStore,
-        topics: Topics,
-        prepare: Callable[[Delivery], tuple[Append | AppendBatch, int]],
-        memory: Memory,
-        *,
-        grown: Callable[[Partition], None],
-        traffic: TopicCounters,
-    ) -> None:
-        """Send what may be sent at once: what is decoded of a request at a time is bounded by `memory`.
-
-        `grown` is told of partitions whose index got a row; `traffic` counts what is appended.
-        """
-        self._grown = grown
-        self._traffic = traffic
-        self._deliveries = deliveries
-        self._log, self._topics, self._prepare, self._memory = log, topics, prepare, memory
-        self._results: list[Result | None] = [None] * len(deliveries)
-        self._left = deque(range(len(deliveries)))
-        self._fenced: dict[int, Partition] = {}
-        self._early: list[int] = []
-        self._held = 0
-        self._sending: _Sending | None = None
-        self.in_order = True
-        self._send()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the answers to what was sent are here."""
-        return self._sending is None or self._sending.appending.ready
-
-    def result(self) -> list[Result]:
-        """Wait for the answers, and return what became of each delivery, in order; to be called once.
-
-        A topic that was deleted and made anew since this worker last looked is fenced by its id; it is looked up once
-        more and the append repeated, which is safe since the fence wrote nothing. So is an append that came too early:
-        what it was to follow had to be sent again meanwhile (KIP-98 lets nothing pass out of order).
-        """
-        self._receive_all()
-        if (self._fenced or self._early) and self._found_again():
-            self.in_order = False
-            self._left.extend(sorted([*self._fenced, *self._early]))
-            self._send()
-            self._receive_all()
-        return [result for result in self._results if result is not None]
-
-    def _found_again(self) -> bool:
-        try:
-            if self._fenced:
-                self._topics.look_again(self._fenced.values())
-        except KafkaError:
-            return False  # others were written: the answers that there are must do
-        return True
-
-    def _receive_all(self) -> None:
-        self._receive()
-        while self._left:
-            self._send()
-            self._receive()
-
-    def _send(self) -> None:
-        places: list[int] = []
-        appends: list[Append | AppendBatch] = []
-        taken = 0
-        while self._left and taken < self._memory.bytes_max:
-            place = self._left.popleft()
-            try:
-                append, size_bytes = self._prepare(self._deliveries[place])
-            except KafkaError as error:
-                # Anew, without the frames it came through: they hold the request and all that was decompressed of
-                # it, and with the results in them a circle, which only the garbage collector would open.
-                self._results[place] = error.anew()
-                continue
-            places.append(place)
-            appends.append(append)
-            taken += size_bytes
-        self._hold(taken)
-        appending = self._log.begin_append(appends)
-        self.in_order = self.in_order and appending.in_order and not self._left
-        self._sending = _Sending(places, appends, appending)
-
-    def _hold(self, size_bytes: int) -> None:
-        """Tell what is held now, instead of what was before, unless both are next to nothing."""
-        held = size_bytes if size_bytes > SMALL_BYTES else 0
-        if held != self._held:
-            self._memory.hold(held - self._held)
-            self._held = held
-
-    def _receive(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is None:
-            return
-        outcomes = stamped(self._log, sending.appends, sending.appending.result())
-        for place, append, result in zip(sending.places, sending.appends, outcomes, strict=True):
-            self._results[place] = result
-            if isinstance(result, KafkaError):
-                if result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    self._fenced[place] = append.partition
-                elif result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    self._early.append(place)
-                continue
-            if not result.duplicate:
-                records = self._deliveries[place].records or b""
-                self._traffic.received(
-                    append.partition.topic, append.partition.topic_id, append.record_count, len(records)
-                )
-            if result.row_bytes:
-                self._grown(append.partition)
-        self.in_order = self.in_order and sending.appending.in_order
 
 
 class Appender:
@@ -346,66 +132,57 @@ class Appender:
         settings: Settings,
         topics: Topics,
         clock: Callable[[], int] = _now_ms,
-        grown: Callable[[Partition], None] = lambda _partition: None,
+        on_index_row: Callable[[Partition], None] = lambda _partition: None,
         traffic: TopicCounters | None = None,
     ) -> None:
-        """`clock` gives the time in ms since the epoch: the one that records get, and that theirs are compared with.
+        """`clock` gives the time: the one that records get, and that theirs are compared with.
 
-        `grown` is told of each partition whose index got a row, and must not wait. `traffic` counts what is appended.
+        `on_index_row` is called for each partition whose index got a row, and must not wait. `traffic` counts what is
+        appended.
         """
-        self._grown = grown
-        self._traffic = traffic or TopicCounters()
-        self._log = log
-        self._settings = settings
-        self._topics = topics
+        self.log = log
+        self.topics = topics
+        self.decompressed_bytes_max = settings.record_decompressed_max_bytes
         self._clock = clock
+        self._on_index_row = on_index_row
+        self._traffic = traffic or TopicCounters()
 
-    def append(self, deliveries: Sequence[Delivery], *, zstd_known: bool) -> list[Result]:
-        """Append each delivery; returns what became of each, in order. See `begin`."""
-        return self.begin(deliveries, zstd_known=zstd_known).result()
+    def append(self, batches: Sequence[SentBatch], *, zstd_known: bool) -> list[AppendResult]:
+        """Append each batch; returns what became of each, in order. See `begin`."""
+        return self.begin(batches, zstd_known=zstd_known).result()
 
     def begin(
         self,
-        deliveries: Sequence[Delivery],
+        batches: Sequence[SentBatch],
         *,
         zstd_known: bool,
-        hold: Callable[[int], None] = lambda _size: None,
-    ) -> Delivering:
-        """Check, decode and send; what is returned waits for the answers, and must be finished.
+        reserve_memory: Callable[[int], None] = lambda _size: None,
+    ) -> PendingAppends:
+        """Check, prepare and send; what is returned waits for the results, and must be finished.
 
-        Appends that are begun one after the other are written in that order; their answers are to be waited for in
-        the same order (see Delivering.in_order). `zstd_known` says that the producer's version may send zstd
-        (KIP-110). `hold` is told of the bytes that are decoded, and, negative, of those that make room for
-        others; the last are held until the request is answered.
+        Appends that are begun one after the other are written in that order; their results are to be taken in the same
+        order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
+        called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
+        until the request is answered.
         """
-        memory = Memory(hold, self._settings.record_decompressed_max_bytes)
-        prepare = partial(self._prepare, zstd_known)
-        return Delivering(
-            deliveries,
-            self._log,
-            self._topics,
-            prepare,
-            memory,
-            grown=self._grown,
-            traffic=self._traffic,
-        )
+        return PendingAppends(self, batches, reserve_memory, zstd_known=zstd_known)
 
-    def _prepare(self, zstd_known: bool, delivery: Delivery) -> tuple[Append | AppendBatch, int]:  # noqa: FBT001
-        """Check a delivery and make it what the log takes; returns also what that takes of memory, in bytes.
+    def prepare(self, sent: SentBatch, *, zstd_known: bool) -> tuple[Append | AppendBatch, int]:
+        """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
         Raises KafkaError with what is wrong.
         """
-        topic, partition = self._topics.partition(delivery.find, delivery.partition)
-        batch = produced_batch(delivery.records, topic.config.max_message_bytes)
+        topic, partition = self.topics.partition(sent.topic, sent.partition)
+        batch = produced_batch(sent.asked, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
         now_ms = self._clock()
         if partition.format == "batch":
-            return self._whole(topic, partition, batch, now_ms)
+            return self._prepare_batch(topic, partition, batch, now_ms)
         header = batch.header
-        records, plain_bytes = batch.decode(self._settings.record_decompressed_max_bytes)
-        max_timestamp = check(records, topic.config, now_ms)
+        records, plain_bytes = batch.decode(self.decompressed_bytes_max)
+        max_timestamp = check_records(records, topic.config, now_ms)
         append = Append(
             partition=partition,
             records=records,
@@ -418,15 +195,15 @@ class Appender:
         )
         return append, plain_bytes + RECORD_BYTES * len(records)
 
-    def _whole(
+    def _prepare_batch(
         self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int
     ) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic names another codec, or the broker's time for all its records."""
         config = topic.config
-        claimed, limit = batch.header.record_count, self._settings.record_decompressed_max_bytes
+        claimed, limit = batch.header.record_count, self.decompressed_bytes_max
         if claimed * RECORD_BYTES_MIN > limit:
             # Nobody decompresses a batch that is kept as it came, and each record it claims uses up an offset.
-            message = f"{claimed} records cannot lie in record.decompressed.max.bytes = {limit}"
+            message = f"{claimed} records cannot fit in record.decompressed.max.bytes = {limit}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         sent, batch = batch, self._checked(batch, config, now_ms)
         if config.recompress and batch.header.codec != config.codec:
@@ -454,14 +231,182 @@ class Appender:
         return append, header.size_bytes if batch is not sent else 0
 
     def _checked(self, batch: ProducedBatch, config: TopicConfig, now_ms: int) -> ProducedBatch:
-        """Check the records of a batch that is kept as it came, where its header does not say enough.
+        """Check the records of a batch that is kept as it came, if its header does not say enough.
 
-        Raises KafkaError as `record_checks.check` and `ProducedBatch.decode` do. What was decoded is right in the
-        header too then: a largest timestamp that no record has would mislead those who look for it.
+        Raises KafkaError as `check_records` and `ProducedBatch.decode` do. What was decoded is right in the header too
+        then: a largest timestamp that no record has would mislead a search by time.
         """
         header = batch.header
-        if not needed(header.base_timestamp, header.max_timestamp, config, now_ms):
+        if not needs_decoding(header.base_timestamp, header.max_timestamp, config, now_ms):
             return batch
-        records = batch.records(self._settings.record_decompressed_max_bytes)
-        largest = check(records, config, now_ms)
+        records = batch.records(self.decompressed_bytes_max)
+        largest = check_records(records, config, now_ms)
         return batch if largest == header.max_timestamp else batch.timed(largest)
+
+    def appended(self, append: Append | AppendBatch, result: Appended, sent_bytes: int) -> None:
+        """Count what was appended, unless it was there already, and report a new row of the index."""
+        partition = append.partition
+        if not result.duplicate:
+            self._traffic.received(partition.topic, partition.topic_id, append.record_count, sent_bytes)
+        if result.row_bytes:
+            self._on_index_row(partition)
+
+
+class PendingAppends:
+    """The batches of one request, from their sending to the result of each (Pending).
+
+    `in_order` turns to false if some are still to be sent, or had to be sent again. The latter may come to what was
+    begun after these too, so nothing else is to begin then before all that has begun is finished.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_batches",
+        "_failed",
+        "_left",
+        "_partitions",
+        "_pending",
+        "_reserve_memory",
+        "_reserved",
+        "_results",
+        "_sent",
+        "_zstd_known",
+        "in_order",
+    )
+
+    def __init__(
+        self,
+        appender: Appender,
+        batches: Sequence[SentBatch],
+        reserve_memory: Callable[[int], None],
+        *,
+        zstd_known: bool,
+    ) -> None:
+        """Send what may be sent at once: what is decoded of a request at a time is bounded."""
+        self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
+        self._reserve_memory = reserve_memory
+        self._reserved = 0
+        self._left = deque(range(len(batches)))
+        self._partitions: dict[int, Partition] = {}
+        self._results: dict[int, AppendResult] = {}
+        self._failed = False
+        self.in_order = True
+        self._send()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the answers to what was sent are here."""
+        return self._pending.ready
+
+    def result(self) -> list[AppendResult]:
+        """Wait for the answers, and return the result of each batch, in order; to be called once.
+
+        Nothing was written of a batch whose topic turned out to be stale, so it is sent once more. So is one that came
+        too early: what it was to follow had to be sent again meanwhile (KIP-98 lets nothing pass out of order).
+        """
+        self._finish()
+        if self._failed:
+            self._appender.topics.retry_stale(self._results, self._partitions, self._send_again)
+            self._send_again(place for place, result in self._results.items() if _is_early(result))
+        return [self._results[place] for place in range(len(self._batches))]
+
+    def _finish(self) -> None:
+        self._receive()
+        while self._left:
+            self._send()
+            self._receive()
+
+    def _send_again(self, places: Iterable[int]) -> None:
+        self._left.extend(sorted(places))
+        if self._left:
+            self.in_order = False
+            self._send()
+            self._finish()
+
+    def _send(self) -> None:
+        """Prepare and send the next batches, until what was decoded of them is as much as may be held at once."""
+        appender, taken = self._appender, 0
+        self._sent: dict[int, Append | AppendBatch] = {}
+        while self._left and taken < appender.decompressed_bytes_max:
+            place = self._left.popleft()
+            try:
+                append, size_bytes = appender.prepare(self._batches[place], zstd_known=self._zstd_known)
+            except KafkaError as error:
+                # Its frames hold the request and all that was decompressed of it, and with the results in them a
+                # circle, which only the garbage collector would open.
+                self._results[place] = error.without_frames()
+                continue
+            self._sent[place] = append
+            self._partitions[place] = append.partition
+            taken += size_bytes
+        self._reserve(taken)
+        self._pending = appender.log.begin_append(list(self._sent.values()))
+        self.in_order = self.in_order and self._pending.in_order and not self._left
+
+    def _reserve(self, size_bytes: int) -> None:
+        """Reserve what is held now instead of what was before, unless both are next to nothing."""
+        reserved = size_bytes if size_bytes > UNRESERVED_BYTES else 0
+        if reserved != self._reserved:
+            self._reserve_memory(reserved - self._reserved)
+            self._reserved = reserved
+
+    def _receive(self) -> None:
+        appender, sent = self._appender, self._sent
+        appends = list(sent.values())
+        results = with_append_times(appender.log, appends, self._pending.result())
+        for (place, append), result in zip(sent.items(), results, strict=True):
+            self._results[place] = result
+            if isinstance(result, KafkaError):
+                self._failed = True
+            else:
+                appender.appended(append, result, len(self._batches[place].asked or b""))
+        self.in_order = self.in_order and self._pending.in_order
+
+
+def _is_early(result: AppendResult) -> bool:
+    return isinstance(result, KafkaError) and result.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def with_append_times(
+    log: LogStore, appends: Sequence[Append | AppendBatch], results: Sequence[AppendResult]
+) -> list[AppendResult]:
+    """Return the results with the times that the broker gave the records instead of their producers' (LogAppendTime).
+
+    A batch sent twice keeps the time of its first arrival, which is read from the log.
+    """
+    timed = list(results)
+    duplicates: dict[int, Read] = {}
+    for at, (append, result) in enumerate(zip(appends, results, strict=True)):
+        if append.timestamp is None or isinstance(result, KafkaError):
+            continue
+        timed[at] = result._replace(timestamp=append.timestamp)
+        if result.duplicate:
+            duplicates[at] = Read(append.partition, result.base_offset, 1)
+    if duplicates:
+        for at, timestamp in zip(duplicates, _stored_times(log, list(duplicates.values())), strict=True):
+            duplicate = results[at]
+            if isinstance(duplicate, Appended):
+                timed[at] = duplicate._replace(timestamp=timestamp)
+    return timed
+
+
+def _stored_times(log: LogStore, reads: Sequence[Read]) -> list[int]:
+    """Return the time of the record at each read's offset, as far as it is known."""
+    try:
+        answers = log.read(reads)
+    except KafkaError:
+        return [UNKNOWN_TIME] * len(reads)
+    return [
+        UNKNOWN_TIME if isinstance(answer, KafkaError) else _time_at(answer, read.offset)
+        for answer, read in zip(answers, reads, strict=True)
+    ]
+
+
+def _time_at(fetched: Fetched, offset: int) -> int:
+    for batch in fetched.batches:
+        if batch.base_offset <= offset < batch.next_offset:
+            return batch.header.max_timestamp
+    for at, timestamp, *_ in fetched.records:
+        if at == offset:
+            return timestamp
+    return UNKNOWN_TIME

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append import Result
+from korvet.log.append import AppendResult
 from korvet.logs import Log
 from korvet.redis.replies import MemoryFullError
 
@@ -33,7 +33,7 @@ class Failures:
         self._last = 0.0
         self._failed = 0
 
-    def note(self, results: Sequence[Result]) -> bool:
+    def note(self, results: Sequence[AppendResult]) -> bool:
         """Take note of a request's appends; returns whether one failed because Redis' memory is full."""
         failed = [each for each in results if isinstance(each, KafkaError)]
         if failed:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import KafkaError
 from korvet.log.batch_format import StoredBatch
 from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
@@ -41,11 +41,6 @@ class OffsetFound(msgspec.Struct, frozen=True):
     offset: int = -1
     timestamp: int = -1
     leader_epoch: int = -1
-
-
-def is_stale(answer: OffsetFound | KafkaError) -> bool:
-    """Tell whether the log does not know the partition that was asked for: it was deleted, or made anew."""
-    return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetQuery(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, listed, malformed
 from korvet.topics.registry import Topics
-from korvet.topics.types import Partition
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 _EXPIRE = scripts.get("producer/expire")
 
@@ -195,29 +195,5 @@ class ActiveProducers:
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
         """
         self._topics.refresh()
-        answers, fenced = self._answers(places)
-        if fenced:
-            self._topics.look_again(fenced)
-            answers, _ = self._answers(places)
-        return answers
-
-    def _answers(
-        self, places: Sequence[tuple[str, int]]
-    ) -> tuple[list[list[ActiveProducer] | KafkaError], list[Partition]]:
-        """Return the answers, and the partitions that the log does not know as the registry does."""
-        found = [self._find(*place) for place in places]
-        partitions = [each for each in found if isinstance(each, Partition)]
-        read = self._rows.read(partitions)
-        fenced = [
-            partition
-            for partition, answer in zip(partitions, read, strict=True)
-            if isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        ]
-        answers = iter(read)
-        return [next(answers) if isinstance(each, Partition) else each for each in found], fenced
-
-    def _find(self, name: str, index: int) -> Partition | KafkaError:
-        topic = self._topics.known(name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-        return topic.partitions[index]
+        refs = [PartitionRef(TopicRef(name), index, None) for name, index in places]
+        return self._topics.ask(refs, lambda _asked, _topic, partition: partition, self._rows.read)

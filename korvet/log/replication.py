@@ -17,7 +17,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.append import Result
+from korvet.log.append import AppendResult
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import RespError
@@ -92,7 +92,7 @@ class Replicas:
         """Whether `confirm` has anything to wait for."""
         return self._replication.awaited
 
-    def confirm(self, results: Sequence[Result]) -> list[Result]:
+    def confirm(self, results: Sequence[AppendResult]) -> list[AppendResult]:
         """Wait until the replicas have what was appended; returns the results as the producer is to be told them.
 
         Where too few follow in time, each append is NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records are written, and an

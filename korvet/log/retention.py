@@ -239,7 +239,7 @@ class SizeRetentionTrigger:
 
     def crossed(self, grown: Partition) -> None:
         """Let go in the background what is too much, after an append that wrote a row of the index; never waits."""
-        topic = self._topics.known(grown.topic)
+        topic = self._topics.get_cached(grown.topic)
         if topic is None:
             return
         policy = policy_of(topic.config)

@@ -223,7 +223,7 @@ def _log_api(
     return LogApi(
         live=live,
         topics=topics,
-        appender=Appender(log, settings, topics, grown=growth.crossed, traffic=traffic),
+        appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
         fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
@@ -294,7 +294,7 @@ def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> Regis
         storage.redis.call("UNLINK", keys.probe)
 
     def exists(name: str, topic_id: str) -> bool:
-        topic = api.topics.known(name)
+        topic = api.topics.get_cached(name)
         return topic is not None and id_text(topic.id) == topic_id
 
     def forget_deleted() -> None:

@@ -81,7 +81,7 @@ class Configs:
         match resource.type:
             case ResourceType.TOPIC:
                 check_name(resource.name, "")
-                topic = self._topics.find(resource.name)
+                topic = self._topics.get(resource.name)
                 return with_overrides(self._of_every_topic(), topic.overrides)
             case ResourceType.BROKER if not resource.name:
                 return cluster_entries(self._live.layers)
@@ -126,7 +126,7 @@ class Configs:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_name(name, "")
-        topic, layers = self._topics.find(name), self._live.layers
+        topic, layers = self._topics.get(name), self._live.layers
         if validate_only:
             altered_topic(topic.overrides, changes, layers, reset=reset)
             return

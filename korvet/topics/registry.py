@@ -19,7 +19,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import gevent
 import msgspec
@@ -31,7 +31,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.store import TopicStore
-from korvet.topics.types import Partition, TopicRow
+from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 
 NAME_LENGTH_MAX = 249
 """Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
@@ -75,6 +75,10 @@ PARTITIONS_MAX = 10_000
 
 _PAUSE_SECONDS_MAX = 0.05
 """Between two steps that clear a deleted topic away."""
+
+X = TypeVar("X")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
 Assignment = Sequence[Sequence[int]] | None
@@ -169,68 +173,140 @@ class Topics:
             self._settings = settings
             # Most topics have the same few configs, if any.
             configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-            for topic in self.cached():
+            for topic in self.list_cached():
                 overrides = tuple(topic.overrides.items())
                 if overrides not in configs:
                     configs[overrides] = topic_config.effective(topic.overrides, settings)
                 settled = msgspec.structs.replace(topic, config=configs[overrides])
                 self._by_name[topic.name] = self._by_id[topic.id] = settled
 
-    def all(self) -> list[Topic]:
+    def list_all(self) -> list[Topic]:
         """Return every topic, by name, as of now."""
         self.refresh()
-        return self.cached()
+        return self.list_cached()
 
-    def cached(self) -> list[Topic]:
+    def list_cached(self) -> list[Topic]:
         """Return every topic, by name, as this worker last saw them."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
-    def known(self, name: str) -> Topic | None:
+    def get_cached(self, name: str) -> Topic | None:
         """Return the topic of that name as this worker last saw it."""
         return self._by_name.get(name)
 
-    def find(self, name: str) -> Topic:
-        """Return the topic of that name; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
-        topic = self._by_name.get(name)
-        if topic is None:
-            self.refresh()
-            topic = self._by_name.get(name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
-        return topic
+    def get(self, name: str) -> Topic:
+        """Return the topic of that name; see `resolve`."""
+        return self.resolve(TopicRef(name))
 
-    def find_by_id(self, topic_id: bytes) -> Topic:
-        """Return the topic of that id; raises KafkaError UNKNOWN_TOPIC_ID where there is none."""
-        topic = self._by_id.get(topic_id)
-        if topic is None:
+    def resolve(self, ref: TopicRef) -> Topic:
+        """Return the topic that is meant; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, for an id UNKNOWN_TOPIC_ID."""
+        if self._cached(ref) is None:
             self.refresh()
-            topic = self._by_id.get(topic_id)
-        if topic is None:
+        return self._known(ref)
+
+    def _known(self, ref: TopicRef) -> Topic:
+        topic = self._cached(ref)
+        if topic is not None:
+            return topic
+        if ref.id is not None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        return topic
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
 
-    def partition(self, find: Callable[[], Topic], index: int) -> tuple[Topic, Partition]:
-        """Return the topic that `find` finds and its partition `index`; raises KafkaError as both do.
+    def _cached(self, ref: TopicRef) -> Topic | None:
+        return self._by_name.get(ref.name) if ref.id is None else self._by_id.get(ref.id)
 
-        Looks at Redis again where a topic has no such partition: it may have been made anew with more of them.
+    def partition(self, ref: TopicRef, index: int) -> tuple[Topic, Partition]:
+        """Return the topic that is meant and its partition `index`; raises KafkaError as `resolve` does.
+
+        Refreshes if the topic has no such partition: it may have been created again with more of them.
         """
-        topic = find()
+        topic = self.resolve(ref)
         if index >= len(topic.partitions):
             self.refresh()
-            topic = find()
+            topic = self.resolve(ref)
         return topic, topic.partition(index)
 
-    def look_again(self, fenced: Iterable[Partition]) -> None:
-        """Look at Redis again, where the log does not know partitions that this registry gave."""
-        self.refresh()
-        for partition in fenced:
-            topic = self._by_name.get(partition.topic)
-            if topic is not None and id_text(topic.id) == partition.topic_id:
-                # The feed of changes does not tell of a Redis that was emptied, and has come to the same epoch again.
+    def ask(
+        self,
+        refs: Sequence[PartitionRef[X] | KafkaError],
+        prepare: Callable[[X, Topic, Partition], Q],
+        ask: Callable[[list[Q]], Sequence[A | KafkaError]],
+    ) -> list[A | KafkaError]:
+        """Ask the log about partitions; returns the answers in order, and KafkaError for what cannot be answered.
+
+        `prepare` makes a partition's question, or raises KafkaError; `ask` is given all questions, and is not called
+        if no partition is known. An error among `refs` is its own answer. See `retry_stale`.
+        """
+        answers: dict[int, A | KafkaError] = {
+            place: ref for place, ref in enumerate(refs) if isinstance(ref, KafkaError)
+        }
+        partitions: dict[int, Partition] = {}
+
+        def attempt(places: Iterable[int]) -> None:
+            wanted = {place: ref for place in places if not isinstance(ref := refs[place], KafkaError)}
+            outage = self._refresh_for(wanted.values())
+            questions: dict[int, Q] = {}
+            for place, ref in wanted.items():
+                try:
+                    if outage is not None and not self._has(ref):
+                        raise outage
+                    topic = self._known(ref.topic)
+                    partitions[place] = topic.partition(ref.partition)
+                    questions[place] = prepare(ref.asked, topic, partitions[place])
+                except KafkaError as error:
+                    answers[place] = error.without_frames()
+            if partitions or not refs:
+                answers.update(zip(questions, ask(list(questions.values())), strict=True))
+
+        attempt(range(len(refs)))
+        self.retry_stale(answers, partitions, attempt)
+        return [answers[place] for place in range(len(refs))]
+
+    def _refresh_for(self, refs: Iterable[PartitionRef[X]]) -> KafkaError | None:
+        """Refresh once if any of the partitions is not in the registry; returns why that failed."""
+        if not all(map(self._has, refs)):
+            try:
+                self.refresh()
+            except KafkaError as error:
+                return error
+        return None
+
+    def _has(self, ref: PartitionRef[X]) -> bool:
+        topic = self._cached(ref.topic)
+        return topic is not None and ref.partition < len(topic.partitions)
+
+    def retry_stale(
+        self,
+        answers: Mapping[int, object],
+        partitions: Mapping[int, Partition],
+        again: Callable[[list[int]], object],
+    ) -> None:
+        """Refresh if the log did not know partitions that this registry gave, and have these asked for once more.
+
+        A topic that was deleted or created again since the last refresh is stale: its id is not that of the log,
+        which answers UNKNOWN_TOPIC_OR_PARTITION and has done nothing. If Redis is away now, the answers stay.
+        """
+        stale = [
+            place
+            for place in partitions
+            if isinstance(answer := answers[place], KafkaError)
+            and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        if not stale:
+            return
+        try:
+            self.refresh()
+            if any(self._is_current(partitions[place]) for place in stale):
+                # The feed of changes does not show that Redis was emptied and has come to the same epoch again.
                 self.reload()
-                return
+        except KafkaError:
+            return
+        again(stale)
+
+    def _is_current(self, partition: Partition) -> bool:
+        topic = self._by_name.get(partition.topic)
+        return topic is not None and id_text(topic.id) == partition.topic_id
 
     def check_free(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS where no topic can have that name now."""

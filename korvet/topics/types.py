@@ -6,7 +6,7 @@ Knows the form of a row and who is told of one that cannot be read; nothing of s
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,6 +38,24 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     moving: str
     compacted: tuple[str, str]
     channel: str
+
+
+class TopicRef(NamedTuple):
+    """A topic as a request gives it: by its name or, where there is one, by its id (16 bytes)."""
+
+    name: str
+    id: bytes | None = None
+
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class PartitionRef(NamedTuple, Generic[A_co]):
+    """A partition as a request gives it, and what is asked of it."""
+
+    topic: TopicRef
+    partition: int
+    asked: A_co
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):

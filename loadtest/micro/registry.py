@@ -48,8 +48,8 @@ def follow(url: str, parent: Connection) -> None:
         while True:
             # Sleeps in the event loop, as a worker without requests does; the look costs some 100 us at most.
             gevent.sleep(1 / _LOOKS_PER_SECOND)
-            if here.topics.known(NAME) != seen:
-                seen = here.topics.known(NAME)
+            if here.topics.get_cached(NAME) != seen:
+                seen = here.topics.get_cached(NAME)
                 parent.send(time.monotonic())
 
 
@@ -79,8 +79,8 @@ def main() -> None:
 
         changes: dict[str, Callable[[], object]] = {
             "create": lambda: here.topics.create(NewTopic(name=NAME)),
-            "alter": lambda: here.topics.alter(here.topics.find(NAME), shorter),
-            "delete": lambda: here.topics.delete(here.topics.find(NAME)),
+            "alter": lambda: here.topics.alter(here.topics.get(NAME), shorter),
+            "delete": lambda: here.topics.delete(here.topics.get(NAME)),
         }
         taken: dict[str, list[float]] = {name: [] for name in changes}
         for _ in range(given.rounds):

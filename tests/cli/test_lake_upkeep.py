@@ -111,7 +111,7 @@ def test_expire_tells_first_and_then_does(topic: Both) -> None:
 
 def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both) -> None:
     old = topic.topic.id
-    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     topic.worker.topics.create(NewTopic(name="other", partitions=1))
     assert f"table {TOPIC}/{old}: no topic has it any more" in printed(topic, "expire")
     refused = lake(topic, "expire", "--remove-gone")
@@ -127,7 +127,7 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
-    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     assert "there is no topic at all" in failed(lake(topic, "expire", "--remove-gone", "--yes"))
     assert len(list_tables(topic.lake)) == 1
 

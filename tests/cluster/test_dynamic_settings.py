@@ -11,6 +11,7 @@ from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
 from korvet.topics.registry import NewTopic
+from korvet.topics.types import TopicRef
 from tests.support.domain import Domain
 
 OWN = "3"
@@ -73,20 +74,20 @@ def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
 ) -> None:
     here.topics.create(NewTopic(name="plain"))
     here.topics.create(NewTopic(name="own", configs={"retention.ms": "77"}))
-    partitions = here.topics.find("plain").partitions
+    partitions = here.topics.get("plain").partitions
     live.follow(here.topics.settle)
     put(store, DEFAULT, {"log.retention.ms": "6", "storage.format": "batch"})
     live.refresh()
-    assert here.topics.find("plain").config.retention_ms == 6
-    assert here.topics.find("own").config.retention_ms == 77
-    assert here.topics.find_by_id(here.topics.find("plain").id).config.retention_ms == 6
+    assert here.topics.get("plain").config.retention_ms == 6
+    assert here.topics.get("own").config.retention_ms == 77
+    assert here.topics.resolve(TopicRef("", here.topics.get("plain").id)).config.retention_ms == 6
     # What is there keeps its form; what is made from now on has the new one.
-    assert here.topics.find("plain").config.format == "record"
-    assert here.topics.find("plain").partitions == partitions
+    assert here.topics.get("plain").config.format == "record"
+    assert here.topics.get("plain").partitions == partitions
     assert here.topics.create(NewTopic(name="new")).config.format == "batch"
     put(store, DEFAULT, {})
     live.refresh()
-    assert here.topics.find("plain").config.retention_ms == START.log_retention_ms
+    assert here.topics.get("plain").config.retention_ms == START.log_retention_ms
 
 
 def test_what_cannot_be_is_left_out_with_one_line(

@@ -35,7 +35,7 @@ def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]
 
 
 def commit(worker: Domain, group: str, topic: str, offset: int, partition: int = 0) -> None:
-    at = worker.topics.find(topic).partition(partition)
+    at = worker.topics.get(topic).partition(partition)
     store = OffsetStore(worker.redis, KEYS, mirror=True)
     assert store.commit(Committer(group), [Commit(at, offset, -1, "")]) == [True]
 
@@ -87,7 +87,7 @@ def test_a_topic_made_anew_has_no_lag(worker: Domain) -> None:
     make(worker, "orders")
     worker.append("orders", b"a")
     commit(worker, "g", "orders", 0)
-    worker.topics.delete(worker.topics.find("orders"))
+    worker.topics.delete(worker.topics.get("orders"))
     make(worker, "orders")
     assert lags(worker, "g") == {}
 

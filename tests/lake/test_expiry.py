@@ -254,7 +254,7 @@ def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> No
     old = LakeTopic(TOPIC, topic.topic.id)
     assert list_tables(topic.lake) == [old]
     assert gone(topic.stores, topic.lake) == []
-    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     with pytest.raises(ValueError, match="no topic at all"):
         gone(topic.stores, topic.lake)
     configs = {"storage.format": "batch", "remote.storage.enable": "true"}
@@ -395,7 +395,7 @@ def test_a_table_that_always_changes_is_an_error_in_the_end(
 
 def test_a_deleted_topic_is_an_error_of_its_partition(topic: Both) -> None:
     wanted = topic.topic
-    topic.worker.topics.delete(topic.worker.topics.find(TOPIC))
+    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     [done] = Expiry(topic.source, topic.lake).expire(topic.stores, wanted, older_than(2500), NOW)
     assert done.error is not None
     assert isinstance(topic.stores.lake.expire([(wanted.partitions[0], 0)])[0], KafkaError)

@@ -46,7 +46,7 @@ class CompactedLog:
     def of(cls, here: Domain, raw: Any) -> CompactedLog:
         """Return the log that another process has made; of its records this one knows nothing."""
         log = cls.__new__(cls)
-        log._begin(here, raw, here.topics.find(TOPIC))
+        log._begin(here, raw, here.topics.get(TOPIC))
         return log
 
     def _begin(self, here: Domain, raw: Any, topic: Topic) -> None:

@@ -42,11 +42,11 @@ class Tiers:
 
     @property
     def partition(self) -> Partition:
-        return self.worker.topics.find(TOPIC).partition(0)
+        return self.worker.topics.get(TOPIC).partition(0)
 
     @property
     def topic_id(self) -> str:
-        return id_text(self.worker.topics.find(TOPIC).id)
+        return id_text(self.worker.topics.get(TOPIC).id)
 
     def archive(self, behind: int, *, mirror: bool = True) -> Path:
         """Archive the log up to an offset, which lies between two entries; returns the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,23 +9,22 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append import RECORD_BYTES, Delivering, Delivery
+from korvet.log.append import RECORD_BYTES, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import NewTopic
+from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import LZ4, batch
 from tests.support.domain import Domain, domain
 
 ORDERS = "orders"
 
 
-def begin(view: Domain, sequence: int) -> Delivering:
-    delivery = Delivery(
-        partial(view.topics.find, ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence)
-    )
+def begin(view: Domain, sequence: int) -> PendingAppends:
+    delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
     return view.appender.begin([delivery], zstd_known=True)
 
 
-def offset(delivering: Delivering) -> int:
+def offset(delivering: PendingAppends) -> int:
     [result] = delivering.result()
     assert isinstance(result, Appended), result
     return result.base_offset
@@ -67,7 +65,7 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
     with domain(redis_url, Settings(record_decompressed_max_bytes=bytes_max)) as here:
         here.topics.create(NewTopic(name=ORDERS, partitions=partitions))
         sent = batch(bytes(size), codec=LZ4)
-        find = partial(here.topics.find, ORDERS)
+        find = TopicRef(ORDERS)
         held, most = 0, 0
 
         def hold(more: int) -> None:
@@ -75,8 +73,8 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
             held += more
             most = max(most, held)
 
-        deliveries = [Delivery(find, index, sent) for index in range(partitions)]
-        delivering = here.appender.begin(deliveries, zstd_known=True, hold=hold)
+        deliveries = [PartitionRef(find, index, sent) for index in range(partitions)]
+        delivering = here.appender.begin(deliveries, zstd_known=True, reserve_memory=hold)
         assert not delivering.in_order
         assert held >= bytes_max
         assert [type(result) for result in delivering.result()] == [Appended] * partitions
@@ -88,9 +86,9 @@ def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(
 ) -> None:
     for name in (ORDERS, "others"):
         here.topics.create(NewTopic(name=name))
-    there.topics.delete(there.topics.find(ORDERS))
+    there.topics.delete(there.topics.get(ORDERS))
     raw_redis.set("{korvet:topics}:changes", "no sorted set")
-    deliveries = [Delivery(partial(here.topics.find, name), 0, batch()) for name in (ORDERS, "others")]
+    deliveries = [PartitionRef(TopicRef(name), 0, batch()) for name in (ORDERS, "others")]
     fenced, written = here.appender.append(deliveries, zstd_known=True)
     assert isinstance(fenced, KafkaError)
     assert isinstance(written, Appended)

@@ -82,7 +82,7 @@ def test_everything_is_read_where_the_limits_allow_it(here: Domain, storage_form
 def test_whatever_the_limits_a_consumer_gets_on_and_they_hold(
     here: Domain, each: int, bytes_max: int, order: list[int], count: int
 ) -> None:
-    if not here.topics.all():
+    if not here.topics.list_all():
         filled(here, 6, 4, 500)
     wanted = [here.wanted("orders", partition, bytes_max=each) for partition in order[:count]]
     found = here.fetch(*wanted, bytes_max=bytes_max)

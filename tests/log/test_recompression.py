@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append import Delivery
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.compression import Codec
 from korvet.topics.registry import NewTopic
+from korvet.topics.types import PartitionRef, TopicRef
 from tests.support import reading
 from tests.support.batches import ZSTD, batch
 from tests.support.broker import Broker, korvet_broker
@@ -106,7 +106,7 @@ def test_a_batch_that_is_too_large_in_the_topics_codec_is_refused(redis_url: str
     with domain(redis_url, Settings(storage_format="batch")) as here:
         here.topics.create(NewTopic(name="orders", configs={"compression.type": "uncompressed"}))
         sent = batch(bytes(2_000_000), codec=ZSTD)
-        delivery = Delivery(lambda: here.topics.find("orders"), 0, sent)
+        delivery = PartitionRef(TopicRef("orders"), 0, sent)
         [refused] = here.appender.append([delivery], zstd_known=True)
         assert isinstance(refused, KafkaError)
         assert refused.code is ErrorCode.MESSAGE_TOO_LARGE

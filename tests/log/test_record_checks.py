@@ -6,7 +6,7 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, RecordsRefusedError
-from korvet.log import append as record_checks
+from korvet.log.append import check_records, needs_decoding
 from korvet.protocol.records.batch import produced_batch
 from korvet.topics import config as topic_config
 from tests.support.batches import Record, batch
@@ -18,7 +18,7 @@ LIMITS = {"message.timestamp.before.max.ms": "100", "message.timestamp.after.max
 def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
     records = produced_batch(batch(*sent), 1 << 20).records(1 << 20)
     try:
-        largest = record_checks.check(records, topic_config.effective(configs, Settings()), NOW)
+        largest = check_records(records, topic_config.effective(configs, Settings()), NOW)
     except RecordsRefusedError as refused:
         return refused
     assert largest == max(record.timestamp for record in sent)
@@ -51,12 +51,12 @@ def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int,
         ]
 
 
-def test_an_error_made_anew_still_names_its_records() -> None:
+def test_an_error_without_its_frames_still_names_its_records() -> None:
     refused = check({"cleanup.policy": "compact"}, Record(key=b"k"), Record(key=None))
     assert refused is not None
-    anew = refused.anew()
-    assert (anew.code, anew.message, anew.records) == (refused.code, refused.message, refused.records)
-    assert (anew.__traceback__, [at for at, _ in anew.records]) == (None, [1])
+    bare = refused.without_frames()
+    assert (bare.__traceback__, bare.__context__) == (None, None)
+    assert [at for at, _ in bare.records] == [1]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
     needed: bool,  # noqa: FBT001
 ) -> None:
     config = topic_config.effective(configs, Settings())
-    assert record_checks.needed(NOW, max_timestamp, config, NOW) == needed
+    assert needs_decoding(NOW, max_timestamp, config, NOW) == needed
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_a_header_without_the_largest_time_does_not_do(
     needed: bool,  # noqa: FBT001
 ) -> None:
     of_producer = topic_config.effective({}, Settings())
-    assert record_checks.needed(base_timestamp, max_timestamp, of_producer, NOW) == needed
+    assert needs_decoding(base_timestamp, max_timestamp, of_producer, NOW) == needed
     of_broker = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
-    assert not record_checks.needed(base_timestamp, max_timestamp, of_broker, NOW)
+    assert not needs_decoding(base_timestamp, max_timestamp, of_broker, NOW)

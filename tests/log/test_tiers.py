@@ -289,7 +289,7 @@ def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> No
 
 
 def test_a_topic_made_anew_inherits_nothing(two: Tiers) -> None:
-    two.worker.topics.delete(two.worker.topics.find(TOPIC))
+    two.worker.topics.delete(two.worker.topics.get(TOPIC))
     two.worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0
     two.worker.append(TOPIC, b"new")

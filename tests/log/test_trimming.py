@@ -147,7 +147,7 @@ def test_what_has_grown_too_large_shrinks_beside_the_requests(
     )
     store.create(row)
     topics = Topics(store, settings, bench.logs.partition)
-    [partition] = topics.find("grows").partitions
+    [partition] = topics.get("grows").partitions
     offsets = [bench.append(b"v", partition=partition) for _ in range(10)]
     bench.raw.zadd(partition.index_key, {f"{n}:{n * 600}:5:5": offsets[n] for n in range(1, 10)})
     bench.raw.hset(partition.state, mapping={"bytes": 6000, "records": 10})

@@ -185,7 +185,7 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
         generation = group.stable("one", "two")
         offsets = OffsetStore(worker.redis, Keys("korvet"), mirror=True)
         by = Committer(group.name, generation, "one")
-        kept = worker.topics.find("kept").partition(0)
+        kept = worker.topics.get("kept").partition(0)
         assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [True]
 
         gone = store.removal.delete("wide", id_text(wide.id))
@@ -219,6 +219,6 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
 
 def _names(here: Domain) -> list[str]:
     try:
-        return [topic.name for topic in here.topics.all()]
+        return [topic.name for topic in here.topics.list_all()]
     except StorageUnavailableError:
         return []

@@ -69,11 +69,11 @@ def until(condition: Callable[[], object]) -> None:
 def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:
     with following(here.subscriptions, here.topics.refresh):
         made = there.topics.create(NewTopic(name="orders"))
-        until(lambda: here.topics.known("orders") == made)
+        until(lambda: here.topics.get_cached("orders") == made)
         changed = there.topics.alter(made, lambda row: type(row)(name=row.name, id=row.id, partitions=1))
-        until(lambda: here.topics.known("orders") == changed != made)
+        until(lambda: here.topics.get_cached("orders") == changed != made)
         there.topics.delete(changed)
-        until(lambda: here.topics.known("orders") is None)
+        until(lambda: here.topics.get_cached("orders") is None)
 
 
 def test_every_look_is_called_for_one_message(here: Domain, raw_redis: redis.Redis) -> None:
@@ -128,7 +128,7 @@ def test_what_happened_while_the_connection_was_cut_is_seen_once_it_is_back(
     with following(through_network, here.topics.refresh):
         network.cut()
         made = there.topics.create(NewTopic(name="orders"))
-        until(lambda: here.topics.known("orders") == made)
+        until(lambda: here.topics.get_cached("orders") == made)
         assert network.connections > 1
 
 
@@ -139,7 +139,7 @@ def test_a_change_is_seen_though_its_message_is_lost(
         until(lambda: through_network.live(CHANNEL))
         network.silence()
         made = there.topics.create(NewTopic(name="orders"))
-        until(lambda: here.topics.known("orders") == made)
+        until(lambda: here.topics.get_cached("orders") == made)
         assert through_network.live(CHANNEL), "it was to be the interval, and not the end of the connection"
 
 
@@ -149,6 +149,6 @@ def test_changes_are_seen_where_nobody_confirms_the_subscription(
     network.silence()
     with following(through_network, here.topics.refresh, interval_ms=20):
         made = there.topics.create(NewTopic(name="orders"))
-        until(lambda: here.topics.known("orders") == made)
+        until(lambda: here.topics.get_cached("orders") == made)
         assert not through_network.live(CHANNEL)
         network.cut()

@@ -19,6 +19,7 @@ from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.topics import deletion as topic_removal
 from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.types import TopicRef
 from tests.support.domain import Domain, domain
 
 PARTITIONS = 5
@@ -44,7 +45,7 @@ with domain(sys.argv[1]) as here:
             return ask(*args)
         return asked
 
-    topic = here.topics.find("orders")
+    topic = here.topics.get("orders")
     redis.script, redis.scripts = dying(redis.script), dying(redis.scripts)
     here.topics.delete(topic)
 """
@@ -108,10 +109,10 @@ def check_gone(here: Domain, topic: Topic) -> None:
     """Check that nobody finds the topic or its logs, nor what was committed of them."""
     here.topics.refresh()
     with pytest.raises(KafkaError) as refused:
-        here.topics.find("orders")
+        here.topics.get("orders")
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(KafkaError) as refused:
-        here.topics.find_by_id(topic.id)
+        here.topics.resolve(TopicRef("", topic.id))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
     assert offsets(here).fetch("a", [TopicPartition("orders", 0)]) == [None]
     assert offsets(here).commit(Committer("a"), [Commit(topic.partitions[0], 1, 0, "")]) == [False]
@@ -126,7 +127,7 @@ def test_a_deletion_that_is_killed_at_any_step_is_finished_by_the_keeper_of_anot
         code = delete_and_die(redis_url, kills)
         if code == -9 and kills == 0:
             here.topics.refresh()
-            assert here.topics.find("orders") == topic  # killed before anything was done
+            assert here.topics.get("orders") == topic  # killed before anything was done
             here.topics.delete(topic)
         else:
             check_gone(here, topic)

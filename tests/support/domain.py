@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from korvet.config.settings import Settings
-from korvet.log.append import Appender, Delivery
+from korvet.log.append import Appender
 from korvet.log.fetch import Fetcher, Limits
 from korvet.log.index import IndexStore
 from korvet.log.offsets import Offsets
@@ -19,6 +19,7 @@ from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.topics.registry import Topics
 from korvet.topics.store import TopicStore
+from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, batch
 
 TIMEOUT_MS = 5000
@@ -42,7 +43,7 @@ class Domain:
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch and return its offset."""
-        delivery = Delivery(lambda: self.topics.find(topic), partition, batch(*records))
+        delivery = PartitionRef(TopicRef(topic), partition, batch(*records))
         [result] = self.appender.append([delivery], zstd_known=True)
         assert isinstance(result, Appended), result
         return result.base_offset
@@ -51,7 +52,7 @@ class Domain:
         self, topic: str, partition: int = 0, offset: int = 0, bytes_max: int = 1 << 20
     ) -> FetchPartitionSpec:
         """Say what to fetch."""
-        found = self.topics.find(topic)
+        found = self.topics.get(topic)
         return FetchPartitionSpec(
             topic=found, partition=found.partition(partition), offset=offset, bytes_max=bytes_max
         )

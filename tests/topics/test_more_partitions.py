@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics.placement import grown
 from korvet.topics.registry import NewTopic
-from korvet.topics.types import TopicRow
+from korvet.topics.types import TopicRef, TopicRow
 from tests.support.domain import Domain
 
 LIVE = {0, 1, 2}
@@ -79,13 +79,11 @@ def test_new_partitions_are_for_as_many_brokers_as_those_that_are_there() -> Non
 def test_new_partitions_are_there_and_the_old_ones_as_they_were(here: Domain, there: Domain) -> None:
     made = here.topics.create(NewTopic(name="orders", configs={"retention.ms": "-1"}))
     offset = here.append("orders", b"before")
-    assert len(there.topics.find("orders").partitions) == 1
+    assert len(there.topics.get("orders").partitions) == 1
     now = here.topics.grow(made, partial(grown, count=3, brokers=None, live=LIVE))
     assert (now.id, len(now.partitions), now.overrides) == (made.id, 3, made.overrides)
-    assert here.topics.find("orders") == now
-    topic, _ = there.topics.partition(
-        lambda: there.topics.find("orders"), 2
-    )  # finds it without having been told
+    assert here.topics.get("orders") == now
+    topic, _ = there.topics.partition(TopicRef("orders"), 2)  # finds it without having been told
     assert topic == now
     for index in range(1, 3):
         assert there.append("orders", b"new", partition=index) >= 0
@@ -122,7 +120,7 @@ def test_of_two_that_grow_a_topic_at_once_one_finds_it_grown(here: Domain, there
         == [ErrorCode.NONE] + [ErrorCode.INVALID_PARTITIONS] * 9
     )
     there.topics.refresh()
-    assert len(there.topics.find("orders").partitions) == 5
+    assert len(there.topics.get("orders").partitions) == 5
 
 
 def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domain, there: Domain) -> None:
@@ -136,17 +134,17 @@ def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domai
         here.topics.grow(topic, partial(grown, count=count, brokers=None, live=LIVE))
     gevent.joinall(greenlets, timeout=30, raise_error=True)
     here.topics.refresh()
-    found = here.topics.find("orders")
+    found = here.topics.get("orders")
     assert len(found.partitions) == 6
     assert {f"c{number}" for number in range(5)} <= found.overrides.keys()
 
 
 def test_a_topic_that_was_made_anew_does_not_grow(here: Domain, there: Domain) -> None:
     former = here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     made = there.topics.create(NewTopic(name="orders"))
     with pytest.raises(KafkaError) as refused:
         here.topics.grow(former, partial(grown, count=2, brokers=None, live=LIVE))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     there.topics.refresh()
-    assert there.topics.find("orders") == made
+    assert there.topics.get("orders") == made

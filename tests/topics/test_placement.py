@@ -116,28 +116,28 @@ def test_an_election_says_why_it_changes_nothing(
 
 def test_a_move_is_in_every_registry(here: Domain, there: Domain) -> None:
     topic = here.topics.create(NewTopic(name="orders", partitions=2))
-    assert there.topics.find("orders").assignment is None
+    assert there.topics.get("orders").assignment is None
     placement = Placement(here.topics)
     assert placement.move(topic, [Target(1, [2, 0])], LIVE, factor_may_change=True) == [None]
     there.topics.refresh()
     for view in (here, there):
-        found = view.topics.find("orders")
+        found = view.topics.get("orders")
         assert (found.assignment, found.id) == ([[], [2, 0]], topic.id)
 
 
 def test_moves_of_two_brokers_at_once_are_both_kept(here: Domain, there: Domain) -> None:
     topic = here.topics.create(NewTopic(name="orders", partitions=2))
-    stale = there.topics.find("orders")
+    stale = there.topics.get("orders")
     Placement(here.topics).move(topic, [Target(0, [1])], LIVE, factor_may_change=True)
     Placement(there.topics).move(stale, [Target(1, [2])], LIVE, factor_may_change=True)
-    assert there.topics.find("orders").assignment == [[1], [2]]
+    assert there.topics.get("orders").assignment == [[1], [2]]
 
 
 def test_a_topic_that_was_made_anew_is_not_moved_by_its_old_id(here: Domain, there: Domain) -> None:
     old = here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     there.topics.create(NewTopic(name="orders"))
     with pytest.raises(KafkaError) as refused:
         Placement(here.topics).move(old, [Target(0, [1])], LIVE, factor_may_change=True)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert there.topics.find("orders").assignment is None
+    assert there.topics.get("orders").assignment is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from itertools import count, product
 from typing import Any
 
@@ -14,17 +13,22 @@ from msgspec.structs import replace
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append import Delivery
 from korvet.topics import deletion as topic_removal
 from korvet.topics import store as topic_store
-from korvet.topics.registry import NewTopic, id_text, new_id
-from korvet.topics.types import TopicRow
+from korvet.topics.registry import NewTopic, Topic, id_text, new_id
+from korvet.topics.types import PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
 from tests.support.domain import Domain, domain
 
 
 def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
     return refused.value.code
+
+
+def retry(view: Domain, stale: Topic) -> None:
+    """Have the registry look up a topic whose first partition the log did not know."""
+    error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    view.topics.retry_stale({0: error}, {0: stale.partitions[0]}, lambda _places: None)
 
 
 def test_ids_are_unique_and_print_as_kafkas_do() -> None:
@@ -36,19 +40,19 @@ def test_ids_are_unique_and_print_as_kafkas_do() -> None:
 
 
 def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: Domain, there: Domain) -> None:
-    assert here.topics.all() == []
+    assert here.topics.list_all() == []
     made = there.topics.create(NewTopic(name="orders", partitions=3))
-    found = here.topics.find("orders")
+    found = here.topics.get("orders")
     assert (found.id, len(found.partitions)) == (made.id, 3)
-    assert here.topics.find_by_id(made.id) == found
+    assert here.topics.resolve(TopicRef("", made.id)) == found
     there.topics.delete(made)
-    assert here.topics.find("orders") == found  # a cache, until it looks again
+    assert here.topics.get("orders") == found  # a cache, until it looks again
     here.topics.refresh()
     with pytest.raises(KafkaError) as refused:
-        here.topics.find("orders")
+        here.topics.get("orders")
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(KafkaError) as refused:
-        here.topics.find_by_id(made.id)
+        here.topics.resolve(TopicRef("", made.id))
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -59,30 +63,30 @@ def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain
         there.topics.delete(topic)
     again = [there.topics.create(NewTopic(name=topic.name, partitions=2)) for topic in made[::6]]
     here.topics.refresh()
-    assert here.topics.all() == there.topics.all()
-    assert {each.name for each in here.topics.all() if len(each.partitions) == 2} == {
+    assert here.topics.list_all() == there.topics.list_all()
+    assert {each.name for each in here.topics.list_all() if len(each.partitions) == 2} == {
         each.name for each in again
     }
     for topic in made[::3]:
         with pytest.raises(KafkaError):
-            here.topics.find_by_id(topic.id)
+            here.topics.resolve(TopicRef("", topic.id))
 
 
 def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
     first = here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     second = there.topics.create(NewTopic(name="orders"))
     assert first.id != second.id
     with pytest.raises(KafkaError) as refused:
         here.topics.delete(first)
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     here.topics.refresh()
-    assert here.topics.find("orders") == second
+    assert here.topics.get("orders") == second
 
 
 def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Domain) -> None:
     made = here.topics.create(NewTopic(name="orders", partitions=2))
-    assert there.topics.find("orders") == made
+    assert there.topics.get("orders") == made
 
     def shorter(row: TopicRow) -> TopicRow:
         return replace(row, configs=row.configs | {"retention.ms": "5"}, assignment=[[1], [2]])
@@ -90,20 +94,20 @@ def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Dom
     changed = here.topics.alter(made, shorter)
     assert changed.overrides == {**made.overrides, "retention.ms": "5"}
     assert (changed.config.retention_ms, changed.assignment) == (5, [[1], [2]])
-    assert here.topics.find("orders") == changed
+    assert here.topics.get("orders") == changed
     there.topics.refresh()
-    assert there.topics.find("orders") == there.topics.find_by_id(made.id) == changed
+    assert there.topics.get("orders") == there.topics.resolve(TopicRef("", made.id)) == changed
 
 
 def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) -> None:
     former = here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     made = there.topics.create(NewTopic(name="orders"))
     with pytest.raises(KafkaError) as refused:
         here.topics.alter(former, lambda row: replace(row, configs={}))
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     here.topics.refresh()
-    assert here.topics.find("orders") == made
+    assert here.topics.get("orders") == made
 
 
 def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:
@@ -138,7 +142,7 @@ def test_of_topics_whose_names_collide_only_one_is_made(here: Domain, there: Dom
             ErrorCode.TOPIC_ALREADY_EXISTS,
         }
         assert ErrorCode.INVALID_TOPIC_EXCEPTION in codes
-    assert len(here.topics.all()) == 5
+    assert len(here.topics.list_all()) == 5
 
 
 def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_looked(
@@ -155,7 +159,7 @@ def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_l
 
     monkeypatch.setattr(here.topics, "refresh", look_and_be_overtaken)
     made = here.topics.create(NewTopic(name="a.b"))
-    assert there.topics.find("a.b") == made
+    assert there.topics.get("a.b") == made
     assert next(looks) > 2
 
 
@@ -170,7 +174,7 @@ def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: re
     with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
         made.topics.create(NewTopic(name="orders"))
     with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
-        assert later.topics.find("orders").config.sequence_bits == 8
+        assert later.topics.get("orders").config.sequence_bits == 8
     assert raw_redis.hlen("korvet:topics") == 1
 
 
@@ -183,14 +187,14 @@ def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
     made = here.topics.create(NewTopic(name="orders", partitions=3))
     here.append("orders", b"v", partition=2)
-    assert there.topics.find("orders") == made
+    assert there.topics.get("orders") == made
     wanted = there.wanted("orders", 2)
     here.topics.delete(made, until=0)
     assert [row.name for row in there.topics.deleted()] == ["orders"]
     for view in (here, there):
-        assert view.topics.known("orders") is None
+        assert view.topics.get_cached("orders") is None
         with pytest.raises(KafkaError) as refused:
-            view.topics.find_by_id(made.id)
+            view.topics.resolve(TopicRef("", made.id))
         assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
         with pytest.raises(KafkaError) as refused:
             view.topics.delete(made)
@@ -212,7 +216,7 @@ def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_
     assert len(would_be.partitions) == 5
     made = there.topics.create(NewTopic(name="orders"))
     assert made.id != former.id
-    assert here.topics.find("orders") == made
+    assert here.topics.get("orders") == made
     assert here.topics.deleted() == []
     assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
 
@@ -245,10 +249,10 @@ def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> N
 
 def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
     here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     there.topics.create(NewTopic(name="orders", partitions=3))
-    topic, partition = here.topics.partition(lambda: here.topics.find("orders"), 2)
-    assert (topic, partition.index) == (there.topics.find("orders"), 2)
+    topic, partition = here.topics.partition(TopicRef("orders"), 2)
+    assert (topic, partition.index) == (there.topics.get("orders"), 2)
 
 
 def test_a_registry_of_an_emptied_redis_is_read_anew(
@@ -258,21 +262,21 @@ def test_a_registry_of_an_emptied_redis_is_read_anew(
     raw_redis.flushall()
     made = there.topics.create(NewTopic(name="orders"))  # at the same epoch as the former one
     here.topics.refresh()
-    assert here.topics.find("orders") == former
-    here.topics.look_again(former.partitions)
-    assert here.topics.find("orders") == made
+    assert here.topics.get("orders") == former
+    retry(here, former)
+    assert here.topics.get("orders") == made
 
 
 def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
     former = here.topics.create(NewTopic(name="orders"))
-    there.topics.delete(there.topics.find("orders"))
+    there.topics.delete(there.topics.get("orders"))
     there.topics.create(NewTopic(name="orders"))
     before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
-    here.topics.look_again(former.partitions)
+    retry(here, former)
     for topic, partition in (("orders", 7), ("nobody's", 0)):
-        delivery = Delivery(partial(here.topics.find, topic), partition, batch())
+        delivery = PartitionRef(TopicRef(topic), partition, batch())
         [result] = here.appender.append([delivery], zstd_known=True)
         assert isinstance(result, KafkaError)
         assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -287,6 +291,6 @@ def test_a_config_in_redis_that_nobody_can_act_on_keeps_no_topic_from_being_foun
     row["configs"]["retention.ms"] = "soon"
     raw_redis.hset("korvet:topics", "orders", json.dumps(row))
     here.topics.reload()
-    found = here.topics.find("orders")
+    found = here.topics.get("orders")
     assert "retention.ms" not in found.overrides
     assert found.config.retention_ms == Settings().log_retention_ms

@@ -50,7 +50,7 @@ class Context:
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
         """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
-        every = (partition for topic in self.topics.all() for partition in topic.partitions)
+        every = (partition for topic in self.topics.list_all() for partition in topic.partitions)
         while some := tuple(islice(every, PARTITIONS_PER_STEP)):
             yield some
 

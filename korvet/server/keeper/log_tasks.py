@@ -105,7 +105,7 @@ class CompactLogs:
 
 
 def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
-    for topic in context.topics.all():
+    for topic in context.topics.list_all():
         if topic.config.compact:
             for partition in topic.partitions:
                 yield partition, topic.config
@@ -138,7 +138,7 @@ class EnforceRetention:
 
 
 def _limited(context: Context) -> Iterator[Kept]:
-    for topic in context.topics.all():
+    for topic in context.topics.list_all():
         policy = policy_of(topic.config)
         if policy.limited:
             for partition in topic.partitions:

@@ -119,7 +119,7 @@ class CollectLakeLag:
         context.topics.refresh()
         archived = [
             partition
-            for topic in context.topics.all()
+            for topic in context.topics.list_all()
             if topic.config.remote_storage
             for partition in topic.partitions
         ]
