@@ -1,9 +1,10 @@
 """The errors of Korvet: Kafka's error codes, and the kinds of failure.
 
-Knows numbers and names; nothing of sockets, Redis or messages. `KafkaError` is a rule that said no and reaches
-the client as its code; `StorageUnavailableError` is the same for a Redis that is away; `ProtocolError` is a peer
-that broke the protocol and costs it its connection; `ConfigError` is an operator's mistake and ends the process;
-`LakeError` is an archive that cannot be used.
+    KafkaError                a rule said no: the client gets its code
+    StorageUnavailableError   the same for a Redis that is away
+    ProtocolError             a peer broke the protocol: its connection is closed
+    ConfigError               an operator's mistake: the process ends
+    LakeError                 an archive that cannot be used
 
 Source of the codes: the Kafka protocol guide, "Error Codes", as of Apache Kafka 4.2.
 """
@@ -177,7 +178,7 @@ class KafkaError(Exception):
 
 
 class RecordsRefusedError(KafkaError):
-    """A batch is refused for some of its records; `records` names them by index, each with what is wrong (KIP-467)."""
+    """A batch is refused for some of its records; `records` names them by index, each with its error (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -185,7 +186,7 @@ class RecordsRefusedError(KafkaError):
 
 
 class StorageUnavailableError(KafkaError):
-    """Redis is away, slow or refusing: the outcome of what was asked is unknown, and a retry is right."""
+    """Redis is away, slow or refusing: the outcome of the request is unknown, and a retry is right."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -202,7 +203,7 @@ class ConfigError(Exception):
 class LakeError(Exception):
     """The lake cannot be used: no table, no access, or a table that is not of this topic. The message says which.
 
-    It is one line, whatever deltalake drew: its errors are trees, in colours.
+    The message is made one line: errors of deltalake are trees, in colours.
     """
 
     def __init__(self, message: str) -> None:

@@ -1,11 +1,11 @@
 """The Kafka wire protocol, pure: bytes in, structs out, and back. No input or output, no clock, no state.
 
-Its modules:
-
-    wire       Kafka's primitive types, one row each
-    schema     how a message is declared: Message, Part, Api, since()
-    compile    declarations -> straight-line encoders and decoders, one per message and version
-    frame      the size prefix and the request and response headers
-    messages   one file per API key, request and response together
-    records    record batches (magic 2) and their compression
+wire       Kafka's primitive types, one row each
+types      values that are no messages: numbers that have names, TopicPartition
+schema     how a message is declared: Message, Part, Api, since()
+compile    declarations -> straight-line encoders and decoders, one per message and version
+decoding   writes the decoders; encoding the encoders; source holds what they share
+frame      the size prefix and the request and response headers
+messages   one file per API key, request and response together
+records    record batches (magic 2) and their compression
 """

@@ -1,14 +1,13 @@
 """Declarations -> straight-line encoders and decoders, one pair per message and version.
 
-Knows the rows of `schema` and the primitives of `wire`; nothing of any particular message. For a (message,
-version) it writes Python source without a branch on the version in it: fields of fixed width that stand
-together share one struct call, nested structs and arrays are unrolled in place, compact forms are chosen here
-and not at run time.
+For a (message, version) it writes Python source without a branch on the version in it: fields of fixed width that stand
+together share one struct call, nested structs and arrays are unrolled in place, and compact forms are chosen here, not
+at run time.
 
     decode(buffer, position) -> message      ProtocolError on anything that is not the message
     encode(message) -> list of chunks        struct.error, AttributeError: a mistake of ours
 
-Chunks are joined, or sent with one sendmsg, by the caller: record batches are never copied here.
+The caller joins the chunks, or sends them with one sendmsg: record batches are never copied here.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from korvet.errors import ProtocolError
-from korvet.protocol.decoding import Buffer, DecoderSource
-from korvet.protocol.encoding import EncoderSource
+from korvet.protocol.decoding import Buffer, DecoderWriter
+from korvet.protocol.encoding import EncoderWriter
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import ELEMENTS_MAX
 
@@ -29,10 +28,10 @@ M = TypeVar("M", bound=Message)
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """Decode a `cls` of `version` that begins at `position`; bytes behind it are ignored, as Kafka does.
+    """Decode a `cls` of `version` that begins at `position`; bytes after it are ignored, as in Kafka.
 
-    Raises ProtocolError for short, negative or impossible lengths, text that is not UTF-8, and null where the
-    version allows none.
+    Raises ProtocolError for short, negative or impossible lengths, text that is not UTF-8, and null in a version that
+    allows none.
     """
     try:
         message: M = decoder(cls, version)(buffer, position)
@@ -45,8 +44,7 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
 def encode(message: Message, version: int) -> list[Buffer]:
     """Encode `message` in `version` to chunks.
 
-    Raises ValueError where a field that `version` lacks, and that is not ignorable, holds more than its
-    default.
+    Raises ValueError if a field that `version` lacks, and that is not ignorable, holds more than its default.
     """
     return encoder(type(message), version)(message)
 
@@ -72,19 +70,19 @@ def source(cls: type[Message], version: int) -> tuple[str, str]:
     return _write_decoder(cls, version).text(), _write_encoder(cls, version).text()
 
 
-def _write_decoder(cls: type[Message], version: int) -> DecoderSource:
-    writer = DecoderSource(version, flexible=cls.api.is_flexible(version))
+def _write_decoder(cls: type[Message], version: int) -> DecoderWriter:
+    writer = DecoderWriter(version, flexible=cls.api.is_flexible(version))
     writer.line("def decode(buf, pos):")
     writer.depth += 1
     writer.line("end = len(buf)")
-    writer.line(f"room = {ELEMENTS_MAX}")
+    writer.line(f"elements_left = {ELEMENTS_MAX}")
     result = writer.part(cls)
     writer.line(f"return {result}")
     return writer
 
 
-def _write_encoder(cls: type[Message], version: int) -> EncoderSource:
-    writer = EncoderSource(version, flexible=cls.api.is_flexible(version))
+def _write_encoder(cls: type[Message], version: int) -> EncoderWriter:
+    writer = EncoderWriter(version, flexible=cls.api.is_flexible(version))
     writer.line("def encode(m0):")
     writer.depth += 1
     writer.line("out = []")

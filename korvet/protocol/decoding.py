@@ -1,7 +1,7 @@
 """Writes decoders: straight-line functions from the bytes of one version to a message.
 
-Knows how each wire type is read and what of a hostile frame must be refused: lengths below zero or behind the
-end, counts that no frame could hold. Nothing of any particular message.
+Everything in a hostile frame is checked as it is read: lengths below zero or past the end, counts that no frame could
+hold.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from functools import cache
 from typing import Any
 
 from korvet.protocol import wire
-from korvet.protocol.schema import Kind, ListOf, Part, PartOf, Row
-from korvet.protocol.source import Source, codes_of
-from korvet.protocol.wire import Fixed, Sized
+from korvet.protocol.schema import Field, ListOf, Part, PartOf, WireType
+from korvet.protocol.source import FunctionWriter, codes_of
+from korvet.protocol.wire import SHORT_ARRAY_MAX, Fixed, Sized
 
 Buffer = bytes | bytearray | memoryview
 
-SHORT_ARRAY_MAX = 8
-"""Elements of an array up to which it has a layout of its own."""
 
-
-class DecoderSource(Source):
+class DecoderWriter(FunctionWriter):
     """Writes decoders. `buf`, `pos` and `end` are the locals of every function built."""
 
     def part(self, cls: type[Part]) -> str:
@@ -38,14 +35,14 @@ class DecoderSource(Source):
         arguments = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{self.constant('T', cls)}({arguments})"
 
-    def _fixed(self, run: list[Row], values: dict[str, str]) -> None:
+    def _fixed(self, run: list[Field], values: dict[str, str]) -> None:
         layout, size = self.layout(codes_of(run))
         names = [self.name("v") for _ in run]
         self.line(f"{', '.join(names)}, = {layout}.unpack_from(buf, pos)")
         self.line(f"pos += {size}")
         values.update(zip((row.name for row in run), names, strict=True))
 
-    def _tagged_fields(self, tagged: list[Row], values: dict[str, str]) -> None:
+    def _tagged_fields(self, tagged: list[Field], values: dict[str, str]) -> None:
         """Write the reading of a block of tagged fields, which is nearly always a single zero byte."""
         if not tagged:
             self.line("if buf[pos]: pos = skip_tagged(buf, pos)")
@@ -53,7 +50,7 @@ class DecoderSource(Source):
             return
         for row in tagged:
             values[row.name] = self.name("v")
-            # A list is made anew: a default that messages shared, one of them could change for all.
+            # Each message gets its own list: if messages shared one, any of them could change it for all.
             default = "[]" if row.default == [] else self.constant("D", row.default)
             self.line(f"{values[row.name]} = {default}")
         count, tag, size, stop = (self.name(each) for each in ("n", "tag", "size", "stop"))
@@ -73,16 +70,16 @@ class DecoderSource(Source):
             # Fields read past their size could be read again and again: the square of the frame in work.
             self.line(f"if pos != {stop}: bad_tag({row.name!r}, {size}, pos - {stop} + {size})")
             self.depth -= 1
-        # A tag that is not known here is skipped (KIP-482).
+        # Unknown tags are skipped (KIP-482).
         self.line(f"else: pos = {stop}")
         self.depth -= 2
         self.line("else: pos += 1")
 
-    def _field(self, row: Row) -> str:
+    def _field(self, row: Field) -> str:
         """Write the decoding of one field; returns the expression that holds it."""
         return self._value(row.kind, row.name, nullable=row.nullable(self.version))
 
-    def _value(self, kind: Kind, name: str, *, nullable: bool) -> str:
+    def _value(self, kind: WireType, name: str, *, nullable: bool) -> str:
         value = self.name("v")
         if isinstance(kind, Fixed):
             layout, size = self.layout(kind.code)
@@ -148,12 +145,12 @@ class DecoderSource(Source):
             self.line(f"if {count} < 0: {value} = None")
             self.line("else:")
             self.depth += 1
-        # Every element takes a byte at least, so a count beyond what is left of the frame is a lie. `room` is
-        # what the arrays of this message may still hold: nested ones could otherwise multiply.
-        self.line(f"if {count} > end - pos or {count} > room: bad_length({name!r}, {count})")
-        self.line(f"room -= {count}")
+        # Every element takes a byte at least, so a count beyond the rest of the frame is a lie. `elements_left`
+        # is what the arrays of this message may still hold: nested ones could otherwise multiply.
+        self.line(f"if {count} > end - pos or {count} > elements_left: bad_length({name!r}, {count})")
+        self.line(f"elements_left -= {count}")
         if isinstance(kind.element, Fixed):
-            layout = self.constant("array_of", _array_of(kind.element.code))
+            layout = self.constant("array_of", _array_decoder(kind.element.code))
             self.line(f"{value}, pos = {layout}(buf, pos, {count})")
         else:
             self.line(f"{value} = []")
@@ -175,7 +172,7 @@ class DecoderSource(Source):
         self.depth -= 1
 
 
-class ArrayOf:
+class ArrayDecoder:
     """Decodes an array of one fixed-width type, whose struct letter is `code`, in one call."""
 
     def __init__(self, code: str) -> None:
@@ -184,7 +181,7 @@ class ArrayOf:
         self._short = [struct.Struct(">" + code * count).unpack_from for count in range(SHORT_ARRAY_MAX + 1)]
 
     def __call__(self, buffer: Buffer, position: int, count: int) -> tuple[list[Any], int]:
-        """Return `count` values from `position` on, and the position behind them."""
+        """Return `count` values from `position` on, and the position after them."""
         stop = position + count * self._element.size
         if stop > len(buffer):
             wire.raise_short(stop, buffer)
@@ -194,5 +191,5 @@ class ArrayOf:
 
 
 @cache
-def _array_of(code: str) -> ArrayOf:
-    return ArrayOf(code)
+def _array_decoder(code: str) -> ArrayDecoder:
+    return ArrayDecoder(code)

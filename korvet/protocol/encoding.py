@@ -1,7 +1,6 @@
 """Writes encoders: straight-line functions from a message to the chunks of one version.
 
-Knows how each wire type is written, and Kafka's rule that no value is dropped silently. Nothing of any
-particular message.
+Kafka's rule holds: no value is dropped silently.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from korvet.protocol.schema import Kind, ListOf, Part, PartOf, Row
-from korvet.protocol.source import Source, codes_of
-from korvet.protocol.wire import SMALL_VARINTS, Fixed, Sized, encode_varint
-
-SHORT_ARRAY_MAX = 8
-"""Elements of an array up to which it has a layout of its own."""
+from korvet.protocol.schema import Field, ListOf, Part, PartOf, WireType
+from korvet.protocol.source import FunctionWriter, codes_of
+from korvet.protocol.wire import SHORT_ARRAY_MAX, SMALL_VARINTS, Fixed, Sized, encode_varint
 
 
-class EncoderSource(Source):
+class EncoderWriter(FunctionWriter):
     """Writes encoders. `out` is the list of chunks and `w` its append in every function built."""
 
     def part(self, cls: type[Part], value: str) -> None:
@@ -37,13 +33,13 @@ class EncoderSource(Source):
         if self.flexible:
             self._tagged_fields(tagged, value)
 
-    def _refuse_loss(self, row: Row, value: str) -> None:
-        """Write the refusal to drop a value without a word, which only ignorable fields allow."""
+    def _refuse_loss(self, row: Field, value: str) -> None:
+        """Write the refusal to drop a value silently, which only ignorable fields allow."""
         unchanged = f"== {self.constant('D', row.default)}" if row.default is not None else "is None"
         self.line(f"if not {value}.{row.name} {unchanged}:")
         self.line(f"    raise ValueError('version {self.version} has no field {row.name}')")
 
-    def _tagged_fields(self, tagged: list[Row], value: str) -> None:
+    def _tagged_fields(self, tagged: list[Field], value: str) -> None:
         if not tagged:
             self.line("w(b'\\0')")
             return
@@ -74,7 +70,7 @@ class EncoderSource(Source):
         self.line("    w(varint(tag)); w(varint(len(content))); w(content)")
         self.depth -= 1
 
-    def _value(self, kind: Kind, expression: str, *, nullable: bool) -> None:
+    def _value(self, kind: WireType, expression: str, *, nullable: bool) -> None:
         if isinstance(kind, Fixed):
             layout, _ = self.layout(kind.code)
             self.line(f"w({layout}.pack({expression}))")
@@ -109,7 +105,7 @@ class EncoderSource(Source):
 
     def _list(self, kind: ListOf, value: str) -> None:
         if isinstance(kind.element, Fixed):
-            packed = self.constant("array_of", _array_of(kind.element.code, self.flexible))
+            packed = self.constant("array_of", _array_encoder(kind.element.code, self.flexible))
             self.line(f"w({packed}({value}))")
             return
         self._length(f"len({value})", "i")
@@ -127,7 +123,7 @@ class EncoderSource(Source):
         else:
             self.line(f"w({self.layout(code)[0]}.pack({expression}))")
 
-    def _null(self, kind: Kind) -> str:
+    def _null(self, kind: WireType) -> str:
         if isinstance(kind, PartOf):
             return "b'\\xff'"
         if self.flexible:
@@ -136,7 +132,7 @@ class EncoderSource(Source):
         return repr(b"\xff" * width)
 
 
-class ArrayOf:
+class ArrayEncoder:
     """Encodes an array of one fixed-width type, whose struct letter is `code`, with its length, in one call."""
 
     def __init__(self, code: str, *, flexible: bool) -> None:
@@ -163,5 +159,5 @@ class ArrayOf:
 
 
 @cache
-def _array_of(code: str, flexible: bool) -> ArrayOf:  # noqa: FBT001 - keys of a cache
-    return ArrayOf(code, flexible=flexible)
+def _array_encoder(code: str, flexible: bool) -> ArrayEncoder:  # noqa: FBT001 - keys of a cache
+    return ArrayEncoder(code, flexible=flexible)

@@ -1,8 +1,7 @@
 """Frames: the size prefix, and the headers in front of every request and response body.
 
-Knows the two request headers and two response headers that Kafka has and nothing of any message: which
-versions are flexible is asked of the caller. Source: the Kafka protocol guide, "Common Request and Response
-Structure", and KIP-482.
+Kafka has two request headers and two response headers; the caller says which versions are flexible. Source: the Kafka
+protocol guide, "Common Request and Response Structure", and KIP-482.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SIZE_BYTES = 4
 """A frame opens with its size as int32; the size does not count itself."""
 
 REQUEST_HEADER_MIN = 8
-"""Key, version and correlation id: no request is smaller, whatever its header."""
+"""Key, version and correlation id: no request is smaller."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
@@ -29,7 +28,7 @@ _RESPONSE = struct.Struct(">ii")
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """What stands in front of a request; `body` is the position in the frame at which the message begins."""
+    """The header of a request; `body` is the position in the frame at which the message begins."""
 
     api_key: int
     api_version: int
@@ -72,12 +71,12 @@ def peek_api(buffer: Buffer, position: int = 0) -> tuple[int, int]:
 def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | None]) -> RequestHeader:
     """Read the header of the request that `buffer` (a frame without its size prefix) holds.
 
-    `flexible` tells of an API key and version whether it is flexible, or None if it is not known: then the
-    header is read up to the client id, which lies the same in both, and `body` means nothing. In the flexible
-    header too the client id is a plain nullable string with an int16 length, so that a broker can read it
-    before it knows the version (KIP-511); the tagged fields behind it are skipped, since none is defined.
+    `flexible` says whether an API key and version is flexible, and None for an unknown one: then the header is read up
+    to the client id, which is at the same place in both headers, and `body` means nothing. In the flexible header too
+    the client id is a plain nullable string with an int16 length, so that a broker can read it before it knows the
+    version (KIP-511); the tagged fields after it are skipped, since none is defined.
 
-    Raises ProtocolError where the header ends too early or its client id is no UTF-8.
+    Raises ProtocolError if the header ends too early or its client id is not UTF-8.
     """
     try:
         api_key, api_version, correlation_id = _REQUEST.unpack_from(buffer)

@@ -1,7 +1,6 @@
 """How a message is declared: one struct for all its versions, the validity of each field beside its type.
 
-Knows declarations; the bytes are made by `compile`. A request opens with its `Api`, which its response
-shares:
+`compile` makes the codecs from the declarations. A request opens with its `Api`, which its response shares:
 
     class HeartbeatRequest(Message, kw_only=True):
         api = Api(key=12, versions=(0, 4), flexible=4)
@@ -15,6 +14,7 @@ Kafka's. Source of every declaration: the message schemas of Apache Kafka, by th
 
 from __future__ import annotations
 
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
@@ -28,8 +28,8 @@ VERSION_MAX = 32767
 class Api(msgspec.Struct, frozen=True, kw_only=True):
     """Which API a message belongs to: its key, the versions served, and the first flexible one.
 
-    `flexible` is None where no version is. `advertised_from` is the first version that ApiVersions lists,
-    where that is below the first one served.
+    `flexible` is None if no version is. `advertised_from` is the first version that ApiVersions lists, if that is
+    below the first one served.
     """
 
     key: int
@@ -49,7 +49,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """What `since` says of a field; versions are inclusive."""
+    """In which versions a field exists, and how; versions are inclusive."""
 
     first: int = 0
     last: int = VERSION_MAX
@@ -69,7 +69,7 @@ def since(
     """Say in which versions a field exists: from `first` up to and including `until`.
 
     `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version
-    in which null is allowed, where that is later than the field itself. `ignorable` fields are dropped
+    in which null is allowed, if that is later than the field itself. `ignorable` fields are dropped
     without an error from versions that lack them; others raise there when they hold anything but their
     default.
     """
@@ -103,14 +103,14 @@ class PartOf(msgspec.Struct, frozen=True):
     cls: type[Part]
 
 
-Kind = Fixed | Sized | ListOf | PartOf
+WireType = Fixed | Sized | ListOf | PartOf
 
 
-class Row(msgspec.Struct, frozen=True):
+class Field(msgspec.Struct, frozen=True):
     """One field of a message as the compiler needs it."""
 
     name: str
-    kind: Kind
+    kind: WireType
     validity: Validity
     optional: bool
     required: bool
@@ -127,7 +127,8 @@ class Row(msgspec.Struct, frozen=True):
         return version >= (self.validity.nullable or 0)
 
 
-def rows(cls: type[Part]) -> list[Row]:
+@cache
+def fields(cls: type[Part]) -> tuple[Field, ...]:
     """Return the fields of `cls` in wire order.
 
     Raises TypeError for a field whose annotation is no wire type: a mistake in a declaration, found at start.
@@ -139,11 +140,11 @@ def rows(cls: type[Part]) -> list[Row]:
         default: Any = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
-        found.append(Row(field.name, kind, validity, optional, field.required, default))
-    return found
+        found.append(Field(field.name, kind, validity, optional, field.required, default))
+    return tuple(found)
 
 
-def _read(hint: object, name: str) -> tuple[Kind, Validity, bool]:
+def _read(hint: object, name: str) -> tuple[WireType, Validity, bool]:
     """Split an annotation into its wire type, its validity and whether it may be None."""
     validity = Validity()
     optional = False

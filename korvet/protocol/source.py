@@ -1,7 +1,6 @@
 """Lines of a codec under construction: what the writers of encoders and decoders share.
 
-Knows how a function is put together and run; nothing of what it does. `build` holds the only `exec` in the
-tree; what it runs is made of the declarations in this package, never of input.
+`build` holds the only `exec` in the tree; what it runs is made of the declarations in this package, never of input.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from functools import cache
 from typing import Any
 
 from korvet.protocol import wire
-from korvet.protocol.schema import Part, Row, rows
+from korvet.protocol.schema import Field, Part, fields
 from korvet.protocol.wire import Fixed
 
 
-class Source:
+class FunctionWriter:
     """Lines of a function under construction, and the constants they name."""
 
     def __init__(self, version: int, *, flexible: bool) -> None:
@@ -68,23 +67,23 @@ class Source:
         exec(compile(self.text(), filename, "exec"), self.constants)  # noqa: S102 - see the module's head
         return self.constants[function]
 
-    def runs(self, fields: list[Row]) -> list[list[Row]]:
+    def runs(self, neighbours: list[Field]) -> list[list[Field]]:
         """Group neighbours of fixed width; every other field stands alone."""
-        groups: list[list[Row]] = []
-        for row in fields:
+        groups: list[list[Field]] = []
+        for row in neighbours:
             if isinstance(row.kind, Fixed) and groups and isinstance(groups[-1][-1].kind, Fixed):
                 groups[-1].append(row)
             else:
                 groups.append([row])
         return groups
 
-    def split(self, cls: type[Part]) -> tuple[list[Row], list[Row], list[Row]]:
+    def split(self, cls: type[Part]) -> tuple[list[Field], list[Field], list[Field]]:
         """Return the fields of `cls` in this version, untagged and tagged (by tag), and the absent ones.
 
         Raises TypeError for a field without a default that this version lacks: a mistake in a declaration.
         """
         plain, tagged, absent = [], [], []
-        for row in rows(cls):
+        for row in fields(cls):
             if not row.present(self.version):
                 if row.required:
                     msg = f"{cls.__name__}.{row.name} has no default but is absent in v{self.version}"
@@ -103,6 +102,6 @@ def _layout(codes: str) -> struct.Struct:
     return struct.Struct(">" + codes)
 
 
-def codes_of(run: list[Row]) -> str:
+def codes_of(run: list[Field]) -> str:
     """Return the struct letters of neighbours of fixed width."""
     return "".join(row.kind.code for row in run if isinstance(row.kind, Fixed))

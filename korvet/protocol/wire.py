@@ -1,8 +1,8 @@
 """Kafka's primitive types as annotations that the codec compiler understands, one row each.
 
-Knows how each type lies on the wire; nothing of messages or versions. A field is annotated with one of the
-names below, which a type checker reads as plain Python (`int32` is an int, `string` a str). Source: the Kafka
-protocol guide, "Protocol Primitive Types", and KIP-482 for the compact forms that flexible versions use.
+A field is annotated with one of the names below, which a type checker reads as plain Python (`int32` is an int,
+`string` a str). Source: the Kafka protocol guide, "Protocol Primitive Types", and KIP-482 for the compact forms that
+flexible versions use.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
 record_pieces: TypeAlias = Annotated[
     bytes | bytearray | memoryview | list[bytes | bytearray | memoryview], Sized("records")
 ]
-"""Records that may be given in pieces, one behind the other: they are sent as they are, never joined."""
+"""Records that may be given in pieces, one after the other: they are sent as they are, never joined."""
 
 ZERO_UUID = bytes(16)
 
@@ -61,6 +61,9 @@ TAGGED_FIELDS_MAX = 1024
 
 STRING_BYTES_MAX = 32767
 """Bytes of a string in any version: what the int16 of the plain form holds, clients take of the compact form too."""
+
+SHORT_ARRAY_MAX = 8
+"""Elements of an array of fixed width up to which its codecs have one layout per length."""
 
 UINT32_MAX = 0xFFFFFFFF
 
@@ -88,9 +91,9 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Decode an unsigned varint at `position`; returns the value and the position behind it.
+    """Decode an unsigned varint at `position`; returns the value and the position after it.
 
-    Raises ProtocolError where it is longer than 32 bits, IndexError where the buffer ends first.
+    Raises ProtocolError if it is longer than 32 bits, IndexError if the buffer ends first.
     """
     value = 0
     for index in range(VARINT_BYTES_MAX):
@@ -105,9 +108,9 @@ def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tupl
 
 
 def decode_string_length(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Decode the length of a compact string, plus one; returns it and the position behind it.
+    """Decode the length of a compact string, plus one; returns it and the position after it.
 
-    Raises ProtocolError where it is above STRING_BYTES_MAX, IndexError where the buffer ends first.
+    Raises ProtocolError if it is above STRING_BYTES_MAX, IndexError if the buffer ends first.
     """
     length, position = decode_varint(buffer, position)
     if length > STRING_BYTES_MAX + 1:
@@ -116,9 +119,9 @@ def decode_string_length(buffer: bytes | bytearray | memoryview, position: int) 
 
 
 def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Decode the number of tagged fields that opens their block; returns it and the position behind it.
+    """Decode the number of tagged fields that opens their block; returns it and the position after it.
 
-    Raises ProtocolError where it is above TAGGED_FIELDS_MAX, IndexError where the buffer ends first.
+    Raises ProtocolError if it is above TAGGED_FIELDS_MAX, IndexError if the buffer ends first.
     """
     count, position = decode_varint(buffer, position)
     if count > TAGGED_FIELDS_MAX:
@@ -127,9 +130,9 @@ def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> t
 
 
 def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
-    """Skip a block of tagged fields, none of which this side knows (KIP-482); returns the position behind it.
+    """Skip a block of tagged fields, all unknown here (KIP-482); returns the position after it.
 
-    Raises ProtocolError where a field reaches behind the buffer, IndexError where the buffer ends first.
+    Raises ProtocolError if a field reaches past the buffer, IndexError if the buffer ends first.
     """
     count, position = decode_tag_count(buffer, position)
     for _ in range(count):
@@ -142,7 +145,7 @@ def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) ->
 
 
 def raise_short(position: int, buffer: bytes | bytearray | memoryview) -> None:
-    """Raise the ProtocolError of a field that reaches behind the end of its frame."""
+    """Raise the ProtocolError of a field that reaches past the end of its frame."""
     msg = f"a field ends at byte {position} of a frame of {len(buffer)} bytes"
     raise ProtocolError(msg)
 

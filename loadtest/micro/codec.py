@@ -50,7 +50,7 @@ from korvet.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from korvet.protocol.schema import ListOf, Message, Part, PartOf, rows
+from korvet.protocol.schema import ListOf, Message, Part, PartOf, fields
 from korvet.protocol.wire import Fixed
 
 PARTITIONS = range(10)
@@ -153,7 +153,7 @@ class KafkaPython:
 
     def _convert(self, part: Part, data_class: Any) -> Any:  # noqa: ANN401 - that package has no types
         values = {}
-        for row in rows(type(part)):
+        for row in fields(type(part)):
             value = getattr(part, row.name)
             inner = row.kind.element if isinstance(row.kind, ListOf) else row.kind
             if isinstance(inner, PartOf) and isinstance(value, list):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from korvet.protocol.schema import Kind, ListOf, Message, Part, PartOf, rows
+from korvet.protocol.schema import ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import Fixed, Sized
 
 UNKNOWN_TAG = 300
@@ -27,7 +27,7 @@ class _Plain:
         self.unknown_tags = unknown_tags
 
     def part(self, part: Part) -> bytes:
-        present = [row for row in rows(type(part)) if row.present(self.version)]
+        present = [row for row in fields(type(part)) if row.present(self.version)]
         out = b""
         tagged = {}
         for row in present:
@@ -48,7 +48,7 @@ class _Plain:
             out += varint(tag) + varint(len(tagged[tag])) + tagged[tag]
         return out
 
-    def value(self, kind: Kind, value: Any) -> bytes:
+    def value(self, kind: WireType, value: Any) -> bytes:
         if isinstance(kind, Fixed):
             return struct.pack(">" + kind.code, value)
         if isinstance(kind, PartOf):

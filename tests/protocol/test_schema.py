@@ -1,4 +1,4 @@
-"""What a declaration says, read back as rows."""
+"""What a declaration says, read back as fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pytest
 
-from korvet.protocol.schema import VERSION_MAX, Api, ListOf, Message, Part, PartOf, Validity, rows, since
+from korvet.protocol.schema import VERSION_MAX, Api, ListOf, Message, Part, PartOf, Validity, fields, since
 from korvet.protocol.wire import Fixed, Sized, int16, int32, string
 
 
@@ -31,7 +31,7 @@ class ExampleRequest(Message, kw_only=True):
     tagged: Annotated[Inner | None, since(3, tag=0)] = None
 
 
-ROWS = {row.name: row for row in rows(ExampleRequest)}
+ROWS = {row.name: row for row in fields(ExampleRequest)}
 
 
 def test_rows_are_in_the_order_of_the_declaration() -> None:
@@ -99,4 +99,4 @@ class UntypedRequest(Message, kw_only=True):
 
 def test_a_field_without_a_wire_type_is_a_mistake() -> None:
     with pytest.raises(TypeError, match=r"UntypedRequest\.number has no wire type"):
-        rows(UntypedRequest)
+        fields(UntypedRequest)

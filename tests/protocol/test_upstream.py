@@ -19,9 +19,9 @@ from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import MESSAGES
-from korvet.protocol.schema import Kind, ListOf, Message, Part, PartOf, Row, rows
+from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
-from tests.protocol.samples import VARIANTS, VERSIONS, sample
+from tests.protocol.samples import EVERY_MESSAGE, VARIANTS, sample, versions
 
 FIXED_TYPES = {
     "int8": "b",
@@ -71,7 +71,7 @@ def upstream_default(field: dict[str, Any]) -> Any:
     return b"" if kind in ("bytes", "records") else int(str(text or 0), 0)
 
 
-def describe_kind(kind: Kind) -> str:
+def describe_kind(kind: WireType) -> str:
     """Return the name that Kafka's schemas have for a wire type."""
     if isinstance(kind, ListOf):
         return "[]" + describe_kind(kind.element)
@@ -83,7 +83,7 @@ def describe_kind(kind: Kind) -> str:
     return next(name for name, code in FIXED_TYPES.items() if code == kind.code)
 
 
-def describe_row(row: Row, served: range) -> dict[str, Any]:
+def describe_row(row: Field, served: range) -> dict[str, Any]:
     present = [version for version in served if row.present(version)]
     return {
         "name": row.name,
@@ -108,10 +108,10 @@ def describe_field(field: dict[str, Any], served: range) -> dict[str, Any]:
     }
 
 
-def compare(cls: type[Part], fields: list[dict[str, Any]], served: range) -> None:
+def compare(cls: type[Part], upstream: list[dict[str, Any]], served: range) -> None:
     """Compare `cls` and what it holds with the fields upstream that some served version has."""
-    wanted = [field for field in fields if describe_field(field, served)["versions"]]
-    found = rows(cls)
+    wanted = [field for field in upstream if describe_field(field, served)["versions"]]
+    found = fields(cls)
     assert [describe_row(row, served) for row in found] == [describe_field(field, served) for field in wanted]
     for row, field in zip(found, wanted, strict=True):
         if row.required:
@@ -123,13 +123,12 @@ def compare(cls: type[Part], fields: list[dict[str, Any]], served: range) -> Non
             compare(inner.cls, field["fields"], served)
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@EVERY_MESSAGE
 def test_every_field_is_declared_as_in_the_schemas_of_apache_kafka(cls: type[Message]) -> None:
-    first, last = cls.api.versions
-    compare(cls, schema(cls.__name__)["fields"], range(first, last + 1))
+    compare(cls, schema(cls.__name__)["fields"], versions(cls))
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+@EVERY_MESSAGE
 def test_key_versions_and_flexible_version_are_those_of_apache_kafka(cls: type[Message]) -> None:
     upstream = schema(cls.__name__)
     valid = versions_of(upstream["validVersions"])
@@ -155,7 +154,7 @@ def oracle(name: str) -> Any:
 
 def to_oracle(part: Part, data_class: Any) -> Any:
     values = {}
-    for row in rows(type(part)):
+    for row in fields(type(part)):
         value = getattr(part, row.name)
         inner = row.kind.element if isinstance(row.kind, ListOf) else row.kind
         if isinstance(inner, PartOf) and value is not None:
@@ -180,26 +179,28 @@ def oracle_bytes(message: Message, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("cls", "version"), VERSIONS)
-def test_bytes_equal_those_of_another_implementation(cls: type[Message], version: int, variant: str) -> None:
-    message = sample(cls, version, variant)
-    wanted = oracle_bytes(message, version)
-    assert b"".join(encode(message, version)) == wanted
-    assert decode(cls, version, wanted) == message
+@EVERY_MESSAGE
+def test_bytes_equal_those_of_another_implementation(cls: type[Message], variant: str) -> None:
+    for version in versions(cls):
+        message = sample(cls, version, variant)
+        wanted = oracle_bytes(message, version)
+        assert b"".join(encode(message, version)) == wanted, version
+        assert decode(cls, version, wanted) == message, version
 
 
-@pytest.mark.parametrize(("cls", "version"), VERSIONS)
-def test_the_compared_bytes_carry_no_default(cls: type[Message], version: int) -> None:
-    def check(part: Part) -> None:
-        for row in rows(type(part)):
+@EVERY_MESSAGE
+def test_the_compared_bytes_carry_no_default(cls: type[Message]) -> None:
+    def check(part: Part, version: int) -> None:
+        for row in fields(type(part)):
             if not row.present(version):
                 continue
             value = getattr(part, row.name)
-            assert value != row.default or row.required, row.name
+            assert value != row.default or row.required, (row.name, version)
             held = value if isinstance(value, list) else [value]
             assert held
             for each in held:
                 if isinstance(each, Part):
-                    check(each)
+                    check(each, version)
 
-    check(sample(cls, version))
+    for version in versions(cls):
+        check(sample(cls, version), version)

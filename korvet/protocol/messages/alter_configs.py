@@ -1,6 +1,7 @@
-"""AlterConfigs (key 33), versions 0-2, flexible from 2. An administrator sets topics and brokers anew (KIP-133).
+"""AlterConfigs (key 33), versions 0-2, flexible from 2. Replaces all configs of topics or brokers.
 
-What the request does not name goes back to its default; IncrementalAlterConfigs changes only what it names (KIP-339).
+Since KIP-133. What the request does not name goes back to its default; IncrementalAlterConfigs changes only what it
+names (KIP-339).
 Version 1 is the same as version 0.
 """
 
@@ -18,7 +19,7 @@ class AlterableConfig(Part, kw_only=True):
 
 
 class AlterConfigsResource(Part, kw_only=True):
-    """A topic or a broker, and all that is to be set of it."""
+    """A topic or a broker, and all configs it is to have."""
 
     resource_type: int8
     resource_name: string

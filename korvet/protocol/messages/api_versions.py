@@ -1,6 +1,6 @@
 """ApiVersions (key 18), versions 0-4, flexible from 3. A client asks which APIs and versions it may use.
 
-The response always has the plain response header, whatever its version (KIP-511): a client that does not know
+The response has the plain response header in every version (KIP-511): a client that does not know
 yet what the broker speaks must be able to read it. Version 4 is version 3 with the range 0 of a feature
 allowed.
 """

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), versions 1-4, flexible from 4. An administrator asks how topics and brokers are set.
 
-Version 0 is gone since Kafka 4.0. Version 1 tells where a value comes from, and what would count without it (KIP-226).
-3 tells the type and the documentation (KIP-569).
+Version 0 is gone since Kafka 4.0. Version 1 adds the source of a value and its synonyms (KIP-226). 3 adds the type
+and the documentation (KIP-569).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DescribeConfigsResourceResult(Part, kw_only=True):
 
 
 class DescribeConfigsResult(Part, kw_only=True):
-    """The settings of one resource, or why they are not told."""
+    """The settings of one resource, or an error."""
 
     error_code: int16 = 0
     error_message: string | None

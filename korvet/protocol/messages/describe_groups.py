@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6, flexible from 5. The state of groups, and who their members are.
 
-Version 3 may ask what the client is allowed to do (KIP-430). 4 tells static members (KIP-345). 6 has an error for a
-group that is not there (KIP-1043).
+Version 3 may ask what the client is allowed to do (KIP-430). 4 adds instance ids of static members (KIP-345).
+6 has an error for a group that is not there (KIP-1043).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DescribeGroupsRequest(Message, kw_only=True):
 
 
 class DescribedGroupMember(Part, kw_only=True):
-    """One member. Its metadata for the group's protocol and its assignment are told of a stable group only."""
+    """One member. Its metadata for the group's protocol and its assignment are given for a stable group only."""
 
     member_id: string
     group_instance_id: Annotated[string | None, since(4, ignorable=True)] = None

@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35), versions 1-4, flexible from 2. An administrator asks how much a broker stores, and where.
 
-Since KIP-113. Version 0 is gone since Kafka 4.0. Version 3 has an error of the whole. 4 tells the size of the volume
+Since KIP-113. Version 0 is gone since Kafka 4.0. Version 3 has an error of the whole. 4 adds the size of the volume
 (KIP-827).
 """
 

@@ -36,7 +36,7 @@ class ProducerState(Part, kw_only=True):
 
 
 class PartitionResponse(Part, kw_only=True):
-    """The producers of one partition, or why they are not told."""
+    """The producers of one partition, or an error."""
 
     partition_index: int32
     error_code: int16 = 0

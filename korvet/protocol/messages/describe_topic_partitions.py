@@ -50,7 +50,7 @@ class DescribeTopicPartitionsResponsePartition(Part, kw_only=True):
 
 
 class DescribeTopicPartitionsResponseTopic(Part, kw_only=True):
-    """A topic, or why it cannot be told."""
+    """A topic, or an error."""
 
     error_code: int16 = 0
     name: string | None

@@ -17,7 +17,7 @@ from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import ZERO_UUID, int8, int16, int32, int64, string, uuid
 
 UNLIMITED_BYTES = 0x7FFFFFFF
-"""max_bytes where the request carries none."""
+"""max_bytes of a request that carries none."""
 
 HIGH_WATERMARK_UNSUPPORTED = 2**63 - 1
 """high_watermark of a follower that does not track it (KIP-1166), and of every consumer."""
@@ -140,7 +140,7 @@ class NodeEndpoint(Part, kw_only=True):
 
 
 class FetchResponse(Message, kw_only=True):
-    """The records. session_id 0 tells the reader to name all its partitions again next time."""
+    """The records. With session_id 0 the reader names all its partitions again next time."""
 
     api = FetchRequest.api
 

@@ -14,7 +14,7 @@ from korvet.protocol.wire import int8, int16, int32, string
 
 
 class FindCoordinatorRequest(Message, kw_only=True):
-    """Asks for coordinators; key_type is 0 for groups, 1 for transactions, 2 for share groups."""
+    """Asks for coordinators; key_type is a types.CoordinatorType."""
 
     api = Api(key=10, versions=(0, 6), flexible=3)
 

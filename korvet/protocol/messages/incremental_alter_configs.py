@@ -7,7 +7,7 @@ from korvet.protocol.wire import boolean, int8, int16, int32, string
 
 
 class AlterableConfig(Part, kw_only=True):
-    """A setting, and what is to be done to it; the value is null where it is deleted."""
+    """A setting and the operation on it; the value is null for DELETE."""
 
     name: string
     config_operation: int8
@@ -15,7 +15,7 @@ class AlterableConfig(Part, kw_only=True):
 
 
 class AlterConfigsResource(Part, kw_only=True):
-    """A topic or a broker, and what is to be changed of it."""
+    """A topic or a broker, and the changes."""
 
     resource_type: int8
     resource_name: string

@@ -1,6 +1,6 @@
-"""JoinGroup (key 11), versions 0-9, flexible from 6. A member wants to be part of a group's next generation.
+"""JoinGroup (key 11), versions 0-9, flexible from 6. A member joins a group's next generation.
 
-Version 1 adds the rebalance time-out. From 4 on a new member is told its id first, and joins with it (KIP-394). 5 knows
+Version 1 adds the rebalance time-out. From 4 on a new member gets its id first, and joins with it (KIP-394). 5 adds
 static members (KIP-345). 7 answers the protocol type (KIP-559). 8 adds the reason (KIP-800). 9 lets a leader skip the
 assignment (KIP-814).
 """
@@ -14,7 +14,7 @@ from korvet.protocol.wire import boolean, bytestring, int16, int32, string
 
 
 class JoinGroupRequestProtocol(Part, kw_only=True):
-    """A way of assigning that the member supports, with what its leader must know of the member."""
+    """An assignment protocol that the member supports, with the metadata that its leader needs."""
 
     name: string
     metadata: bytestring
@@ -36,7 +36,7 @@ class JoinGroupRequest(Message, kw_only=True):
 
 
 class JoinGroupResponseMember(Part, kw_only=True):
-    """A member, as its leader is told of it."""
+    """A member, as the leader gets it."""
 
     member_id: string
     group_instance_id: Annotated[string | None, since(5, ignorable=True)] = None
@@ -44,7 +44,7 @@ class JoinGroupResponseMember(Part, kw_only=True):
 
 
 class JoinGroupResponse(Message, kw_only=True):
-    """The generation that the member is part of; only the leader is told of the members."""
+    """The generation that the member is part of; only the leader gets the members."""
 
     api = JoinGroupRequest.api
 

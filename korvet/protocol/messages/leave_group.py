@@ -12,7 +12,7 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class MemberIdentity(Part, kw_only=True):
-    """A member that goes; an empty member id is whoever has the instance id."""
+    """A member that leaves; an empty member id names the holder of the instance id."""
 
     member_id: Annotated[string, since(3)]
     group_instance_id: Annotated[string | None, since(3)] = None

@@ -1,6 +1,6 @@
 """ListGroups (key 16), versions 0-5, flexible from 3. Which groups there are.
 
-Version 4 tells their states and may ask for some of them (KIP-518), 5 the same of their types (KIP-848).
+Version 4 adds states and a filter on them (KIP-518), 5 types and a filter on them (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListOffsets (key 2), versions 1-11, flexible from 6. The offset that belongs to a timestamp.
 
-Negative timestamps are questions of their own: -1 the end, -2 the start, -3 the largest timestamp (version 7,
-KIP-734), -4 the start of what is local (8, KIP-405), -5 the end of what is tiered (9, KIP-1005), -6 the start
-of what is to be tiered (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2
+Negative timestamps ask for an offset by its role: -1 the end, -2 the start, -3 the largest timestamp (version 7,
+KIP-734), -4 the local log start (8, KIP-405), -5 the last tiered offset (9, KIP-1005), -6 the earliest offset
+that is not tiered yet (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2
 knows transactions (KIP-98). 4 fences by leader epoch (KIP-320). 10 says how long a remote answer may take
 (KIP-1075).
 """
@@ -16,7 +16,7 @@ from korvet.protocol.wire import int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Part, kw_only=True):
-    """A partition and the timestamp (or question) to look up."""
+    """A partition and the timestamp (types.SpecialTimestamp for the negative ones) to look up."""
 
     partition_index: int32
     current_leader_epoch: Annotated[int32, since(4, ignorable=True)] = -1
@@ -42,7 +42,7 @@ class ListOffsetsRequest(Message, kw_only=True):
 
 
 class ListOffsetsPartitionResponse(Part, kw_only=True):
-    """The first record at or behind the timestamp; offset and timestamp are -1 where there is none."""
+    """The first record at or after the timestamp; offset and timestamp are -1 if there is none."""
 
     partition_index: int32
     error_code: int16 = 0

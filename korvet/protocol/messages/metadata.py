@@ -54,7 +54,7 @@ class MetadataResponsePartition(Part, kw_only=True):
 
 
 class MetadataResponseTopic(Part, kw_only=True):
-    """A topic, or why it cannot be told."""
+    """A topic, or an error."""
 
     error_code: int16 = 0
     name: Annotated[string | None, since(0, nullable=12)]

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2-10, flexible from 8. A consumer says how far it has come.
+"""OffsetCommit (key 8), versions 2-10, flexible from 8. A consumer commits its position.
 
 Version 5 drops the retention time. 6 adds the leader epoch (KIP-320). 7 knows static members (KIP-345). From 9 on the
 group may be one of KIP-848, and an unknown group has an error code of its own. 10 names topics by id (KIP-848).

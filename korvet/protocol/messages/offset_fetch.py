@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1-10, flexible from 6. A consumer asks where its group has come to.
+"""OffsetFetch (key 9), versions 1-10, flexible from 6. A consumer asks for the committed offsets of its group.
 
 Version 2 may ask for all topics and has an error of the whole. 5 answers the leader epoch (KIP-320). 7 may insist on
 offsets that no transaction is about to change (KIP-447). 8 asks for many groups (KIP-709). 9 says who asks, and 10

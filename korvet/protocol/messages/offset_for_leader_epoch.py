@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4. Where the records of an epoch end.
 
-A consumer compares the answer with its position and so finds out whether the log was cut behind its back
+A consumer compares the answer with its position and so finds out whether the log was truncated meanwhile
 (KIP-320). Versions 0 and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default
 -2 is a debugging consumer.
 """

@@ -1,6 +1,6 @@
-"""SyncGroup (key 14), versions 0-5, flexible from 4. The leader hands in assignments; every member is told its own.
+"""SyncGroup (key 14), versions 0-5, flexible from 4. The leader hands in assignments; every member gets its own.
 
-Version 3 knows static members (KIP-345). 5 names protocol type and protocol both ways, to be compared (KIP-559).
+Version 3 adds static members (KIP-345). 5 names protocol type and protocol both ways, for comparison (KIP-559).
 """
 
 from __future__ import annotations

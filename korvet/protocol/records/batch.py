@@ -1,8 +1,7 @@
 """The header of a record batch (magic 2), what a producer's batch must satisfy, and its records.
 
-Knows the 61 bytes before the records and the rules of Kafka's LogValidator; nothing of topics or storage. Views are
-memoryviews into the request frame: nothing is copied before the records are decompressed. Source: the Kafka
-documentation, "Record Batch"; KIP-98 for the producer fields.
+The checks are those of Kafka's LogValidator. Views are memoryviews into the request frame: nothing is copied before the
+records are decompressed. Source: the Kafka documentation, "Record Batch"; KIP-98 for the producer fields.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from korvet.protocol.records.record import Record
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 LENGTH_FROM = 12
-"""Where `batch_length` begins to count: behind the base offset and the length itself."""
+"""Where `batch_length` begins to count: after the base offset and the length itself."""
 
 FRONT = struct.Struct(">qii")
 """Base offset, length and leader epoch: what a broker sets lies here."""
 
 LOOK = struct.Struct(">8xi4xb4xhi")
-"""What whoever passes a batch on has to know of its header: length, magic, attributes, last offset delta."""
+"""What a reader needs that passes a batch on unread: length, magic, attributes, last offset delta."""
 
 RECORD_COUNT = struct.Struct(">57xi")
 """Where the header says how many records follow."""
 
 MAGIC_AT = 16
 CRC_FROM = 21
-"""Where the bytes that the CRC covers begin: behind the CRC, at the attributes."""
+"""Where the bytes that the CRC covers begin: after the CRC, at the attributes."""
 
 ATTRIBUTES_AT = 21
 MAGIC = 2
@@ -86,7 +85,7 @@ def patched_header(header: BatchHeader, base_offset: int, leader_epoch: int) -> 
 
 
 def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader:
-    """Return the header for other bytes behind it, which are in `codec`: length, attributes and CRC follow."""
+    """Return the header for another payload, compressed with `codec`: length, attributes and CRC follow."""
     length = HEADER_BYTES - LENGTH_FROM + len(payload)
     changed = header._replace(batch_length=length, attributes=header.attributes & ~CODEC_MASK | codec)
     covered = HEADER.pack(*changed)[CRC_FROM:]
@@ -149,7 +148,7 @@ class ProducedBatch(NamedTuple):
     def timed(self, max_timestamp: int, *, log_append_time: bool = False) -> ProducedBatch:
         """Return the same batch with another largest timestamp (ms) in its header.
 
-        With `log_append_time` that is the time of every record, whatever the records themselves say.
+        With `log_append_time` that is the time of every record, instead of their own.
         """
         header = self.header._replace(max_timestamp=max_timestamp)
         if log_append_time:
@@ -173,7 +172,7 @@ def produced_batch(records: bytes | bytearray | memoryview | None, message_bytes
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[MAGIC_AT]} is too old"
         )
     if len(records) < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are not a record batch")
     header = BatchHeader._make(HEADER.unpack_from(records))
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"message format {header.magic} is unknown")
@@ -198,7 +197,7 @@ def _check_fields(header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
     payload_bytes = header.size_bytes - HEADER_BYTES
     if header.codec == Codec.none and header.record_count * RECORD_BYTES_MIN > payload_bytes:
-        # Where batches are kept as they came nobody else would notice, and the offsets would be used up.
+        # A batch that is stored as it came is not decoded elsewhere, so its count would use up offsets unnoticed.
         message = f"{header.record_count} records in {payload_bytes} bytes"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
     if header.attributes & CONTROL_BIT:

@@ -1,9 +1,9 @@
 """Record batches for a consumer, built from records that lie one by one in the log.
 
-Knows the limits of the format; nothing of where records come from. A batch starts anew where the offset delta would
-leave its int32, which in a log with time-coded offsets happens after a pause; a gap within the range is legal. It does
-so too behind records without a timestamp at its beginning: aiokafka's builder would give them that of the next one.
-Batches built here carry no producer: their sequences are not those the producer sent.
+A new batch begins where the offset delta would leave its int32, which in a log with time-coded offsets happens after a
+pause; a gap within the range is legal. A new one also begins after records without a timestamp at a batch's beginning:
+aiokafka's builder would give them the timestamp of the next record. Batches built here carry no producer: their
+sequences are not those the producer sent.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Buffer = bytes | bytearray | memoryview
 class BatchesBuilder:
     """Takes records with rising offsets until `bytes_max` are reached (uncompressed), and makes batches of them.
 
-    With `at_least_one` the first record is taken whatever its size: a consumer must get on (KIP-74). `codec`
-    compresses each batch, where that makes it smaller. `log_append_time` says that the records' times are the broker's:
+    With `at_least_one` the first record is taken at any size, so that a consumer makes progress (KIP-74). `codec`
+    compresses each batch that it makes smaller. `log_append_time` says that the records' times are the broker's:
     a batch has one such time for all its records, so each time begins a batch.
     """
 
@@ -148,7 +148,7 @@ class BatchesBuilder:
             base_sequence=-1,
             batch_size=max(0, self._bytes_left),
         )
-        # The builder takes its first record whatever its size, so whether that is wanted is asked before.
+        # The builder takes its first record at any size, so the size is checked before.
         if self.record_count or not self._at_least_one:
             size = HEADER_BYTES + builder.size_in_bytes(0, timestamp, key, value, headers)
             if size > self._bytes_left:

@@ -1,7 +1,6 @@
 """Records of one layout, column by column: the shape in which most of a log is read.
 
-Knows shapes only. All of the records have a value, all of them a key or none of them, and all of them the same names of
-headers in the same order.
+All records have a value, all of them or none have a key, and all have the same names of headers in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Contents = Sequence[bytes]
 
 
 class Columns(Sequence[StoredRecord]):
-    """Records with rising offsets; taken as a sequence they are plain tuples, made anew each time.
+    """Records with rising offsets; taken as a sequence they are plain tuples, built at each access.
 
     `runs` are their offsets: stretches without gaps, none of them empty. `timestamps` are in milliseconds. Without
     `keys` every key is null. A header is its name and what it holds, None where it is null in every record.

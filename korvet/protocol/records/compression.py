@@ -1,6 +1,6 @@
 """Kafka's four compression codecs, decompressing never more than a limit.
 
-Knows codecs; nothing of batches. A few bytes of a hostile peer can stand for gigabytes, so every codec stops at
+A few bytes of a hostile peer can stand for gigabytes, so every codec stops at
 `limit` and says MESSAGE_TOO_LARGE. Sources: the numbers are the attribute bits of a record batch; snappy comes raw
 or in the blocks of snappy-java ("xerial"), as Java's producer writes it; lz4 and gzip are their standard frames.
 """
@@ -23,7 +23,7 @@ XERIAL_HEADER_BYTES = 16
 GZIP_WINDOW = zlib.MAX_WBITS | 16
 ZSTD_HEADER_BYTES_MAX = 18
 ZSTD_BLOCK_RLE = 1
-"""One byte stands for a block of repetitions, whatever its size."""
+"""One byte stands for a block of repetitions of any size."""
 STEP_BYTES_MIN = 64 * 1024
 EXPECTED_RATIO = 8
 
@@ -54,7 +54,7 @@ def compress(codec: int, data: bytes) -> bytes:
 def decompress(codec: int, data: bytes, limit: int) -> bytes:
     """Undo `codec` on `data`, to `limit` bytes at the most.
 
-    Raises KafkaError: MESSAGE_TOO_LARGE beyond the limit, CORRUPT_MESSAGE where the data is not what the codec
+    Raises KafkaError: MESSAGE_TOO_LARGE beyond the limit, CORRUPT_MESSAGE if the data is not what the codec
     writes, UNSUPPORTED_COMPRESSION_TYPE for a number that is no codec.
     """
     function = _DECOMPRESSORS.get(codec)
@@ -86,7 +86,7 @@ def _none(data: bytes, limit: int) -> bytes:
 
 def _gzip(data: bytes, limit: int) -> bytes:
     out = bytearray()
-    while data:  # a gzip file may have several members, one behind the other
+    while data:  # a gzip file may have several members, one after the other
         member = zlib.decompressobj(GZIP_WINDOW)
         out += member.decompress(data, limit - len(out) + 1)
         if len(out) > limit:
@@ -133,7 +133,7 @@ def _zstd(data: bytes, limit: int) -> bytes:
 
 
 def _check_zstd_is_whole(data: bytes) -> None:
-    """Raise ValueError where the last frame is cut off: the stream reader takes that for its end (RFC 8878, 3.1.1)."""
+    """Raise ValueError if the last frame is cut off: the stream reader takes that for its end (RFC 8878, 3.1.1)."""
     position = 0
     while position < len(data) or not data:
         frame = data[position : position + ZSTD_HEADER_BYTES_MAX]

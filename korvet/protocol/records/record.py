@@ -1,6 +1,6 @@
-"""A record, as a batch's reader yields it and as the log gives it back.
+"""A record, as a batch's reader yields it and as the log returns it.
 
-Knows shapes only. Two of them, for speed: reading a batch makes the compiled reader's objects, and building one takes
+Two shapes, for speed: reading a batch makes the compiled reader's objects, and building one takes
 plain tuples.
 """
 
@@ -20,7 +20,7 @@ class Record(Protocol):
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since the epoch, -1 where the producer gave none."""
+        """Milliseconds since the epoch, -1 if the producer gave none."""
 
     @property
     def key(self) -> bytes | None:

@@ -1,8 +1,8 @@
 """Batches that lie in the log: their records where they stand, and the same batch with fewer of them.
 
-Knows that a stored batch may have lost records to compaction, so that neither its count of records nor their offset
-deltas follow from its last offset delta; nothing of topics or storage. Whatever a batch loses, its base offset, last
-offset delta, producer and codec stay (KIP-98, "Compacted Topics"; Kafka's RecordBatch, `lastOffset`).
+A stored batch may have lost records to compaction, so neither its count of records nor their offset deltas follow from
+its last offset delta. Its base offset, last offset delta, producer and codec stay
+(KIP-98, "Compacted Topics"; Kafka's RecordBatch, `lastOffset`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def stored_records(
 def each_stored_record(
     header: BatchHeader, payload: bytes | memoryview, base_offset: int, bytes_max: int
 ) -> Iterator[StoredRecord]:
-    """Yield what `stored_records` returns, for who may need only some of millions; raises KafkaError as it does."""
+    """Yield what `stored_records` returns, for a reader that may need only some of millions; raises as it does."""
     plain = decompress(header.codec, bytes(payload), bytes_max)
     head = bytearray(patched_header(header, base_offset, 0))
     # The reader would undo the compression itself, without a bound.
