@@ -31,11 +31,7 @@ from korvet.admin.errors import (
 )
 from korvet.admin.groups import GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
-from korvet.admin.types import TopicPartition
-
-TIME_CODED_FROM = 2**48
-"""A log that ends here or later has offsets made of times: all since 2004 are above, and no log of records that are
-counted from 0 is so long."""
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition
 
 
 def lag_of(committed: int, start: int, end: int) -> int | None:

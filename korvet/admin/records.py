@@ -7,13 +7,14 @@ keeps no position, and reads a bounded piece at a time. Offsets may have gaps of
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, BrokerError
-from korvet.admin.types import TopicPartition, bad_partition, by_topic, for_each
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition, bad_partition, by_topic, for_each, settled
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
     FetchPartition,
@@ -44,6 +45,8 @@ _VERSIONS = (4, 12)
 
 _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Largest batch that is decompressed, and what is held of all of them, unless said otherwise."""
+
+_WAIT_MS = 500
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -133,6 +136,84 @@ class Records:
             return for_each(address, keys, found)
 
         return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
+
+    def offset_of_last(
+        self,
+        partition: TopicPartition,
+        begin: int,
+        end: int,
+        count: int,
+        *,
+        decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX,
+        wait_ms: int = 0,
+    ) -> int:
+        """Return the offset of the first of the last `count` records before `end`; `begin` if there are fewer.
+
+        It reads no more than it must, whatever gaps the offsets have. It waits for `wait_ms` in all for records that
+        the broker does not have at hand, such as archived ones; those that are still missing then are not counted.
+        Raises AdminError.
+        """
+        until = time.monotonic() + wait_ms / 1000
+
+        def offsets(first: int, last: int, count_max: int) -> list[int] | None:
+            found: list[int] = []
+            while first < last:
+                left_ms = max(int((until - time.monotonic()) * 1000), 0)
+                piece = settled(
+                    self.read(
+                        {partition: first},
+                        decompressed_bytes_max=decompressed_bytes_max,
+                        records_max=count_max + 1,
+                        wait_ms=min(left_ms, _WAIT_MS),
+                    )
+                )[partition]
+                found += [each.offset for each in piece.records if each.offset < last]
+                if len(found) > count_max:
+                    return None
+                if piece.next_offset <= first and not left_ms:
+                    break
+                first = max(first, piece.next_offset)
+            return found
+
+        return offset_of_last(begin, end, count, offsets)
+
+
+Offsets = Callable[[int, int, int], list[int] | None]
+"""(begin, end, count_max) -> the offsets of the records with begin <= offset < end, or None for more than that."""
+
+# A range with this many more records than wanted is cheaper to read than to split.
+_SPARE = 500
+_LONGER = 16
+_SECOND = 2**20
+"""Offsets that stand for about a second if they are made of times."""
+
+_RANGES_MAX = 200
+"""Enough to halve and to lengthen through all possible offsets, and a limit for a log that changes meanwhile."""
+
+
+def offset_of_last(begin: int, end: int, count: int, offsets: Offsets) -> int:
+    """Return the offset of the first of the last `count` records, or `begin` if there are fewer.
+
+    Ranges are read backwards from the end: longer ones while they hold too few records, shorter ones if they hold too
+    many. If offsets are dense, the first range is the answer.
+    """
+    left = count
+    length, factor = (max(count, _SECOND) if end >= TIME_CODED_FROM else count), _LONGER
+    for _ in range(_RANGES_MAX):
+        if end <= begin:
+            return begin
+        first = max(begin, end - length)
+        found = offsets(first, end, left + _SPARE)
+        if found is None:
+            # Never reached with length 1: one offset is one record.
+            length, factor = max(1, (end - first) // 2), 2
+        elif len(found) >= left:
+            return found[-left]
+        else:
+            left -= len(found)
+            end = first
+            length *= factor
+    return end
 
 
 class _Room:

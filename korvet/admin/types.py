@@ -39,6 +39,10 @@ from korvet.protocol.types import ResourceType as ResourceType  # noqa: PLC0414
 from korvet.protocol.types import TopicPartition as TopicPartition  # noqa: PLC0414
 from korvet.protocol.wire import STRING_BYTES_MAX, ZERO_UUID
 
+TIME_CODED_FROM = 2**48
+"""A log that ends here or later has offsets made of times: all since 2004 are above, and no log of records that are
+counted from 0 is so long."""
+
 
 class Topology(msgspec.Struct, frozen=True):
     """A cluster at one moment. `failed` are the topics that could not be told, each with the reason.

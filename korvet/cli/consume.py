@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import aiokafka
 import click
@@ -113,14 +113,14 @@ def consume(
         raise click.UsageError("--group continues at committed offsets: --offset is beginning or end")
     with connected(bootstrap_server, timeout) as admin:
         partitions = _partitions(admin, topics, options["partitions"])
-        spans = {} if group is not None else _spans(admin, partitions, start)
+        spans = {} if group is not None else _spans(admin, partitions, start, timeout)
     progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
     output = _Output(form, progress, options["max_records"])
     if group is not None:
         member = _Membership(bootstrap_server, timeout, group, start is _BEGINNING)
         reading = _read_as_member(member, topics, output, exits=options["exits"])
     else:
-        reading = _read_partitions(bootstrap_server, spans, start, output, exits=options["exits"])
+        reading = _read_partitions(bootstrap_server, spans, output, exits=options["exits"])
     try:
         with client_errors():
             asyncio.run(reading)
@@ -178,9 +178,9 @@ def _partitions(
 
 
 def _spans(
-    admin: AdminClient, partitions: Iterable[TopicPartition], start: Start
+    admin: AdminClient, partitions: Iterable[TopicPartition], start: Start, timeout: float
 ) -> dict[TopicPartition, Span]:
-    """Return for each partition where to begin, and its current end. With Start.last it is the whole log."""
+    """Return for each partition where to begin, and its current end. Raises AdminError."""
     wanted = list(partitions)
     first = settled(admin.offsets.at(dict.fromkeys(wanted, EARLIEST)))
     end = settled(admin.offsets.at(dict.fromkeys(wanted, LATEST)))
@@ -197,6 +197,9 @@ def _spans(
         if start.time is not None:
             found = timed[partition].offset
             return Span(high if found < 0 else max(found, low), high)
+        if start.last is not None:
+            wait_ms = int(timeout * 1000)
+            return Span(admin.records.offset_of_last(partition, low, high, start.last, wait_ms=wait_ms), high)
         return Span(low, high)
 
     return {partition: span(partition) for partition in wanted}
@@ -247,15 +250,13 @@ class _Membership(NamedTuple):
 async def _read_partitions(
     bootstrap_server: str,
     spans: Mapping[TopicPartition, Span],
-    start: Start,
     output: _Output,
     *,
     exits: bool,
 ) -> None:
     """Write the records of partitions from the begin of each span on. Raises aiokafka's KafkaError.
 
-    With `exits` it ends at the end of all spans, otherwise never. With `start.last` it begins with that many records
-    before the end.
+    With `exits` it ends at the end of all spans, otherwise never.
     """
     if exits:
         spans = {key: span for key, span in spans.items() if span.begin < span.end}
@@ -272,10 +273,6 @@ async def _read_partitions(
     begins = {aiokafka.TopicPartition(*key): span.begin for key, span in spans.items()}
     try:
         await consumer.start()
-        if start.last:
-            for key, span in spans.items():
-                log = _AssignedLog(consumer, aiokafka.TopicPartition(*key))
-                begins[log.partition] = await last_records(log, span, start.last)
         consumer.assign(list(begins))
         for partition, offset in begins.items():
             consumer.seek(partition, offset)
@@ -391,29 +388,6 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         """Do nothing: reading continues at the committed offsets."""
 
 
-class _AssignedLog:
-    """One partition, as `last_records` reads it."""
-
-    def __init__(self, consumer: Any, partition: aiokafka.TopicPartition) -> None:  # noqa: ANN401 - aiokafka carries no types
-        self.partition = partition
-        self._consumer = consumer
-        consumer.assign([partition])
-
-    async def offsets(self, begin: int, end: int, count_max: int) -> list[int] | None:
-        """Return the offsets of the records with begin <= offset < end, or None for more than `count_max`."""
-        self._consumer.seek(self.partition, begin)
-        found: list[int] = []
-        while await self._consumer.position(self.partition) < end:
-            batches: _Batches = await self._consumer.getmany(
-                self.partition, timeout_ms=_WAIT_MS, max_records=_RECORDS_AT_ONCE
-            )
-            offsets = [each.offset for each in batches.get(self.partition, ())]
-            found += [offset for offset in offsets if offset < end]
-            if len(found) > count_max:
-                return None
-        return found
-
-
 def _read(record: Any) -> ReadRecord:  # noqa: ANN401 - aiokafka carries no types
     timestamp = -1 if record.timestamp is None else record.timestamp
     return ReadRecord(
@@ -423,35 +397,3 @@ def _read(record: Any) -> ReadRecord:  # noqa: ANN401 - aiokafka carries no type
 
 def _size(record: Any) -> int:  # noqa: ANN401 - aiokafka carries no types
     return len(record.key or b"") + len(record.value or b"")
-
-
-# A range with this many more records than wanted is cheaper to read than to split.
-_SPARE = 1000
-_LONGER = 16
-
-
-class Log(Protocol):
-    """A log whose records can be listed by offset."""
-
-    async def offsets(self, begin: int, end: int, count_max: int) -> list[int] | None:
-        """Return the offsets of the records with begin <= offset < end, or None for more than `count_max`."""
-        ...
-
-
-async def last_records(log: Log, span: Span, count: int) -> int:
-    """Return the offset of the first of the last `count` records of a span, or where it begins if it has fewer."""
-    end, left = span.end, count
-    length, factor = count, _LONGER
-    while end > span.begin:
-        begin = max(span.begin, end - length)
-        found = await log.offsets(begin, end, left + _SPARE)
-        if found is None:
-            # Never reached with length 1: one offset is one record.
-            length, factor = max(1, (end - begin) // 2), 2
-            continue
-        if len(found) >= left:
-            return found[-left]
-        left -= len(found)
-        end = begin
-        length *= factor
-    return span.begin

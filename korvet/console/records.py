@@ -16,8 +16,7 @@ ones where they hold too many. Where offsets are dense the first stretch is the 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from korvet.admin.errors import (
@@ -26,7 +25,6 @@ from korvet.admin.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from korvet.admin.lag import TIME_CODED_FROM
 from korvet.admin.offsets import EARLIEST, LATEST
 from korvet.admin.records import LogRecord, Piece
 from korvet.admin.types import TopicPartition, settled
@@ -59,38 +57,6 @@ def _text(data: bytes, *, cut: bool) -> str | None:
         except UnicodeDecodeError:
             continue
     return None
-
-
-Offsets = Callable[[int, int, int], list[int] | None]
-"""(begin, end, most) -> the offsets of the records with begin <= offset < end, or None for more than `most`."""
-
-_SPARE = 500
-_LONGER = 16
-_SECOND = 2**20
-"""Offsets that stand for about a second where they are made of times."""
-
-_STRETCHES_MAX = 100
-"""Enough to halve and to lengthen through all offsets there can be, and a bound for a log that changes meanwhile."""
-
-
-def newest(start: int, end: int, count: int, offsets: Offsets) -> int:
-    """Return the offset of the first of the last `count` records between, or `start` where there are fewer."""
-    behind, left = end, count
-    length, factor = (max(count, _SECOND) if end >= TIME_CODED_FROM else count), _LONGER
-    for _ in range(_STRETCHES_MAX):
-        if behind <= start:
-            return start
-        begin = max(start, behind - length)
-        found = offsets(begin, behind, left + _SPARE)
-        if found is None:
-            length, factor = max(1, (behind - begin) // 2), 2
-        elif len(found) >= left:
-            return found[-left]
-        else:
-            left -= len(found)
-            behind = begin
-            length *= factor
-    return behind
 
 
 RECORDS_MAX = 200
@@ -210,23 +176,11 @@ def _sought(
         raise BadRequestError("seek: earliest, newest, offset or time")
     share = max(1, count // len(logs))
     return {
-        place: newest(log.start, log.end, share, partial(_offsets, asker, place))
+        place: asker.records.offset_of_last(
+            place, log.start, log.end, share, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX
+        )
         for place, log in logs.items()
     }
-
-
-def _offsets(asker: ApiClient, place: TopicPartition, begin: int, end: int, most: int) -> list[int] | None:
-    """Return the offsets of the records between; None for more than `most`, or more than there is time for."""
-    found: list[int] = []
-    while begin < end:
-        piece = settled(asker.records.read({place: begin}, bytes_max=_PAGE_BYTES, **_limits(most + 1)))[place]
-        found += [each.offset for each in piece.records if each.offset < end]
-        if len(found) > most:
-            return None
-        if piece.next_offset <= begin:
-            break
-        begin = piece.next_offset
-    return found
 
 
 def _read(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.lag import TIME_CODED_FROM, lag_of, parse_lags
+from korvet.admin.lag import lag_of, parse_lags
 from korvet.admin.offsets import EARLIEST, LATEST
-from korvet.admin.types import TopicPartition, settled
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition, settled
 from tests.support.topic_client import Client
 
 
