@@ -24,7 +24,7 @@ ONLY_WHERE_INSTALLED = "tests/clients/test_kcat.py:"
 
 # Where an error of any kind is caught and logged, once: a request's boundary and a process's.
 BOUNDARIES = {
-    *("korvet/server/supervisor/children.py", "korvet/server/net/dispatch.py"),
+    *("korvet/server/supervisor/child.py", "korvet/server/net/dispatch.py"),
     *("korvet/lake/service.py", "korvet/spark/service.py"),
 }
 

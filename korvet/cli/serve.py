@@ -61,13 +61,13 @@ def reload(pid: int | None) -> int:
         raise click.ClickException(f"process {before.pid} takes no signal: {error.strerror}") from None
     while True:
         now = _now(directory, before)
-        if now.changes > before.changes and not now.busy:
+        if now.reloads > before.reloads and not now.busy:
             break
         time.sleep(_PAUSE_SECONDS)
-    if not now.good:
-        click.echo(f"Error: {now.said}", err=True)
+    if not now.succeeded:
+        click.echo(f"Error: {now.message}", err=True)
         return FAILED
-    notes = f"; {now.said}" if now.said else ""
+    notes = f"; {now.message}" if now.message else ""
     click.echo(f"the workers of {now.listen} are replaced, version {now.version}{notes}")
     return DONE
 

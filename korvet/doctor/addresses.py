@@ -119,7 +119,7 @@ def addresses_examine(settings: Settings) -> Iterator[Finding]:
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
     try:
-        bound = listeners.listeners_bound(settings, wanted)
+        bound = listeners.bind_listeners(settings, wanted)
     except ConfigError as problem:
         yield error("advertised", str(problem), "give clients an address that they can connect to")
         return

@@ -23,7 +23,6 @@ from korvet.redis import blocking, embedded_socket
 from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys
 from korvet.server.supervisor import redis_check, startup
-from korvet.server.supervisor import startup as announce
 
 _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
@@ -69,7 +68,7 @@ def _info(client: redis.Redis) -> Mapping[str, Any]:
 
 
 def _durability(facts: redis_check.ServerFacts) -> Finding:
-    said = announce.durability(facts)
+    said = facts.durability()
     if facts.appendonly is False:
         return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")
     if facts.appendonly is None:

@@ -1,8 +1,8 @@
 """The data directory of the embedded server: made private, and locked for one supervisor and one server.
 
-Knows files and locks; nothing of Redis. Two locks: `lock` belongs to the supervisor, `server.lock` to the server
+Two locks: `lock` belongs to the supervisor, `server.lock` to the server
 process itself, which inherits the descriptor. So the second stays held for as long as any server still writes there,
-whoever started it, and no server can start beside it.
+whatever started it, and no server can start beside it.
 """
 
 from __future__ import annotations

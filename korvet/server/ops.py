@@ -24,7 +24,7 @@ from korvet.config.values import Address
 from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
 from korvet.redis import blocking
-from korvet.server.supervisor.slot import ChildSlot
+from korvet.server.supervisor.child import SupervisorLink
 from korvet.telemetry import page as ops_metrics
 from korvet.telemetry.process_table import ProcessState, ProcessTable
 
@@ -91,26 +91,27 @@ class Ops:
 
 
 def main(
-    settings: Settings, slot: ChildSlot, listener: socket.socket, metrics_directory: Path, broker: Address
+    settings: Settings,
+    link: SupervisorLink,
+    listener: socket.socket,
+    metrics_directory: Path,
+    broker: Address,
 ) -> None:
     """Serve until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
 
     `broker` is where the workers listen.
     """
-    ops = Ops(settings, slot.table, metrics_directory, broker)
+    ops = Ops(settings, link.table, metrics_directory, broker)
     server = HttpServer(listener, ops.answer)
-    told_to_end, tell = os.pipe()
-    os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell)
+    sigterm_fd, wakeup_fd = os.pipe()
+    os.set_blocking(wakeup_fd, False)
+    signal.set_wakeup_fd(wakeup_fd)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    slot.ready()
+    link.report_ready()
     poll = select.poll()
-    for fd in (listener.fileno(), slot.life_fd, told_to_end):
+    for fd in (listener.fileno(), link.life_fd, sigterm_fd):
         poll.register(fd, select.POLLIN)
-    while True:
-        ready = {fd for fd, _ in poll.poll()}
-        if slot.life_fd in ready or told_to_end in ready:
-            return
+    while not {link.life_fd, sigterm_fd} & {fd for fd, _ in poll.poll()}:
         server.handle_request()
 
 

@@ -1,8 +1,4 @@
-"""How a child ends with its parent, however the parent ends: the kernel's parent-death signal (prctl(2)).
-
-Knows one system call of Linux; elsewhere it does nothing, and children have only the life pipe to tell them.
-
-"""
+"""How a child ends with its parent, however the parent ends: the kernel's parent-death signal (prctl(2))."""
 
 from __future__ import annotations
 
@@ -19,8 +15,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 def die_with_parent(number: int) -> Callable[[], None]:
     """Return what a child calls first: from then on the kernel sends it `number` when this process ends.
 
-    The child ends at once when this process ended before it could ask. This process must have one thread: the
-    signal is sent when the thread that forked ends.
+    The child ends at once if this process ended before it could ask. This process must have one thread: the signal is
+    sent when the thread that forked ends. Only Linux has this; elsewhere children have the life pipe alone.
     """
     parent = os.getpid()
 

@@ -13,14 +13,12 @@ import faulthandler
 import gc
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import gevent
-import gevent.socket
 import msgspec
-from gevent.event import Event
 
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
@@ -56,8 +54,9 @@ from korvet.redis.server_info import UsageStore
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
 from korvet.server.registry_watcher import RegistryWatcher
-from korvet.server.supervisor import ports as listeners
-from korvet.server.supervisor.slot import BEAT_SECONDS, WorkerSlot
+from korvet.server.supervisor import ports
+from korvet.server.supervisor.child import SupervisorLink
+from korvet.server.supervisor.ports import Bound
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
@@ -68,6 +67,9 @@ from korvet.topics.registry import Topics, id_text
 from korvet.topics.store import TopicStore
 
 _log = Log(__name__)
+
+_BEAT_SECONDS = 2.0
+"""How often a worker shows the supervisor that its event loop runs."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
@@ -129,25 +131,30 @@ class Storage(msgspec.Struct, frozen=True):
         self.redis.close()
 
 
-def main(settings: Settings, slot: WorkerSlot) -> None:
-    """Serve clients until SIGTERM, or until the supervisor is gone; then drain and return.
+def main(
+    settings: Settings,
+    link: SupervisorLink,
+    listeners: Sequence[Bound],
+    data_dir: Path | None,
+    lake: Path | None,
+) -> None:
+    """Serve clients at `listeners` until SIGTERM, or until the supervisor is gone; then drain and return.
 
-    Raises StorageUnavailableError where Redis is away at the start.
+    `data_dir` is the directory of the embedded server, `lake` the socket of the process that reads the lake.
+    Raises StorageUnavailableError if Redis is away at the start.
     """
     _raise_descriptor_limit()
     _collect_less()
     _keep_freed_memory()
-    stopping = Event()
-    gevent.signal_handler(signal.SIGTERM, stopping.set)
-    gevent.spawn(_when_supervisor_is_gone, slot.life_fd, stopping.set)
-    storage = Storage.of(settings, slot.lake)
-    apis = build_apis(settings, storage, slot)
+    stopping = link.stop_event()
+    storage = Storage.of(settings, lake)
+    apis = build_apis(settings, storage, listeners, data_dir)
     live = apis.log.live
     live.refresh()
     apis.log.topics.refresh()
     bound = [
         BoundListener(each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name))
-        for each in slot.listeners
+        for each in listeners
     ]
     acceptor = Acceptor(bound, settings)
     live.follow(acceptor.use)
@@ -155,13 +162,13 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     acceptor.start()
     watching = gevent.spawn(registry_watcher(settings, storage, apis.log).run)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
-    # The supervisor asks by this signal where a loop stands that shows no life.
+    # By this signal the supervisor asks for the stack of a loop that hangs.
     faulthandler.register(signal.SIGUSR1)
-    gevent.spawn(_beat, slot)
-    slot.ready()
+    gevent.spawn(_beat, link)
+    link.report_ready()
     stopping.wait()
-    slot.draining()
-    if not slot.table.draining:
+    link.report_draining()
+    if not link.table.draining:
         # Another worker is there, or soon will be; where all of the broker ends, there is nobody to leave them to.
         acceptor.leave_to_others()
     acceptor.close()
@@ -176,13 +183,15 @@ def main(settings: Settings, slot: WorkerSlot) -> None:
     apis.log.traffic.publish(now=True)
 
 
-def _beat(slot: WorkerSlot) -> None:
+def _beat(link: SupervisorLink) -> None:
     while True:
-        slot.beat()
-        gevent.sleep(BEAT_SECONDS)
+        link.beat()
+        gevent.sleep(_BEAT_SECONDS)
 
 
-def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
+def build_apis(
+    settings: Settings, storage: Storage, listeners: Sequence[Bound], data_dir: Path | None
+) -> Apis:
     """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
     keys = Keys(settings.namespace)
     log = _log_store(settings, storage, keys)
@@ -190,15 +199,15 @@ def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
     live = LiveSettings(settings, broker_configs)
     topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
     live.follow(topics.settle)
-    this = LiveBroker(settings.broker_id, listeners.endpoints(slot.listeners))
+    this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = LogDir(
-        redis_url.parse(settings.redis_url).safe_url if slot.data is None else str(slot.data),
+        redis_url.parse(settings.redis_url).safe_url if data_dir is None else str(data_dir),
         LogStatsStore(storage.reads, keys),
         UsageStore(storage.redis, with_file=False),
     )
     return Apis(
-        log=_log_api(settings, storage, slot, log, topics, live),
+        log=_log_api(settings, storage, data_dir, log, topics, live),
         groups=_group_api(settings, storage, topics),
         topics=TopicApi(live=live, topics=topics, placement=Placement(topics), cluster=cluster),
         cluster=ClusterApi(
@@ -208,7 +217,12 @@ def build_apis(settings: Settings, storage: Storage, slot: WorkerSlot) -> Apis:
 
 
 def _log_api(
-    settings: Settings, storage: Storage, slot: WorkerSlot, log: LogStore, topics: Topics, live: LiveSettings
+    settings: Settings,
+    storage: Storage,
+    data_dir: Path | None,
+    log: LogStore,
+    topics: Topics,
+    live: LiveSettings,
 ) -> LogApi:
     keys = Keys(settings.namespace)
     replication = Replication(
@@ -230,7 +244,7 @@ def _log_api(
         producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=Replicas(replication),
-        pressure=_pressure(live, storage, slot),
+        pressure=_pressure(live, storage, data_dir),
         failures=Failures(_count_failure),
         traffic=traffic,
     )
@@ -276,9 +290,9 @@ def _cold_tier(settings: Settings, storage: Storage) -> RemoteTier:
     )
 
 
-def _pressure(live: LiveSettings, storage: Storage, slot: WorkerSlot) -> Backpressure:
-    disk = None if slot.data is None else Disk(slot.data)
-    usage = UsageStore(storage.redis, with_file=slot.data is not None)
+def _pressure(live: LiveSettings, storage: Storage, data_dir: Path | None) -> Backpressure:
+    disk = None if data_dir is None else Disk(data_dir)
+    usage = UsageStore(storage.redis, with_file=data_dir is not None)
     pressure = Backpressure(usage, live.settings, disk)
     live.follow(pressure.use)
     return pressure
@@ -312,12 +326,6 @@ def _count_failure(error: str) -> None:
 
 def _count_trimmed(reason: Reason, records: int) -> None:
     metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
-
-
-def _when_supervisor_is_gone(life_fd: int, act: Callable[[], object]) -> None:
-    """Nobody writes to the pipe: it becomes readable when its other end is gone."""
-    gevent.socket.wait_read(life_fd)
-    act()
 
 
 def _collect_less() -> None:

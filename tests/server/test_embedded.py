@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server import data_dir
-from korvet.server import embedded as binaries
+from korvet.server import data_dir, embedded
 from korvet.server.embedded import EmbeddedServer
 
 
@@ -28,8 +27,8 @@ def started(path: Path, binary: Path) -> Iterator[EmbeddedServer]:
 
 def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
     # Not a process before it, which a signal would end without the server.
-    with started(tmp_path, binaries.find()) as server:
-        assert Path(f"/proc/{server.pid}/exe").resolve() == binaries.find().resolve()
+    with started(tmp_path, embedded.find_program()) as server:
+        assert Path(f"/proc/{server.pid}/exe").resolve() == embedded.find_program().resolve()
         parent = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
         assert Path(f"/proc/{parent}").resolve() == Path("/proc/self").resolve()
 
@@ -40,7 +39,7 @@ def test_its_malloc_keeps_what_is_freed_at_hand_and_the_rest_of_the_environment_
     monkeypatch.setenv("KORVET_TEST_MARK", "kept")
     # The server itself writes its title over what /proc shows of its environment.
     before, seen = tmp_path / "before", tmp_path / "seen"
-    before.write_text(f'#!/bin/sh\nenv > "{seen}"\nexec "{binaries.find()}" "$@"\n')
+    before.write_text(f'#!/bin/sh\nenv > "{seen}"\nexec "{embedded.find_program()}" "$@"\n')
     before.chmod(0o700)
     with started(tmp_path, before):
         environment = seen.read_text().splitlines()

@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 
 from korvet.config.settings import Settings
-from korvet.server.supervisor import startup as announce
-from korvet.server.supervisor.roles import SOCKET
+from korvet.server.supervisor import announcement
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker, korvet_broker
 
@@ -32,9 +31,11 @@ def test_there_is_none_without_a_lake(tmp_path: Path) -> None:
 
 
 def test_where_it_is_stands_in_the_announcement(tmp_path: Path) -> None:
-    assert announce.lake(Settings()) == ""
+    assert announcement.lake(Settings()) == ""
     often = Settings(lake_path="s3://lakes/korvet", lake_interval_ms=500)
-    assert announce.lake(often) == "s3://lakes/korvet, every 0.5 s, topics with remote.storage.enable=true"
+    assert (
+        announcement.lake(often) == "s3://lakes/korvet, every 0.5 s, topics with remote.storage.enable=true"
+    )
     with echo_broker(tmp_path, f"lake.path={tmp_path / 'lake'}", "lake.interval.ms=0") as broker:
         assert f"\n  lake        {tmp_path / 'lake'}, written by korvet lake archive\n" in broker.output()
 
@@ -59,6 +60,6 @@ def test_it_is_told_its_secrets_where_nobody_else_reads_them(tmp_path: Path) -> 
         assert "hush" not in broker.output() + broker.log()
         held = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
         assert not any("lock" in each for each in held), held
-        [socket] = Path(tempfile.gettempdir()).glob(f"korvet-*-{broker.address[1]}/{SOCKET}")
+        [socket] = Path(tempfile.gettempdir()).glob(f"korvet-*-{broker.address[1]}/lake.sock")
         assert broker.stop() == 0
         assert not socket.exists()

@@ -79,9 +79,9 @@ def test_each_message_says_what_systemd_understands(manager: Manager) -> None:
 
 def test_without_a_manager_nothing_is_sent_and_nothing_due() -> None:
     nobody = ServiceManager.out_of({"WATCHDOG_USEC": "1000"})
-    assert nobody.alive_at is None
+    assert nobody.ping_at is None
     nobody.ready("serving")
-    nobody.alive()
+    nobody.ping()
 
 
 @pytest.mark.parametrize("address", ["vsock:2:1234", "relative/path"])
@@ -100,7 +100,7 @@ def test_a_manager_that_is_gone_costs_a_line_in_the_log_and_nothing_else(
     told = ServiceManager({"NOTIFY_SOCKET": manager.address})
     manager.close()
     told.ready("serving")
-    assert "cannot tell the service manager" in caplog.text
+    assert "cannot notify the service manager" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_a_sign_of_life_is_given_where_the_watchdog_waits_for_this_process(
     manager: Manager, variables: dict[str, str], *, waits: bool
 ) -> None:
     told = ServiceManager({"NOTIFY_SOCKET": manager.address, **variables})
-    told.alive()
-    told.alive()
+    told.ping()
+    told.ping()
     # The second one is not due yet.
     assert len(manager.told("WATCHDOG")) == int(waits)
-    assert (told.alive_at is not None) == waits
+    assert (told.ping_at is not None) == waits
 
 
 @pytest.fixture

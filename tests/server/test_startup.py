@@ -84,7 +84,7 @@ def test_one_port_for_clients_and_for_ops_is_called_so(listen: str, ops: str) ->
     with ports.reserve("listen ", Address(listen, 0)) as reservation:
         address = Address(ops, reservation.address.port)
         with pytest.raises(ConfigError) as caught:
-            ports.bound("ops.listen ", address, [reservation])
+            ports.bind_alone("ops.listen ", address, [reservation])
         held = reservation.address
     assert str(caught.value) == f"ops.listen {address}: listen {held} has that port: give each its own"
 
@@ -92,7 +92,7 @@ def test_one_port_for_clients_and_for_ops_is_called_so(listen: str, ops: str) ->
 def test_one_port_on_two_addresses_is_taken_for_clients_and_ops() -> None:
     with ports.reserve("listen ", Address("127.0.0.1", 0)) as reservation:
         address = Address("127.0.0.2", reservation.address.port)
-        with ports.bound("ops.listen ", address, [reservation]) as other:
+        with ports.bind_alone("ops.listen ", address, [reservation]) as other:
             assert other.getsockname() == address
 
 
@@ -314,8 +314,8 @@ WILDCARD = Listener("PLAINTEXT", Address("0.0.0.0", 9092))  # noqa: S104 - the c
 
 def test_a_wildcard_is_not_told_to_clients() -> None:
     with pytest.raises(ConfigError, match=r"listen 0\.0\.0\.0:9092 .* set advertised "):
-        listeners.listeners_bound(Settings(), [WILDCARD])
-    [found] = listeners.listeners_bound(Settings(advertised="broker:9"), [WILDCARD])
+        listeners.bind_listeners(Settings(), [WILDCARD])
+    [found] = listeners.bind_listeners(Settings(advertised="broker:9"), [WILDCARD])
     assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
 
 
@@ -327,13 +327,13 @@ def test_a_named_wildcard_is_not_told_to_clients_either() -> None:
     with pytest.raises(
         ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"
     ):
-        listeners.listeners_bound(settings, two)
+        listeners.bind_listeners(settings, two)
 
 
 def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given_back(taken: str) -> None:
     settings = Settings(listeners=f"INSIDE://127.0.0.1:{processes.free_port()},OUTSIDE://{taken}")
     with pytest.raises(ConfigError) as caught, ExitStack() as cleanup:
-        listeners.listeners_reserve(settings, cleanup)
+        listeners.reserve_listeners(settings, cleanup)
     assert str(caught.value) == f"listeners OUTSIDE://{taken}: the port is in use by another process"
     ports.reserve(
         "listen ", parse_address(settings.listeners.split(",")[0].removeprefix("INSIDE://"))
@@ -342,10 +342,10 @@ def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given
 
 def test_the_port_of_any_listener_is_refused_to_ops() -> None:
     with ExitStack() as cleanup:
-        held = listeners.listeners_reserve(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
+        held = listeners.reserve_listeners(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
         for name, each in zip("AB", held, strict=True):
             with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
-                ports.bound("ops.listen ", each.address, held)
+                ports.bind_alone("ops.listen ", each.address, held)
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:

@@ -9,24 +9,30 @@ have `num.partitions` 13 dies at its start.
 from __future__ import annotations
 
 import os
-import signal
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
-from korvet.server.supervisor.slot import WorkerSlot
+from korvet.server.supervisor.child import SupervisorLink
+from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.supervisor import Supervisor
 
 _DELAYS_S = {"slow": 1.0, "late": 30.0}
 
 
-def worker(settings: Settings, slot: WorkerSlot) -> None:
+def worker(
+    settings: Settings,
+    link: SupervisorLink,
+    listeners: Sequence[Bound],
+    _data_dir: Path | None,
+    _lake: Path | None,
+) -> None:
     import gevent
     from gevent import socket
-    from gevent.event import Event
     from gevent.pool import Pool
     from gevent.server import StreamServer
 
@@ -38,7 +44,7 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
     def answer(line: str) -> str:
         gevent.sleep(_DELAYS_S.get(line, 0.0))
         if line == "advertised":
-            return " ".join(str(each.advertised) for each in slot.listeners)
+            return " ".join(str(each.advertised) for each in listeners)
         if line == "environ":
             return " ".join(os.environ)
         if line == "fds":
@@ -51,19 +57,18 @@ def worker(settings: Settings, slot: WorkerSlot) -> None:
                 lines.write(f"{answer(line.strip())}\n")
                 lines.flush()
 
-    stop = Event()
-    gevent.signal_handler(signal.SIGTERM, stop.set)
+    stop = link.stop_event()
     pool, servers = Pool(), []
-    for each in slot.listeners:
+    for each in listeners:
         listener = socket.socket(ports.family(each.address))
         ports.prepare_shared(listener)
         listener.bind(each.address)
         listener.listen(64)
         servers.append(StreamServer(listener, serve, spawn=pool))
         servers[-1].start()
-    slot.ready()
+    link.report_ready()
     stop.wait()
-    slot.draining()
+    link.report_draining()
     for server in servers:
         server.stop(timeout=settings.drain_timeout_ms / 1000)
 

@@ -12,15 +12,13 @@ Knows the lease's script, the clock and the fencing token; nothing of what an ac
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import gevent
-from gevent import socket
 from gevent.event import Event
 
 from korvet import logs
@@ -31,7 +29,8 @@ from korvet.server import keeper as keeper_tasks
 from korvet.server.keeper import Task
 from korvet.server.keeper.context import Context
 from korvet.server.registration import Registered
-from korvet.server.supervisor.slot import KeeperSlot
+from korvet.server.supervisor.child import SupervisorLink
+from korvet.server.supervisor.ports import Bound
 from korvet.telemetry import metrics, snapshot
 
 _log = logs.Log(__name__)
@@ -157,20 +156,22 @@ class Keeper:
             self._turn(task)
 
 
-def main(settings: Settings, slot: KeeperSlot) -> None:
-    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it."""
-    stop = Event()
-    gevent.signal_handler(signal.SIGTERM, stop.set)
-    gevent.spawn(_stop_with_supervisor, slot.life_fd, stop)
-    registered = Registered(settings, slot.listeners, slot.incarnation)
-    registering = gevent.spawn(registered.run, stop, lambda: slot.table.draining)
-    keeper = Keeper(settings, slot.figures)
+def main(
+    settings: Settings,
+    link: SupervisorLink,
+    listeners: Sequence[Bound],
+    incarnation: str,
+    metrics_directory: Path | None,
+) -> None:
+    """Be the keeper until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
+
+    `incarnation` distinguishes this start of the broker from all others.
+    """
+    stop = link.stop_event()
+    registered = Registered(settings, listeners, incarnation)
+    registering = gevent.spawn(registered.run, stop, lambda: link.table.draining)
+    keeper = Keeper(settings, metrics_directory)
     keeper.context.live.follow(logs.set_level)
-    slot.ready()
+    link.report_ready()
     keeper.run(stop)
     registering.join()
-
-
-def _stop_with_supervisor(life_fd: int, stop: Event) -> None:
-    socket.wait_read(life_fd)
-    stop.set()

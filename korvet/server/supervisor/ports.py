@@ -1,11 +1,7 @@
-"""The broker's ports: refused when taken, resolved when 0, and held for as long as the supervisor lives.
+"""The broker's ports and listeners: refused when taken, resolved when 0, and held as long as the supervisor lives.
 
-Knows sockets and names of hosts; nothing of who listens. Workers bind sockets of their own with SO_REUSEPORT, so the
-kernel would let two brokers share a port without a word: a first bind without that option is what tells them apart.
-
-The broker's listeners: where each is bound, and what its clients are told.
-
-Knows the settings and reserved ports; nothing of who accepts connections there.
+Workers bind sockets of their own with SO_REUSEPORT, so the kernel would let two brokers share a port without a word: a
+first bind without that option keeps them apart.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ class Reservation:
     """A bound port on which nothing listens: it takes no connection, and nobody else gets the port."""
 
     def __init__(self, what: str, held: socket.socket) -> None:
-        """`held` is bound; `what` stands before its address where that is told."""
+        """`held` is bound; `what` is written before its address in messages."""
         self._what = what
         self._held = held
         self.address = Address(*held.getsockname()[:2])
@@ -45,7 +41,7 @@ class Reservation:
         return f"{self._what}{self.address}"
 
     def close(self) -> None:
-        """Give the port back."""
+        """Free the port."""
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -73,10 +69,10 @@ def reserve(what: str, address: Address) -> Reservation:
     return Reservation(what, held)
 
 
-def bound(what: str, address: Address, beside: Iterable[Reservation]) -> socket.socket:
+def bind_alone(what: str, address: Address, beside: Iterable[Reservation]) -> socket.socket:
     """Return a non-blocking socket, not listening yet, that has `address` alone, for a process that is no worker.
 
-    Raises ConfigError where the address is taken, and says so where it is one of `beside` that has it.
+    Raises ConfigError if the address is taken, and names the reservation of `beside` that has it.
     """
     family, numeric = _resolve(what, address)
     for each in beside:
@@ -137,14 +133,14 @@ def _bind_reason(error: OSError) -> str:
 
 
 class Bound(NamedTuple):
-    """A listener whose port is this broker's: its name, where workers bind, and what clients are told."""
+    """A listener whose port is this broker's: its name, where workers bind, and what it advertises."""
 
     name: str
     address: Address
     advertised: Address
 
 
-def listeners_reserve(settings: Settings, cleanup: ExitStack) -> tuple[Reservation, ...]:
+def reserve_listeners(settings: Settings, cleanup: ExitStack) -> tuple[Reservation, ...]:
     """Reserve the ports of all listeners until `cleanup`; raises ConfigError where one is taken."""
     return tuple(
         cleanup.enter_context(reserve(_setting(settings, each.name), each.address))
@@ -152,28 +148,28 @@ def listeners_reserve(settings: Settings, cleanup: ExitStack) -> tuple[Reservati
     )
 
 
-def reserved(settings: Settings, reservations: Sequence[Reservation]) -> tuple[Listener, ...]:
+def reserved_listeners(settings: Settings, reservations: Sequence[Reservation]) -> tuple[Listener, ...]:
     """Return the listeners as they are reserved, with the ports that the kernel chose."""
     wanted = wanted_listeners(settings.listeners, settings.listen)
     return tuple(Listener(each.name, found.address) for each, found in zip(wanted, reservations, strict=True))
 
 
-def listeners_bound(settings: Settings, listeners: Sequence[Listener]) -> tuple[Bound, ...]:
-    """Return reserved listeners with what their clients are told, which other settings may change.
+def bind_listeners(settings: Settings, listeners: Sequence[Listener]) -> tuple[Bound, ...]:
+    """Return reserved listeners with what they advertise, which a reload may change.
 
-    Raises ConfigError where that is a wildcard, for a client cannot connect to 0.0.0.0, or a listener's that is not.
+    Raises ConfigError if that is a wildcard, for a client cannot connect to 0.0.0.0, or names an unknown listener.
     """
-    told = advertised_by_name(listeners, settings.advertised_listeners)
+    advertised = advertised_by_name(listeners, settings.advertised_listeners)
     if settings.advertised:
-        told.setdefault(DEFAULT_LISTENER, parse_address(settings.advertised))
+        advertised.setdefault(DEFAULT_LISTENER, parse_address(settings.advertised))
     return tuple(
-        Bound(each.name, each.address, told.get(each.name) or _reachable(settings, each))
+        Bound(each.name, each.address, advertised.get(each.name) or _reachable(settings, each))
         for each in listeners
     )
 
 
 def endpoints(listeners: Sequence[Bound]) -> dict[str, Endpoint]:
-    """Return what clients are told, by listener, the first first."""
+    """Return what clients get, by listener, the first first."""
     return {each.name: Endpoint(*each.advertised) for each in listeners}
 
 
@@ -188,5 +184,5 @@ def _reachable(settings: Settings, listener: Listener) -> Address:
 
 
 def _setting(settings: Settings, name: str) -> str:
-    """Return what stands before an address where it is told of."""
+    """Return what is written before an address in messages."""
     return f"listeners {name}://" if settings.listeners else "listen "

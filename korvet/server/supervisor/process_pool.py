@@ -1,191 +1,272 @@
-"""The seats of a broker and who fills them: a child that dies is replaced, ever more slowly where all die.
+"""The child processes of a broker: every slot of the pool has a child, and a child that ends is replaced.
 
-Knows seats, children and deadlines; not why one is to be replaced, nor in which order all of them end.
+What a `kill -9` of a worker costs, and where that is handled:
 
-Notices workers whose event loop stands still: they keep the clients that they have, and are led new ones to.
+- Its connections are reset and its requests under way stay unanswered. Clients connect again, to any worker, and retry;
+  an idempotent producer's retry is appended once (lua/log/append*.lua keep each producer's last sequences in Redis).
+- What it had answered is in Redis: no acknowledged record, committed offset or group membership was in its memory. A
+  member of a group that connects again within its session timeout causes no rebalance.
+- Other workers go on: each has a socket of its own on the port (SO_REUSEPORT), and the kernel leads new connections to
+  those that are left. Connections that the dead worker had not accepted yet are reset too.
+- SIGCHLD wakes the supervisor, `reap` frees the row of the process table and removes what the worker reported of the
+  present, and `on_exit` decides when the slot gets another child: at once if the worker had served for half a second,
+  else after 0.1 s, twice as long after each failure, 10 s at most. `korvet_child_restarts_total` counts it.
 
-Knows the beats that workers leave on the table, and time; what becomes of such a worker is the crew's affair.
-
-A reload in progress: which workers are replaced, which one is next, and what to go back to when one fails.
-
-Knows seats and children as names on a list; starts and ends nothing itself. A seat's successor is started first, and
-only when it is ready does the one before it get its SIGTERM: at every moment as many workers accept as before.
+A worker whose event loop hangs for half a minute is killed (`HangWatch`), and is then such a case; its stack is logged
+first. When the supervisor itself is killed, the kernel kills its children (`die_with_parent`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from korvet import logs
+from korvet.backoff import Backoff
 from korvet.config.settings import Settings
-from korvet.server.supervisor.children import Child, Children, Seat
-from korvet.telemetry.process_table import WORKER_ROWS
+from korvet.server.process import die_with_parent
+from korvet.server.supervisor import child as child_process
+from korvet.server.supervisor import signals
+from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
+from korvet.telemetry import snapshot
+from korvet.telemetry.process_table import WORKER_ROWS, ProcessState, ProcessTable
 
-LOOK_SECONDS = 10.0
-"""How often the supervisor looks."""
+_log = logs.Log(__name__)
 
-LOOKS = 3
-"""Looks in a row without a beat after which a worker stands still: no request keeps a loop for so long."""
+HANG_CHECK_SECONDS = 10.0
+"""How often heartbeats of workers are compared."""
+
+HANG_CHECKS = 3
+"""Checks in a row without a heartbeat after which an event loop hangs: no request keeps one for so long."""
+
+DRAIN_GRACE_SECONDS = 1.0
+"""A worker that uses all of its drain time still ends by itself."""
+
+_LOOP_FAILURES_MIN = 5
+_STACK_SECONDS = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """A living child; times are monotonic seconds."""
+
+    pid: int
+    row: int
+    name: str
+    ready_at: float | None = None
+    retiring: bool = False
+    kill_at: float | None = None
+
+    def worked_s(self) -> float:
+        """Return for how many seconds it has been ready."""
+        return 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A place in the pool that has a child as long as the supervisor runs; its child runs `main` and keeps `fds`."""
+
+    main: Callable[[Settings, SupervisorLink], None]
+    row: int | None = None
+    """The fixed row of its child in the process table; None is any free worker row."""
+    fds: tuple[int, ...] = ()
+    backoff: Backoff = field(default_factory=Backoff)
+    child: Child | None = None
+    dead_row: int | None = None
+    """The row of the child that died here, until another takes its place."""
+    respawn_at: float | None = None
 
 
 class HangWatch:
-    """Looks at the beats of rows, which `beats` returns; `clock` gives monotonic seconds."""
+    """Compares heartbeats of workers, which `beats` returns by row; `clock` gives monotonic seconds."""
 
     def __init__(self, beats: Callable[[int], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._beats = beats
         self._clock = clock
         self._seen: dict[int, tuple[int, int]] = {}
-        self.look_at = clock() + LOOK_SECONDS
+        self.check_at = clock() + HANG_CHECK_SECONDS
 
     def hung(self, children: Iterable[Child]) -> list[Child]:
-        """Return those that have stood still for long enough by now, each once; none before the next look is due."""
+        """Return those whose event loop hangs, each once; none before the next check is due."""
         now = self._clock()
-        if now < self.look_at:
+        if now < self.check_at:
             return []
-        # Where this process stood still too, as with a stopped terminal or machine, nobody had a chance to beat.
-        late = now > self.look_at + LOOK_SECONDS
-        self.look_at = now + LOOK_SECONDS
+        # If this process did not run either, as with a stopped terminal or machine, no worker had a chance to beat.
+        late = now > self.check_at + HANG_CHECK_SECONDS
+        self.check_at = now + HANG_CHECK_SECONDS
         former, self._seen = self._seen, {}
         found = []
         for child in children:
-            beats = self._beats(child.index)
-            before, looks = former.get(child.pid, (0, 0))
-            # Without a single beat it is only starting, or of a version that had none.
-            looks = looks + 1 if beats and beats == before and not late else 0
-            self._seen[child.pid] = (beats, looks)
-            if looks == LOOKS:
+            beats = self._beats(child.row)
+            before, checks = former.get(child.pid, (0, 0))
+            # Without a single beat it is only starting.
+            checks = checks + 1 if beats and beats == before and not late else 0
+            self._seen[child.pid] = (beats, checks)
+            if checks == HANG_CHECKS:
                 found.append(child)
         return found
 
 
-_log = logs.Log(__name__)
-
-# A worker that uses all of its drain time still ends by itself.
-DRAIN_GRACE_SECONDS = 1.0
-_LOOP_FAILURES_MIN = 5
-_LAST_WORDS_SECONDS = 1.0
-
-
 class ProcessPool:
-    """All seats; `settings` are what a child that is started from now on gets."""
+    """All slots and all living children; `settings` are what a child that is started from now on gets."""
 
-    def __init__(self, seats: list[Seat], children: Children, settings: Settings) -> None:
-        self.seats = seats
-        self.children = children
+    def __init__(self, slots: list[Slot], settings: Settings, metrics_directory: Path) -> None:
+        self.slots = slots
         self.settings = settings
-        self._hangs = HangWatch(children.table.beats)
+        self.table = ProcessTable()
+        self.living: dict[int, Child] = {}
+        self._metrics_directory = metrics_directory
+        # Only the supervisor keeps the writing end, and never writes: children see when it is gone.
+        self._life_fd, self._alive_fd = os.pipe()
+        self.ready_fd, self._note_fd = os.pipe()
+        os.set_blocking(self.ready_fd, False)
+        self._hangs = HangWatch(self.table.beats)
 
-    def fill_all(self) -> None:
-        """Start a child for every seat without one."""
-        for seat in self.seats:
-            if seat.child is None:
-                self._fill(seat)
+    def close(self) -> None:
+        """Close the pipes."""
+        for fd in (self._life_fd, self._alive_fd, self.ready_fd, self._note_fd):
+            os.close(fd)
 
-    def start(self, seat: Seat) -> Child | None:
-        """Fork a child; None when the system has no process or memory left for one."""
+    def fill(self) -> None:
+        """Start a child for every slot without one."""
+        for slot in self.slots:
+            if slot.child is None:
+                self._fill(slot)
+
+    def start(self, slot: Slot) -> Child | None:
+        """Fork a child for `slot`, not ready yet; None if the system has no process or memory left for one."""
         try:
-            child = self.children.fork(seat, self.settings)
+            child = self._fork(slot)
         except OSError as error:
             _log.error("no process could be started", reason=error)
             return None
         _log.info("started", child=child.name, pid=child.pid)
         return child
 
+    def newly_ready(self) -> list[Child]:
+        """Return the children that have reported since the last call that they are ready."""
+        ready = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                (pid,) = READY_NOTE.unpack(os.read(self.ready_fd, READY_NOTE.size))
+                child = self.living.get(pid)
+                if child is not None:
+                    child.ready_at = time.monotonic()
+                    ready.append(child)
+        return ready
+
+    def reap(self) -> list[tuple[Child, str]]:
+        """Return the children that ended since the last call, and how: "status 1" or "signal SIGKILL"."""
+        ended = []
+        for child in list(self.living.values()):
+            # Each by its own id: the embedded server's status belongs to its Popen.
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            del self.living[pid]
+            self.table.set(child.row, ProcessState.EMPTY)
+            snapshot.forget_live(self._metrics_directory, child_process.metrics_name_of(child.row))
+            code = os.waitstatus_to_exitcode(status)
+            ended.append((child, f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"))
+        return ended
+
+    def on_exit(self, child: Child, how: str) -> None:
+        """Decide when the slot of a child that ended gets another one."""
+        slot = next((slot for slot in self.slots if slot.child is child), None)
+        if slot is None or child.retiring:
+            _log.info("ended", child=child.name, pid=child.pid, how=how)
+        if slot is None:
+            return
+        slot.child = None
+        slot.respawn_at = time.monotonic()
+        if child.retiring:
+            return
+        delay_s = slot.backoff.delay_s(child.worked_s())
+        slot.respawn_at += delay_s
+        slot.dead_row = child.row
+        self.table.set(child.row, ProcessState.DEAD)
+        self.table.count_restart()
+        failures = slot.backoff.failures
+        write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
+        write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)
+
+    def send(self, child: Child, number: signal.Signals) -> None:
+        """Send a signal to a child; it is not reaped yet, so its process id is still its own."""
+        if child.pid in self.living:
+            os.kill(child.pid, number)
+
     def retire(self, child: Child | None) -> None:
-        """Let a child end in its own time, and not longer than its drain may take."""
+        """Let a child drain and end, and kill it if that takes longer than its drain may."""
         if child is None:
             return
         child.retiring = True
         child.kill_at = time.monotonic() + self.settings.drain_timeout_ms / 1000 + DRAIN_GRACE_SECONDS
-        self.children.send(child, signal.SIGTERM)
+        self.send(child, signal.SIGTERM)
 
-    def close(self, index: int) -> None:
-        """Let the child of the fixed row `index` end, and fill its seat no more."""
-        for seat in [seat for seat in self.seats if seat.index == index]:
-            self.seats.remove(seat)
-            self.retire(seat.child)
-
-    def ended(self, child: Child, how: str) -> None:
-        """Make room for another in the place of a child that ended."""
-        seat = next((seat for seat in self.seats if seat.child is child), None)
-        if seat is None or child.retiring:
-            _log.info("ended", child=child.name, pid=child.pid, how=how)
-        if seat is None:
-            return
-        seat.child = None
-        delay_s = 0.0 if child.retiring else seat.backoff.delay_s(child.worked_s())
-        seat.respawn_at = time.monotonic() + delay_s
-        if not child.retiring:
-            self.children.mark_dead(seat, child)
-            self.children.table.count_restart()
-            failures = seat.backoff.failures
-            write = _log.error if failures >= _LOOP_FAILURES_MIN else _log.warning
-            write("died", child=child.name, pid=child.pid, how=how, in_a_row=failures, again_in_s=delay_s)
+    def remove(self, row: int) -> None:
+        """Remove the slot of a fixed row and retire its child."""
+        for slot in [slot for slot in self.slots if slot.row == row]:
+            self.slots.remove(slot)
+            self.retire(slot.child)
 
     def deadlines(self) -> list[float | None]:
         """Return when something is due here, in monotonic seconds."""
-        moments = [self._hangs.look_at, *(seat.respawn_at for seat in self.seats)]
-        return moments + [child.kill_at for child in self.children.living.values()]
+        moments = [self._hangs.check_at, *(slot.respawn_at for slot in self.slots)]
+        return moments + [child.kill_at for child in self.living.values()]
 
     def act_on_deadlines(self) -> None:
         """Start and kill what is due."""
         now = time.monotonic()
-        for seat in self.seats:
-            if seat.respawn_at is not None and seat.respawn_at <= now:
-                self._fill(seat)
-        workers = [child for child in self.children.living.values() if child.index < WORKER_ROWS]
-        for child in self._hangs.hung(workers):
-            _log.error("stands still and is killed: its stack is on stderr", child=child.name, pid=child.pid)
-            self.children.send(child, signal.SIGUSR1)
-            child.kill_at = now + _LAST_WORDS_SECONDS
-        for child in list(self.children.living.values()):
+        for slot in self.slots:
+            if slot.respawn_at is not None and slot.respawn_at <= now:
+                self._fill(slot)
+        for child in self._hangs.hung([each for each in self.living.values() if each.row < WORKER_ROWS]):
+            _log.error(
+                "event loop hung, killing worker: its stack is on stderr", child=child.name, pid=child.pid
+            )
+            self.send(child, signal.SIGUSR1)
+            child.kill_at = now + _STACK_SECONDS
+        for child in list(self.living.values()):
             if child.kill_at is not None and child.kill_at <= now:
-                _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
-                child.kill_at = None
-                self.children.send(child, signal.SIGKILL)
+                self.kill(child)
 
-    def _fill(self, seat: Seat) -> None:
-        seat.child = self.start(seat)
-        delay_s = None if seat.child else seat.backoff.delay_s(0.0)
-        seat.respawn_at = None if delay_s is None else time.monotonic() + delay_s
+    def kill(self, child: Child) -> None:
+        """Kill a child that did not end in its time."""
+        _log.warning("killed: it did not end in time", child=child.name, pid=child.pid)
+        child.kill_at = None
+        self.send(child, signal.SIGKILL)
 
+    def _fill(self, slot: Slot) -> None:
+        slot.child = self.start(slot)
+        slot.respawn_at = None if slot.child else time.monotonic() + slot.backoff.next_s()
 
-# Imports and a connection to Redis take well under a second; beyond this the successor hangs.
-_READY_SECONDS_MAX = 30.0
+    def _fork(self, slot: Slot) -> Child:
+        row = self._free_row() if slot.row is None else slot.row
+        link = SupervisorLink(row, child_process.name_of(row), self.table, self._life_fd, self._note_fd)
+        self.table.start(row)
+        sys.stdout.flush()
+        die = die_with_parent(signal.SIGKILL)
+        # A signal between fork and reset would be written into the supervisor's own pipe by the child.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.HANDLED)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                die()
+                child_process.run(slot.main, self.settings, link, slot.fds, self._metrics_directory)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.HANDLED)
+        child = self.living[pid] = Child(pid, row, link.name)
+        if slot.dead_row not in (None, row):
+            self.table.set(slot.dead_row, ProcessState.EMPTY)
+        slot.dead_row = None
+        return child
 
-
-class Rollout:
-    """One pass over the workers' seats; `previous` are the settings to go back to, None when this is going back."""
-
-    def __init__(self, seats: Iterable[Seat], previous: Settings | None) -> None:
-        self.previous = previous
-        self.replaced: list[Seat] = []
-        self.successor: Child | None = None
-        self.deadline: float | None = None
-        """When a successor that is not ready counts as failed, in monotonic seconds."""
-        self._waiting = deque(seats)
-        self._seat: Seat | None = None
-
-    def next_seat(self) -> Seat | None:
-        """Return the seat whose child is to be replaced now, None after the last."""
-        return self._waiting.popleft() if self._waiting else None
-
-    def begin(self, seat: Seat, successor: Child) -> None:
-        """Note that `successor` was started for `seat`."""
-        self._seat, self.successor = seat, successor
-        self.deadline = time.monotonic() + _READY_SECONDS_MAX
-
-    def succeed(self) -> Child | None:
-        """Give the seat to its successor, which is ready; returns the child that is to end, if it still lives."""
-        seat, successor = self._seat, self.successor
-        if seat is None or successor is None:
-            return None
-        before = seat.child
-        # A child that died meanwhile is replaced by this one: nobody else is to be started.
-        seat.child, seat.respawn_at = successor, None
-        self.replaced.append(seat)
-        self._seat = self.successor = self.deadline = None
-        return before
+    def _free_row(self) -> int:
+        taken = {child.row for child in self.living.values()}
+        return next(row for row in range(WORKER_ROWS) if row not in taken)

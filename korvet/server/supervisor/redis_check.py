@@ -1,7 +1,7 @@
 """What a Redis must be before Korvet keeps records in it, and what is prepared there before the first fork.
 
-Knows redis-py, INFO and what of it matters; nothing of processes. Every connection made here is closed before the
-function returns, because none may be open across a fork. Passwords never reach a message.
+Every connection made here is closed before the function returns, because none may be open across a fork. Passwords
+never reach a message.
 """
 
 from __future__ import annotations
@@ -28,14 +28,35 @@ _REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
 
 
+# While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
+_EVERYSEC = (
+    "written to disk once a second: a crash of the machine, or of Redis while the disk is busy, "
+    "may lose the last 2 seconds"
+)
+_DURABILITY = {
+    "always": "written to disk before every acknowledgement",
+    "everysec": _EVERYSEC,
+    "no": "written to disk when the operating system likes: a crash of the machine may lose half a minute",
+}
+
+
 class ServerFacts(NamedTuple):
-    """What the check found out; None is what the server does not tell (ACL rules, managed services)."""
+    """What the check found out; None is what the server does not report (ACL rules, managed services)."""
 
     name: str
     version: str
     appendonly: bool | None
     appendfsync: str | None
     warnings: tuple[str, ...]
+
+    def durability(self) -> str:
+        """Return in words what a crash may cost."""
+        if self.appendonly is None:
+            return "unknown: the server does not report whether appendonly is on"
+        if not self.appendonly:
+            return "appendonly is off: a restart of Redis loses what came after its last snapshot"
+        unknown = "appendonly is on, as often as the server is configured to"
+        return _DURABILITY.get(self.appendfsync or "", unknown)
 
 
 def check(settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]) -> ServerFacts:
@@ -70,7 +91,7 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     warnings = []
     policy = info.get("maxmemory_policy")
     if policy is None:
-        warnings.append("the server does not tell its maxmemory-policy: it must be noeviction")
+        warnings.append("the server does not report its maxmemory-policy: it must be noeviction")
     elif policy != "noeviction":
         raise ConfigError(
             f"redis.url: maxmemory-policy is {policy}, which would delete topics when memory runs short: "
@@ -92,7 +113,7 @@ def prepare(settings: Settings) -> Settings:
     with connected(settings) as client:
         try_out(client, settings)
         key = keys.cluster_id
-        # First the question: where memory is full, only what needs none may be asked.
+        # Read first: if memory is full, only commands that need none are allowed.
         stored = client.get(key)
         if stored is None:
             client.setnx(key, settings.cluster_id or random_cluster_id())
@@ -101,8 +122,8 @@ def prepare(settings: Settings) -> Settings:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
     cluster_id = stored.decode(errors="replace")
     if settings.cluster_id not in ("", cluster_id):
-        # As Kafka does with its meta.properties: more likely the address is wrong than the name. Clients that were told
-        # two names by brokers of one cluster would take them for two clusters.
+        # As Kafka does with its meta.properties: more likely the address is wrong than the name. Clients that got two
+        # names from brokers of one cluster would take them for two clusters.
         raise ConfigError(
             f"cluster.id is {settings.cluster_id}, but that of this Redis (key {key}) is {cluster_id}"
         )
@@ -147,7 +168,7 @@ def _try_permissions(client: redis.Redis, keys: Keys) -> None:
         first, others = refused[0].decode(errors="replace"), len(refused) - 1
         more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
         raise ConfigError(f"redis.url: what Korvet needs is refused: {first}{more}")
-    # By hand: of a transaction that may not begin redis-py tells only how it may not end.
+    # By hand: redis-py reports of a refused transaction only its EXEC.
     with untyped.client() as single:
         single.execute_command("MULTI")
         single.execute_command("EXEC")

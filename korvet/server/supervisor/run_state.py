@@ -1,11 +1,7 @@
-"""What a running broker tells other commands of this machine: a small file beside its metrics, written anew as a whole.
+"""The directory of a running broker, and the file in it by which other commands of this machine find the broker.
 
-Knows the file and how to find those of all brokers that run here; not what a broker does. Who reads it must be told
-the truth also where the broker was killed: a file counts only while the process that it names lives and is its owner's.
-
-Directories for files that need not survive a restart, in the service's own directory or the system's for such files.
-
-Knows names, owners and permissions; nothing of what lies in the directories.
+The directory holds what need not survive a restart: metrics of the processes, and this file. The file must be true also
+after the broker was killed: it counts only while the process that it names lives and belongs to the file's owner.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ import msgspec
 
 from korvet.config.values import Address
 from korvet.errors import ConfigError
+from korvet.telemetry.snapshot import replace_file
 
 _SERVICE = "/run/korvet"
 """Where systemd makes the directories of units whose RuntimeDirectory is `korvet`, or begins so."""
@@ -53,7 +50,7 @@ def empty_for(address: Address) -> Path:
 
 
 def of_all() -> list[Path]:
-    """Return the directories of all brokers of this machine that this user may see; some may be of killed ones."""
+    """Return the directories of all brokers of this machine that this user may see, killed ones too."""
     found = set(_base().glob("korvet-*"))
     found.update(Path(tempfile.gettempdir()).glob("korvet-*"))
     found.update(Path(_SERVICE).parent.glob(f"{Path(_SERVICE).name}*/korvet-*"))
@@ -71,35 +68,32 @@ _BYTES_MAX = 64 * 1024
 
 
 class RunState(msgspec.Struct, frozen=True):
-    """One broker: its supervisor's process id, its version and address, and how its last change went.
+    """One broker: its supervisor's process id, its version and address, and how its last reload went.
 
-    `changes` counts the reloads that have ended, of which `said` and `good` tell the last; `busy` is one
-    that is under way.
+    `reloads` counts those that have ended; `succeeded` and `message` are of the last of them; `busy`: one is under way.
     """
 
     pid: int
     version: str
     listen: str
-    changes: int = 0
-    good: bool = True
-    said: str = ""
+    reloads: int = 0
+    succeeded: bool = True
+    message: str = ""
     busy: bool = False
 
 
 def write(directory: Path, state: RunState) -> None:
     """Write `state` for others to see; a full disk costs them the news and the broker nothing."""
-    new = directory / f"{_NAME}.new"
     with contextlib.suppress(OSError):
-        new.write_bytes(msgspec.json.encode(state))
-        new.replace(directory / _NAME)
+        replace_file(directory / _NAME, msgspec.json.encode(state))
 
 
 def read(directory: Path) -> RunState | None:
-    """Return what the broker of `directory` says, None where none runs."""
+    """Return the state of the broker of `directory`, None if none runs."""
     try:
         content, owner = _content(directory / _NAME)
         state = msgspec.json.decode(content, type=RunState)
-        # Anybody may leave a file in a directory for temporary files: none may name a process of another user.
+        # Every user may leave a file in a directory for temporary files: none may name a process of another user.
         return state if owner == _owner(state.pid) else None
     except (OSError, msgspec.DecodeError):
         return None
@@ -129,7 +123,7 @@ def _content(path: Path) -> tuple[bytes, int]:
 
 
 def _owner(pid: int) -> int:
-    """Return the user of a process; raises OSError where there is none."""
+    """Return the user of a process; raises OSError if there is none."""
     if Path("/proc/self").exists():
         return Path(f"/proc/{pid}").stat().st_uid
     os.kill(pid, 0)

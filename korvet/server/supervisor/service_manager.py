@@ -1,7 +1,6 @@
-"""How a service manager is told what the broker is doing: systemd's notification protocol (sd_notify(3)).
+"""Notifies a service manager of what the broker is doing, by systemd's protocol (sd_notify(3)); without one, nobody.
 
-Knows the variables that a manager sets, its socket and the words it understands; not when something is to be told.
-Without a manager nothing is sent. Children do not see the variables, so none of them can pass for the supervisor.
+Children do not see the manager's variables, so none of them can pass for the supervisor.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ from korvet import logs
 _log = logs.Log(__name__)
 
 _SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID = VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-# A manager whose queue is full is waited for so long; the watchdog's next sign of life comes well before it is missed.
+# How long a manager whose queue is full may hold the supervisor up: well below the watchdog's interval.
 _SEND_SECONDS_MAX = 0.5
-_START_SECONDS_MORE = 30
+_EXTENSION_SECONDS = 30
 
 
 class ServiceManager:
     """The manager that started this process, if there is one."""
 
     def __init__(self, variables: dict[str, str]) -> None:
-        self.variables = variables
-        """What the manager set, for whoever this process becomes."""
         self._address = _address(variables.get(_SOCKET, ""))
         self._every_s = _watchdog_interval_s(variables) if self._address else None
-        self.alive_at = None if self._every_s is None else time.monotonic()
-        """When the next sign of life is due, in monotonic seconds; None where no watchdog waits for one."""
+        self.ping_at = None if self._every_s is None else time.monotonic()
+        """When the watchdog is to be fed next, in monotonic seconds; None if there is none."""
 
     @classmethod
     def out_of(cls, environ: MutableMapping[str, str]) -> ServiceManager:
@@ -39,27 +36,27 @@ class ServiceManager:
         return cls(taken)
 
     def starting(self, status: str) -> None:
-        """Tell how far the start is, and that it goes on: a log that takes minutes to load is no failure."""
-        self._send(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={_START_SECONDS_MORE * 1_000_000}")
+        """Notify how far the start is, and that it goes on: a log that takes minutes to load is no failure."""
+        self._send(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={_EXTENSION_SECONDS * 1_000_000}")
 
     def ready(self, status: str) -> None:
-        """Tell that clients are served, for the first time or with what was reloaded."""
+        """Notify that clients are served, for the first time or with what was reloaded."""
         self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self, status: str) -> None:
-        """Tell that a reload has begun, which `ready` ends."""
-        # By this time the manager tells the answer to its own request from that to one before.
+        """Notify that a reload has begun, which `ready` ends."""
+        # By this time the manager matches the answer to its request.
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", f"STATUS={status}")
 
     def stopping(self, status: str, seconds: float) -> None:
-        """Tell that the end has begun, which may take so long."""
+        """Notify that the end has begun, which may take `seconds`."""
         self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
 
-    def alive(self) -> None:
-        """Give a sign of life when one is due; to be called by the loop that must not stand still."""
-        if self.alive_at is not None and self._every_s is not None and self.alive_at <= time.monotonic():
-            self.alive_at = time.monotonic() + self._every_s
+    def ping(self) -> None:
+        """Feed the watchdog if it is time; called by the loop whose hang it is to notice."""
+        if self.ping_at is not None and self._every_s is not None and self.ping_at <= time.monotonic():
+            self.ping_at = time.monotonic() + self._every_s
             self._send("WATCHDOG=1")
 
     def _send(self, *assignments: str) -> None:
@@ -70,7 +67,7 @@ class ServiceManager:
                 sender.settimeout(_SEND_SECONDS_MAX)
                 sender.sendto("\n".join(assignments).encode(), self._address)
         except OSError as error:
-            _log.warning("cannot tell the service manager", what=assignments[0], reason=error)
+            _log.warning("cannot notify the service manager", what=assignments[0], reason=error)
 
 
 def _address(given: str) -> str:
@@ -84,7 +81,7 @@ def _address(given: str) -> str:
 
 
 def _watchdog_interval_s(variables: dict[str, str]) -> float | None:
-    """Return the seconds between two signs of life: half of what the manager waits (sd_watchdog_enabled(3))."""
+    """Return the seconds between two pings: half of what the watchdog waits (sd_watchdog_enabled(3))."""
     usec = variables.get(_WATCHDOG_USEC, "")
     pid = variables.get(_WATCHDOG_PID, "")
     if not usec.isdecimal() or not int(usec) or pid not in ("", str(os.getpid())):

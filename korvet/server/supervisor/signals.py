@@ -1,7 +1,4 @@
-"""Signals as events: a handler only writes one byte to a pipe, and the supervisor's loop reads it.
-
-Knows `signal.set_wakeup_fd` and select; nothing of what a signal means here.
-"""
+"""Signals as events: a handler only writes a byte to a pipe (`signal.set_wakeup_fd`), and the supervisor reads it."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import os
 import select
 import signal
 import time
-from collections import deque
-from collections.abc import Iterable
 from types import FrameType
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
+_STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class StoppedError(Exception):
@@ -33,7 +28,7 @@ class Signals:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
-        self._pending: deque[int] = deque()
+        self._pending: list[int] = []
 
     def install(self) -> None:
         """Start to queue signals in place of their default actions."""
@@ -49,12 +44,11 @@ class Signals:
         os.close(self._read_fd)
         os.close(self._write_fd)
 
-    def wait(self, timeout_s: float | None, fds: Iterable[int] = ()) -> tuple[list[int], list[int]]:
-        """Wait for a signal or a readable descriptor of `fds`; None waits without end. Returns both lists."""
-        readable = self._poll(0.0 if self._pending else timeout_s, fds)
-        signals = list(self._pending)
-        self._pending.clear()
-        return signals, readable
+    def wait(self, timeout_s: float | None, *fds: int) -> list[int]:
+        """Return the signals that came, in their order, after a wait for one or for a readable descriptor of `fds`."""
+        self._poll(0.0 if self._pending else timeout_s, *fds)
+        received, self._pending = self._pending, []
+        return received
 
     def pause(self, seconds: float) -> None:
         """Sleep while the process starts; raises StoppedError at once when a signal asks it to end.
@@ -63,35 +57,29 @@ class Signals:
         """
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:
-            self._poll(remaining, ())
+            self._poll(remaining)
             for number in self._pending:
-                if number in STOPPING:
+                if number in _STOPPING:
                     raise StoppedError(number)
 
-    def _poll(self, timeout_s: float | None, fds: Iterable[int]) -> list[int]:
+    def _poll(self, timeout_s: float | None, *fds: int) -> None:
         poll = select.poll()
-        poll.register(self._read_fd, select.POLLIN)
-        for fd in fds:
+        for fd in (self._read_fd, *fds):
             poll.register(fd, select.POLLIN)
         # Rounded up: rounding down would turn the last millisecond before a deadline into a busy loop.
-        events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
-        self._drain()
-        return [fd for fd, _ in events if fd != self._read_fd]
-
-    def _drain(self) -> None:
+        poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
         while True:
             try:
-                block = os.read(self._read_fd, 4096)
+                self._pending.extend(os.read(self._read_fd, 4096))
             except BlockingIOError:
                 return
-            self._pending.extend(block)
 
 
 def reset_in_child() -> None:
     """Forget the parent's handlers in a forked child, where HANDLED is blocked, and unblock.
 
     A Ctrl-C and a hang-up reach the whole process group, and a service manager may signal all processes of a service:
-    only the supervisor acts on them, and tells its children.
+    only the supervisor acts on them, and signals its children.
     """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

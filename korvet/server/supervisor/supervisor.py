@@ -1,7 +1,7 @@
-"""The supervisor: `korvet serve` starts here, and this process keeps the others running until it is told to stop.
+"""The supervisor: `korvet serve` starts here, and this process keeps the others running until a signal ends it.
 
-It is one thread around one select loop: it never imports gevent, holds no connection to Redis while it runs, and
-acts on a signal only in its loop.
+It is one thread around one poll: it never imports gevent, holds no connection to Redis while it runs, and acts on a
+signal only in its loop, by `on_<signal>`. What a child's end costs and how it is replaced is in process_pool.py.
 """
 
 from __future__ import annotations
@@ -11,27 +11,24 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 import msgspec
 
 from korvet import __version__, logs
-from korvet import logs as streams
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
 from korvet.errors import ConfigError
 from korvet.server.embedded import STOP_SECONDS_MAX, EmbeddedWatch
-from korvet.server.supervisor import run_state as run_file
-from korvet.server.supervisor import startup
-from korvet.server.supervisor import startup as announce
-from korvet.server.supervisor.children import Child, Children, end
-from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, ProcessPool, Rollout
-from korvet.server.supervisor.roles import Roles, WorkerMain
+from korvet.server.supervisor import announcement, roles, run_state, startup
+from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, Child, ProcessPool, Slot
+from korvet.server.supervisor.roles import WorkerMain
+from korvet.server.supervisor.rollout import Rollout
 from korvet.server.supervisor.run_state import RunState
 from korvet.server.supervisor.service_manager import ServiceManager
-from korvet.server.supervisor.signals import STOPPING, Signals, StoppedError
-from korvet.telemetry.process_table import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS, ProcessTable
+from korvet.server.supervisor.signals import Signals, StoppedError
+from korvet.telemetry.process_table import KEEPER_ROW, LAKE_ROW, OPS_ROW, WORKER_ROWS
 
 _log = logs.Log(__name__)
 
@@ -42,13 +39,13 @@ _LAST_SECONDS_MAX = 2.0
 def run(configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> int:
     """Serve until a signal ends it, and return the exit code: 0 when everything drained, 1 when a child was killed.
 
-    `reload` reads the configuration anew, on SIGHUP. Raises ConfigError when Korvet cannot start as configured.
+    `reload` reads the configuration again, on SIGHUP. Raises ConfigError when Korvet cannot start as configured.
     """
     return Supervisor(configuration, reload).run()
 
 
 class Supervisor:
-    """One `korvet serve`; `worker_main` is what a forked worker runs."""
+    """One `korvet serve`; `worker_main` stands in for what a worker runs."""
 
     def __init__(
         self,
@@ -57,18 +54,25 @@ class Supervisor:
         worker_main: WorkerMain | None = None,
     ) -> None:
         self._configured = configuration.settings
-        self._reload = reload
+        self._load = reload
         self._worker_main = worker_main
         self._signals = Signals()
+        self._on_signal = {
+            signal.SIGTERM: self.on_sigterm,
+            signal.SIGINT: self.on_sigint,
+            signal.SIGHUP: self.on_sighup,
+            signal.SIGCHLD: self.on_sigchld,
+        }
         self._terminal = _has_terminal()
         self._served = False
         self._announced = False
         self._rollout: Rollout | None = None
-        # What is to be done when the change under way has ended.
-        self._wanted: list[Callable[[], None]] = []
-        self._changes = 0
+        # What a reload that fails goes back to.
+        self._previous: Settings | None = None
+        self._reload_wanted = False
+        self._reloads = 0
         self._failure = ""
-        self._notes = ""
+        self._note = ""
         self._stop_at: float | None = None
 
     def run(self) -> int:
@@ -79,249 +83,219 @@ class Supervisor:
             self._signals.install()
             cleanup.callback(self._signals.uninstall)
             try:
-                self._foundation = startup.prepare(self._configured, self._signals, self._tell_start, cleanup)
+                self._runtime = startup.prepare(self._configured, self._signals, self._on_progress, cleanup)
             except StoppedError as stopped:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
-            self._children = Children(ProcessTable(), self._foundation.metrics_directory)
-            self._settings = self._foundation.settle(self._configured)
-            self._embedded = EmbeddedWatch(self._foundation.embedded)
-            cleanup.callback(self._children.close)
-            seats = Roles(self._foundation, self._worker_main).seats(self._configured)
-            self._crew = ProcessPool(seats, self._children, self._settings)
+            slots = roles.slots(self._runtime, self._configured, self._worker_main)
+            settings = self._runtime.settle(self._configured)
+            self._pool = ProcessPool(slots, settings, self._runtime.metrics_directory)
+            cleanup.callback(self._pool.close)
+            self._embedded = EmbeddedWatch(self._runtime.embedded)
             # What is there now stays shared with the children: the collector must not touch its pages.
             gc.collect()
             gc.freeze()
-            self._crew.fill_all()
-            while not self._step():
-                pass
-            return self._stop()
+            self._pool.fill()
+            while self._stop_at is None or time.monotonic() < self._stop_at:
+                self._step()
+            return self._drain()
 
-    def _tell_start(self, progress: str) -> None:
+    def _step(self) -> None:
+        """Wait for a signal, a child that gets ready or a deadline, and act on it."""
+        received = self._signals.wait(self._timeout_s(), self._pool.ready_fd)
+        for child in self._pool.newly_ready():
+            self._on_ready(child)
+        for number in received:
+            self._on_signal[signal.Signals(number)]()
+        self._embedded.check()
+        self._pool.act_on_deadlines()
+        self._manager.ping()
+        if self._rollout:
+            self._rollout.act_on_deadline()
+            if self._rollout.done:
+                self._on_rollout_done(self._rollout)
+
+    def _timeout_s(self) -> float:
+        moments = [*self._pool.deadlines(), self._embedded.restart_at, self._manager.ping_at, self._stop_at]
+        moments.append(self._rollout.deadline if self._rollout else None)
+        return max(0.0, min(moment for moment in moments if moment is not None) - time.monotonic())
+
+    def on_sigterm(self) -> None:
+        """Drain and end; the second one skips `drain.delay.ms`."""
+        self._stop("SIGTERM")
+
+    def on_sigint(self) -> None:
+        """Do as on SIGTERM: somebody pressed Ctrl-C."""
+        self._stop("SIGINT")
+
+    def on_sighup(self) -> None:
+        """Read the configuration again and replace the children; after the reload under way, if there is one."""
+        if self._terminal and not _has_terminal():
+            # The terminal that started this was closed: nobody asks for a new configuration.
+            self._stop("the terminal is gone")
+            return
+        self._reload_wanted = True
+        self._reload_if_wanted()
+
+    def on_sigchld(self) -> None:
+        """Reap children that ended, and let others take their places."""
+        for child, how in self._pool.reap():
+            if self._rollout is None or not self._rollout.on_exit(child, how):
+                self._pool.on_exit(child, how)
+
+    def _on_progress(self, progress: str) -> None:
         _log.info(progress)
         self._manager.starting(progress)
 
-    def _step(self) -> bool:
-        """Wait for one thing to happen and act on it; returns True when the process is to stop."""
-        numbers, _ = self._signals.wait(self._timeout_s(), [self._children.notes_fd])
-        for child in self._children.newly_ready():
-            self._on_ready(child)
-        for child, how in self._children.reap():
-            self._on_end(child, how)
-        self._embedded.look()
-        self._act_on_deadlines()
-        self._manager.alive()
-        if self._stop_at is not None:
-            return self._stop_at <= time.monotonic() or not STOPPING.isdisjoint(numbers)
-        for number in STOPPING.intersection(numbers):
-            return self._begin_to_stop(signal.Signals(number).name)
-        if signal.SIGHUP in numbers:
-            if self._terminal and not _has_terminal():
-                # The terminal that started this was closed: that is no wish for a new configuration.
-                return self._begin_to_stop("the terminal is gone")
-            self._ask_for(self._read_anew)
-        return False
-
-    def _begin_to_stop(self, why: str) -> bool:
-        """Be ready no more; returns whether the end may begin at once, as it may where no load balancer looks."""
-        delay_s = self._settings.drain_delay_ms / 1000
-        drain_s = self._settings.drain_timeout_ms / 1000
-        _log.info("stopping", why=why, after_s=delay_s)
-        self._children.table.set_draining()
-        rest_s = DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
-        self._manager.stopping("draining", delay_s + drain_s + rest_s)
-        if not delay_s:
-            return True
-        # The keeper takes this broker off the list that clients are told, and nobody is to take the keeper's place.
-        self._crew.close(KEEPER_ROW)
-        self._stop_at = time.monotonic() + delay_s
-        return False
-
-    def _timeout_s(self) -> float | None:
-        moments = self._crew.deadlines()
-        moments += [self._embedded.restart_at, self._manager.alive_at, self._stop_at]
-        if self._rollout:
-            moments.append(self._rollout.deadline)
-        due = [moment for moment in moments if moment is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else None
-
-    def _act_on_deadlines(self) -> None:
-        self._crew.act_on_deadlines()
-        rollout = self._rollout
-        if (
-            rollout
-            and rollout.successor
-            and rollout.deadline is not None
-            and rollout.deadline <= time.monotonic()
-        ):
-            # Its end is then the rollout's failure, as for a successor that ends by itself.
-            rollout.deadline = None
-            self._children.send(rollout.successor, signal.SIGKILL)
-
     def _on_ready(self, child: Child) -> None:
         _log.debug("ready", child=child.name, pid=child.pid)
-        if not self._served and child.index < WORKER_ROWS:
+        if child.row < WORKER_ROWS and not self._served:
             self._served = True
             self._manager.ready(self._serving())
             self._publish()
-        if self._rollout and child is self._rollout.successor:
-            self._crew.retire(self._rollout.succeed())
-            self._roll_on()
-        if not self._announced and all(seat.child and seat.child.ready_at for seat in self._crew.seats):
+        if self._rollout:
+            self._rollout.on_ready(child)
+        if not self._announced and all(slot.child and slot.child.ready_at for slot in self._pool.slots):
             self._announced = True
             self._announce()
 
-    def _on_end(self, child: Child, how: str) -> None:
-        if self._rollout and child is self._rollout.successor:
-            self._rollout_failed(how)
-            return
-        self._crew.ended(child, how)
-
     def _serving(self) -> str:
-        """Say in a few words what goes on while nothing happens."""
-        return f"serving clients at {self._foundation.listen}"
+        return f"serving clients at {self._runtime.listen}"
 
     def _announce(self) -> None:
-        foundation = self._foundation
-        text = announce.ready(
-            settings=self._settings,
-            listeners=foundation.listeners(self._settings),
-            workers=startup.worker_count(self._configured),
-            data=foundation.data,
-            facts=foundation.facts,
-            ops=foundation.ops,
-        )
+        text = announcement.of(self._runtime, self._pool.settings, startup.worker_count(self._configured))
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:
-            # Whoever read stdout is gone; that is no reason to stop serving.
-            streams.forget_output()
+            # The reader of stdout is gone; that is no reason to stop serving.
+            logs.forget_output()
             _log.warning("nobody reads stdout", reason=error)
 
-    def _ask_for(self, change: Callable[[], None]) -> None:
-        """Make a change now, or when the one under way has ended; being asked for twice by then is once."""
-        if change not in self._wanted:
-            self._wanted.append(change)
-        if self._rollout is None:
-            self._next_change()
-
-    def _next_change(self) -> None:
-        if self._wanted and self._stop_at is None:
-            change = self._wanted.pop(0)
-            self._failure = self._notes = ""
-            self._manager.reloading("a change is under way")
-            self._publish(busy=True)
-            change()
-
-    def _end_change(self) -> None:
-        """Tell how the change under way went, and go on with the next one."""
-        self._changes += 1
-        self._manager.ready(self._failure or self._serving())
-        self._publish(busy=bool(self._wanted))
-        self._next_change()
-
     def _publish(self, *, busy: bool = False) -> None:
-        said = self._failure or self._notes
+        """Write for `korvet reload` and `korvet doctor` how this broker is."""
+        message = self._failure or self._note
+        listen = str(self._runtime.listen)
         state = RunState(
-            os.getpid(),
-            __version__,
-            str(self._foundation.listen),
-            self._changes,
-            not self._failure,
-            said,
-            busy,
+            os.getpid(), __version__, listen, self._reloads, not self._failure, message, busy=busy
         )
-        run_file.write(self._foundation.metrics_directory, state)
+        run_state.write(self._runtime.metrics_directory, state)
+
+    def _reload_if_wanted(self) -> None:
+        if not self._reload_wanted or self._rollout is not None or self._stop_at is not None:
+            return
+        self._reload_wanted = False
+        self._failure = self._note = ""
+        self._manager.reloading("reloading the configuration")
+        self._publish(busy=True)
+        former = self._configured
+        try:
+            loaded = self._load().settings
+            fixed = [each for each in SETTINGS.values() if not each.reload]
+            kept = [each for each in fixed if each.value(loaded) != each.value(former)]
+            loaded = msgspec.structs.replace(loaded, **{each.attribute: each.value(former) for each in kept})
+            self._runtime.listeners(loaded)
+        except ConfigError as error:
+            self._fail("the configuration is kept as it was", reason=error)
+            self._end_reload()
+            return
+        for each in kept:
+            _log.warning("a new value needs a restart", setting=each.name)
+        self._note = f"these need a restart: {', '.join(each.name for each in kept)}" if kept else ""
+        self._previous = former
+        self._use(loaded)
+        _log.info("replacing the workers")
+        self._roll([slot for slot in self._pool.slots if slot.row is None])
+
+    def _use(self, configured: Settings) -> None:
+        """Let all that is started from now on have these settings."""
+        self._configured = configured
+        self._pool.settings = self._runtime.settle(configured)
+        logs.configure(self._pool.settings, "supervisor")
+
+    def _roll(self, slots: Iterable[Slot]) -> None:
+        self._rollout = Rollout(self._pool, slots)
+        self._rollout.start()
+
+    def _on_rollout_done(self, rollout: Rollout) -> None:
+        """After the last worker replace the other children; after a failure go back to the settings before."""
+        self._rollout = None
+        if rollout.failure:
+            self._fail("a new worker does not start", how=rollout.failure)
+            if self._previous is not None:
+                self._use(self._previous)
+                self._previous = None
+                if rollout.replaced:
+                    _log.info("going back to the configuration before")
+                    self._roll(rollout.replaced)
+                    return
+        else:
+            for slot in self._pool.slots:
+                if slot.row is not None:
+                    self._pool.retire(slot.child)
+            _log.info("the workers are replaced")
+        self._end_reload()
 
     def _fail(self, event: str, **fields: object) -> None:
         _log.error(event, **fields)
         self._failure = ": ".join([event, *(str(value) for value in fields.values())])
 
-    def _read_anew(self) -> None:
-        """Apply what the configuration says now, as far as it can be without a restart."""
-        try:
-            loaded = self._reload().settings
-        except ConfigError as error:
-            self._fail("the configuration is kept as it was", reason=error)
-            self._end_change()
+    def _end_reload(self) -> None:
+        self._reloads += 1
+        self._manager.ready(self._failure or self._serving())
+        self._publish(busy=self._reload_wanted)
+        self._reload_if_wanted()
+
+    def _stop(self, why: str) -> None:
+        """Report that this broker is not ready any more, and end it after `drain.delay.ms`; at once if asked again."""
+        now = time.monotonic()
+        if self._stop_at is not None:
+            self._stop_at = now
             return
-        kept = {}
-        for setting in SETTINGS.values():
-            if setting.value(loaded) != setting.value(self._configured) and not setting.reload:
-                _log.warning("a new value needs a restart", setting=setting.name)
-                kept[setting.name] = setting.value(self._configured)
-        self._notes = f"these need a restart: {', '.join(kept)}" if kept else ""
-        previous = self._configured
-        attributes = {name.replace(".", "_"): value for name, value in kept.items()}
-        self._configured = msgspec.structs.replace(loaded, **attributes)
-        self._replace_all(previous)
+        delay_s = self._pool.settings.drain_delay_ms / 1000
+        drain_s = self._pool.settings.drain_timeout_ms / 1000
+        _log.info("stopping", why=why, after_s=delay_s)
+        self._pool.table.set_draining()
+        rest_s = DRAIN_GRACE_SECONDS + _LAST_SECONDS_MAX + STOP_SECONDS_MAX
+        self._manager.stopping("draining", delay_s + drain_s + rest_s)
+        self._stop_at = now + delay_s
+        if delay_s:
+            # The keeper takes this broker off the list that clients get, and nobody is to take the keeper's place.
+            self._pool.remove(KEEPER_ROW)
 
-    def _replace_all(self, previous: Settings | None) -> None:
-        """Replace every child by one with the settings of now; `previous` are those to go back to."""
-        try:
-            self._foundation.listeners(self._configured)
-        except ConfigError as error:
-            self._fail("the configuration is kept as it was", reason=error)
-            self._configured = previous or self._configured
-            self._end_change()
-            return
-        self._settle()
-        _log.info("replacing the workers")
-        workers = [seat for seat in self._crew.seats if seat.index is None]
-        self._rollout = Rollout(workers, previous)
-        self._roll_on()
+    def _drain(self) -> int:
+        """End all children: workers and keeper first, then the lake process that serves them, and ops, which reports.
 
-    def _settle(self) -> None:
-        """Let all that is started from now on have the settings of now."""
-        self._settings = self._crew.settings = self._foundation.settle(self._configured)
-        logs.configure(self._settings, "supervisor")
-
-    def _roll_on(self) -> None:
-        """Start the next successor; after the last worker, replace keeper and ops."""
-        rollout = self._rollout
-        assert rollout is not None  # noqa: S101 - called during one
-        seat = rollout.next_seat()
-        if seat is not None:
-            successor = self._crew.start(seat)
-            if successor:
-                rollout.begin(seat, successor)
-            else:
-                self._rollout_failed("no process could be started")
-            return
-        self._rollout = None
-        for other in self._crew.seats:
-            if other.index is not None:
-                self._crew.retire(other.child)
-        _log.info("the workers are replaced")
-        self._end_change()
-
-    def _rollout_failed(self, how: str) -> None:
-        rollout = self._rollout
-        assert rollout is not None  # noqa: S101 - called during one
-        self._rollout = None
-        self._fail("a new worker does not start", how=how)
-        if rollout.previous is not None:
-            self._configured = rollout.previous
-            self._settle()
-            if rollout.replaced:
-                _log.info("going back to the configuration before")
-                self._rollout = Rollout(rollout.replaced, None)
-                self._roll_on()
-                return
-        self._end_change()
-
-    def _stop(self) -> int:
-        """Drain: workers and keeper, then who they ask and ops, which tells of it; the embedded server last of all."""
-        living = list(self._children.living.values())
-        seconds = self._settings.drain_timeout_ms / 1000 + DRAIN_GRACE_SECONDS
-        first = [child for child in living if child.index not in _LAST]
-        last = [child for child in living if child.index in _LAST]
-        how = (self._children, self._signals, self._manager)
-        killed = end(first, seconds, *how)
-        killed |= end(last, _LAST_SECONDS_MAX, *how)
+        The embedded server ends after that, by the cleanup of `run`.
+        """
+        living = list(self._pool.living.values())
+        seconds = self._pool.settings.drain_timeout_ms / 1000 + DRAIN_GRACE_SECONDS
+        killed = self._end([child for child in living if child.row not in _LAST], seconds)
+        killed |= self._end([child for child in living if child.row in _LAST], _LAST_SECONDS_MAX)
         _log.info("stopped")
         return 1 if killed else 0
+
+    def _end(self, children: list[Child], seconds: float) -> bool:
+        """End them by SIGTERM, after `seconds` or a second Ctrl-C by SIGKILL; returns whether one was killed."""
+        for child in children:
+            self._pool.send(child, signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while self._left(children) and (remaining := deadline - time.monotonic()) > 0:
+            self._manager.ping()
+            ping_s = remaining if self._manager.ping_at is None else self._manager.ping_at - time.monotonic()
+            if signal.SIGINT in self._signals.wait(max(0.0, min(remaining, ping_s))):
+                break
+        left = self._left(children)
+        for child in left:
+            self._pool.kill(child)
+        while self._left(children):
+            self._signals.wait(None)
+        return bool(left)
+
+    def _left(self, children: list[Child]) -> list[Child]:
+        for child, how in self._pool.reap():
+            _log.info("ended", child=child.name, pid=child.pid, how=how)
+        return [child for child in children if child.pid in self._pool.living]
 
 
 def _has_terminal() -> bool:

@@ -1,0 +1,76 @@
+"""What `korvet serve` prints on stdout once it is ready: where to connect, where the records are, and a line to try."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import korvet
+from korvet.config.settings import Settings
+from korvet.server.supervisor.ports import Bound
+from korvet.server.supervisor.startup import Runtime
+
+_PYTHON = """\
+{python} - <<'END'
+import asyncio, aiokafka
+async def main():
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers="{address}") as producer:
+        await producer.send_and_wait("hello", b"world")
+    consumer = aiokafka.AIOKafkaConsumer("hello", bootstrap_servers="{address}", auto_offset_reset="earliest")
+    async with consumer:
+        print(await consumer.getone())
+asyncio.run(main())
+END"""
+_KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hello -C -e"
+
+
+def of(runtime: Runtime, settings: Settings, workers: int) -> str:
+    """Return the announcement of a broker, ending in a newline."""
+    first, *others = runtime.listeners(settings)
+    facts, ops = runtime.facts, runtime.ops
+    counted = f"{workers} worker{'s' if workers != 1 else ''}"
+    rows = [
+        ("bootstrap", _reached(first, counted, named=bool(others))),
+        *(("", _reached(each, named=True)) for each in others),
+        ("broker", f"{settings.broker_id} of cluster {settings.cluster_id}"),
+        ("data", f"{runtime.data}, {facts.name} {facts.version}"),
+        ("durability", facts.durability()),
+        *([("lake", where)] if (where := lake(settings)) else ()),
+        ("ops", f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off"),
+        ("stop", "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"),
+    ]
+    lines = [f"  {name:<10}  {value}" for name, value in rows]
+    # At the left edge, because the end of a here-document must stand there to be pasted.
+    return (
+        "\n".join([f"Korvet {korvet.__version__} is ready", *lines, "Try:", _example(str(first.advertised))])
+        + "\n"
+    )
+
+
+def _reached(listener: Bound, *more: str, named: bool) -> str:
+    """Return what a listener advertises, its name if it is not the only one, and where it is bound."""
+    facts = [listener.name] if named else []
+    facts += more
+    if listener.address != listener.advertised:
+        facts.append(f"listening on {listener.address}")
+    return f"{listener.advertised} ({', '.join(facts)})" if facts else str(listener.advertised)
+
+
+def lake(settings: Settings) -> str:
+    """Return in words where the archive is and what writes it, "" if there is none."""
+    path = settings.lake_path
+    if not path:
+        return ""
+    where = path if "://" in path else str(Path(path).expanduser().absolute())
+    if settings.lake_interval_ms:
+        every = f"every {settings.lake_interval_ms / 1000:g} s"
+        return f"{where}, {every}, topics with remote.storage.enable=true"
+    return f"{where}, written by korvet lake archive"
+
+
+def _example(address: str) -> str:
+    if shutil.which("kcat"):
+        return _KCAT.format(address=address)
+    # aiokafka is one of Korvet's own dependencies, so this works wherever Korvet does.
+    return _PYTHON.format(python=sys.executable, address=address)

@@ -1,0 +1,121 @@
+"""The child's side of a fork: what it keeps of the supervisor, and how it reports what it is doing.
+
+A child inherits a row of the process table, three standard streams, its ends of two pipes and the descriptors that its
+main function needs. Everything else is closed, above all the data directory's lock and the supervisor's pipe ends.
+Imports no gevent: the supervisor imports this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from korvet import logs
+from korvet.config.settings import Settings
+from korvet.errors import ConfigError, KafkaError
+from korvet.server.supervisor import signals
+from korvet.telemetry import snapshot
+from korvet.telemetry.process_table import NAMES, ProcessState, ProcessTable
+
+if TYPE_CHECKING:
+    from gevent.event import Event
+
+_log = logs.Log(__name__)
+
+READY_NOTE = struct.Struct("=q")
+"""What a child writes to the ready pipe: its process id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLink:
+    """What ties a child to its supervisor; no two living children have the same row.
+
+    Nobody writes to the pipe of `life_fd`: it reads end-of-file once the supervisor is gone, however it ended, and then
+    the child must end. `ready_fd` is the pipe on which a child reports that it is ready.
+    """
+
+    row: int
+    name: str
+    table: ProcessTable
+    life_fd: int
+    ready_fd: int
+
+    def report_ready(self) -> None:
+        """Report to supervisor and ops that this child works from now on; called once."""
+        self.table.set(self.row, ProcessState.ACCEPTING)
+        # Less than PIPE_BUF, so notes of several children never mix.
+        os.write(self.ready_fd, READY_NOTE.pack(os.getpid()))
+
+    def report_draining(self) -> None:
+        """Report to ops that this child takes no new work."""
+        self.table.set(self.row, ProcessState.DRAINING)
+
+    def beat(self) -> None:
+        """Show the supervisor that the event loop of this child runs; a child that has begun must go on."""
+        self.table.beat(self.row)
+
+    def stop_event(self) -> Event:
+        """Return an event that is set on SIGTERM and when the supervisor is gone; for children that use gevent."""
+        import gevent.socket  # noqa: PLC0415 - not in the supervisor
+        from gevent.event import Event  # noqa: PLC0415 - the same
+
+        stop = Event()
+
+        def follow_supervisor() -> None:
+            gevent.socket.wait_read(self.life_fd)
+            stop.set()
+
+        gevent.signal_handler(signal.SIGTERM, stop.set)
+        gevent.spawn(follow_supervisor)
+        return stop
+
+
+def name_of(row: int) -> str:
+    """Return the name of the child of a row, as logs have it."""
+    return NAMES.get(row, f"worker-{row}")
+
+
+def metrics_name_of(row: int) -> str:
+    """Return the name in the metrics files of a row: prometheus_client finds the parts of it by their underscores."""
+    return NAMES.get(row, f"worker{row}")
+
+
+def run(
+    main: Callable[[Settings, SupervisorLink], None],
+    settings: Settings,
+    link: SupervisorLink,
+    fds: Collection[int],
+    metrics_directory: Path,
+) -> NoReturn:
+    """Be the child until `main` returns, which keeps `fds`; nothing of the supervisor's stack runs again."""
+    status = 1
+    try:
+        _close_all_but({0, 1, 2, link.life_fd, link.ready_fd, *fds})
+        signals.reset_in_child()
+        logs.configure(settings, link.name)
+        snapshot.adopt(metrics_directory, metrics_name_of(link.row))
+        link.table.started(link.row, os.getpid())
+        main(settings, link)
+        status = 0
+    except (ConfigError, KafkaError) as error:
+        # A mistake in the settings or a Redis that is away: what it says is all there is to know.
+        _log.error("cannot go on", reason=error)
+    except BaseException:  # noqa: BLE001 - the boundary of a process: logged once, then it ends
+        _log.exception("ended by a fault")
+    finally:
+        os._exit(status)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """Close every other descriptor, whatever opened it: the Python objects that own them are never used again."""
+    for path in list(Path("/dev/fd").iterdir()):
+        if int(path.name) not in kept:
+            # The listing's own descriptor is in the list, and closed by now.
+            with contextlib.suppress(OSError):
+                os.close(int(path.name))
