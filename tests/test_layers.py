@@ -44,11 +44,6 @@ BELOW = {
     "__main__": {"cli"},
 }
 
-# Imports that still point up.
-NOT_YET = {
-    "korvet/topics/deletion.py imports korvet.groups.store.GroupList",
-}
-
 # Third-party packages and modules with side effects that have one place; all others are free.
 CONFINED = {
     "redis": {
@@ -119,7 +114,7 @@ def test_imports_point_down() -> None:
         if name.startswith("korvet.") and name != "korvet.__version__"
         if (target := name.split(".")[1]) != part(path) and target not in BELOW.get(part(path), set())
     ]
-    assert set(wrong) == NOT_YET
+    assert wrong == []
 
 
 def test_packages_with_one_place_are_imported_only_there() -> None:

@@ -14,7 +14,7 @@ from korvet.groups.offsets import Committed, OffsetStore
 from korvet.log.index import IndexStore, Lag, LogPosition
 from korvet.protocol.types import TopicPartition
 from korvet.telemetry.stats import GroupLag
-from korvet.topics.registry import Topics, id_text
+from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.types import Partition
 
 _POSITIONS_PER_STEP = 10
@@ -24,7 +24,7 @@ _POSITIONS_PER_STEP = 10
 class LagReader:
     """Every method raises StorageUnavailableError where Redis is away."""
 
-    def __init__(self, offsets: OffsetStore, index: IndexStore, topics: Topics) -> None:
+    def __init__(self, offsets: OffsetStore, index: IndexStore, topics: TopicRegistry) -> None:
         self._offsets = offsets
         self._index = index
         self._topics = topics

@@ -25,7 +25,7 @@ from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import TopicRef
 
 _DELETE = scripts.get("group/delete")
@@ -214,7 +214,9 @@ _FORGET_ROUNDS_MAX = 5
 class GroupListing:
     """Every method raises StorageUnavailableError where Redis is away."""
 
-    def __init__(self, groups: GroupStore, names: GroupList, removal: GroupRemoval, topics: Topics) -> None:
+    def __init__(
+        self, groups: GroupStore, names: GroupList, removal: GroupRemoval, topics: TopicRegistry
+    ) -> None:
         self._groups = groups
         self._names = names
         self._removal = removal

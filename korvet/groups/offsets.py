@@ -25,7 +25,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, refused
-from korvet.topics.registry import Topic, Topics, check_name
+from korvet.topics.registry import Topic, TopicRegistry, check_name
 from korvet.topics.types import Partition, PartitionRef
 
 _COMMIT = scripts.get("group/commit")
@@ -183,7 +183,7 @@ class OffsetToCommit(NamedTuple):
 class CommittedOffsets:
     """Every method raises StorageUnavailableError where Redis is away."""
 
-    def __init__(self, store: OffsetStore, topics: Topics, settings: Settings) -> None:
+    def __init__(self, store: OffsetStore, topics: TopicRegistry, settings: Settings) -> None:
         self._store = store
         self._topics = topics
         self._metadata_max = settings.offset_metadata_max_bytes

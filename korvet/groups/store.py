@@ -385,17 +385,8 @@ class GroupList:
         A group that comes or goes meanwhile may be missing, one that stays is there. Raises KafkaError
         KAFKA_STORAGE_ERROR, StorageUnavailableError.
         """
-        cursor, seen = b"0", set[bytes]()
-        while True:
-            [reply] = self._redis.pipeline([("ZSCAN", self._keys.groups, cursor, "COUNT", _PAGE)])
-            step = listed(self._keys.groups, reply)
-            cursor, found = cast("tuple[bytes, list[bytes]]", step)
-            fresh = [name for name in found[::2] if name not in seen]
-            seen.update(fresh)
-            for at in range(0, len(fresh), _PAGE):
-                yield [decode_group_id(_text(name)) for name in fresh[at : at + _PAGE]]
-            if cursor == b"0":
-                return
+        for page in self._redis.scan_sorted_set(self._keys.groups, _PAGE):
+            yield [decode_group_id(_text(name)) for name in page]
 
     def look(self, names: Sequence[str]) -> list[GroupLook | KafkaError]:
         """Return those of the groups that there are, all in one round trip; KAFKA_STORAGE_ERROR names a damaged one."""

@@ -21,7 +21,7 @@ from korvet.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from korvet.topics.placement import Target
+from korvet.topics.placement import Target, reassign
 
 
 def handle(
@@ -66,7 +66,7 @@ def _move(
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return [error] * len(targets)
     try:
-        return api.placement.move(topic, targets, live, factor_may_change=factor_may_change)
+        return reassign(api.topics, topic, targets, live, factor_may_change=factor_may_change)
     except StorageUnavailableError:
         raise
     except KafkaError as error:

@@ -28,8 +28,7 @@ from korvet.log.trim import RecordDeletion
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import Configs
-from korvet.topics.placement import Placement
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -52,7 +51,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about records: produce, fetch, offsets by time or epoch, producers."""
 
     live: LiveSettings
-    topics: Topics
+    topics: TopicRegistry
     appender: Appender
     fetcher: Fetcher
     offsets: Offsets
@@ -71,15 +70,14 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups
     committed: CommittedOffsets
     listing: GroupListing
-    topics: Topics
+    topics: TopicRegistry
 
 
 class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about topics: which there are, their partitions, and the brokers these are placed on."""
 
     live: LiveSettings
-    topics: Topics
-    placement: Placement
+    topics: TopicRegistry
     cluster: ClusterView
 
 
@@ -88,7 +86,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: ClusterView
     configs: Configs
-    topics: Topics
+    topics: TopicRegistry
     log_dir: LogDir
 
 

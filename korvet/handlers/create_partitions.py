@@ -19,7 +19,7 @@ from korvet.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from korvet.topics.placement import grown
+from korvet.topics.placement import with_partitions
 
 
 def handle(request: CreatePartitionsRequest, _caller: Caller, api: TopicApi) -> CreatePartitionsResponse:
@@ -52,8 +52,8 @@ def _grow(
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
     brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
     try:
-        change = partial(grown, count=asked.count, brokers=brokers, live=live)
-        api.topics.grow(topic, change, validate_only=validate_only)
+        change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
+        api.topics.add_partitions(topic, change, validate_only=validate_only)
     except KafkaError as error:
         return error
     return None

@@ -24,8 +24,8 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from korvet.topics.placement import in_order, replication_factor
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.placement import new_assignment, replication_factor
+from korvet.topics.registry import Topic, TopicSpec
 
 
 def handle(request: CreateTopicsRequest, _caller: Caller, api: TopicApi) -> CreateTopicsResponse:
@@ -53,14 +53,14 @@ def _create(
 ) -> CreatableTopicResult:
     try:
         # First, as in Kafka: who makes topics that may be there already is to hear that, and not what else is wrong.
-        api.topics.check_free(topic.name)
+        api.topics.check_available(topic.name)
         made = api.topics.create(_new_topic(topic, api), validate_only=validate_only, until=until)
     except KafkaError as error:
         return _failed(topic.name, error)
     return _result(made, api)
 
 
-def _new_topic(topic: CreatableTopic, api: TopicApi) -> NewTopic:
+def _new_topic(topic: CreatableTopic, api: TopicApi) -> TopicSpec:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -68,14 +68,14 @@ def _new_topic(topic: CreatableTopic, api: TopicApi) -> NewTopic:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         live = {each.broker_id for each in api.cluster.refresh().all}
         given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
-        assignment = in_order(topic.name, given, live)
+        assignment = new_assignment(topic.name, given, live)
         partitions = len(assignment)
     configs: dict[str, str | None] = {}
     for config in topic.configs:
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is given twice")
         configs[config.name] = config.value
-    return NewTopic(
+    return TopicSpec(
         name=topic.name,
         partitions=partitions,
         replication_factor=topic.replication_factor,

@@ -21,7 +21,7 @@ from korvet.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from korvet.protocol.types import ElectionType
-from korvet.topics.placement import election
+from korvet.topics.placement import election_outcome
 from korvet.topics.registry import Topic
 
 ERROR_VERSION_FIRST = 1
@@ -73,7 +73,7 @@ def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> E
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
     """Return what an election comes to for each partition, by its index."""
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
-    return {index: election(placed, unclean=unclean) for index, placed in enumerate(places)}
+    return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(places)}
 
 
 def _result(name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError]) -> ReplicaElectionResult:

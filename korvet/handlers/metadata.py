@@ -24,7 +24,7 @@ from korvet.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from korvet.protocol.wire import ZERO_UUID
-from korvet.topics.registry import NewTopic, Topic, check_name
+from korvet.topics.registry import Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
 
 TOPIC_ID_VERSION_FIRST = 12
@@ -102,7 +102,7 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool)
         if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     try:
-        return api.topics.create(NewTopic(name=name), until=_AT_ONCE)
+        return api.topics.create(TopicSpec(name=name), until=_AT_ONCE)
     except KafkaError as refusal:
         match refusal.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -24,7 +24,7 @@ from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Record
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
-from korvet.topics.registry import Topic, Topics
+from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import Partition, PartitionRef
 
 AppendResult: TypeAlias = Appended | KafkaError
@@ -130,7 +130,7 @@ class Appender:
         self,
         log: LogStore,
         settings: Settings,
-        topics: Topics,
+        topics: TopicRegistry,
         clock: Callable[[], int] = _now_ms,
         on_index_row: Callable[[Partition], None] = lambda _partition: None,
         traffic: TopicCounters | None = None,

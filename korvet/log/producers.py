@@ -27,7 +27,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, listed, malformed
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 _EXPIRE = scripts.get("producer/expire")
@@ -185,7 +185,7 @@ class ProducerIds:
 class ActiveProducers:
     """The producers that the logs of one worker's registry remember."""
 
-    def __init__(self, topics: Topics, rows: ProducerRows) -> None:
+    def __init__(self, topics: TopicRegistry, rows: ProducerRows) -> None:
         self._topics = topics
         self._rows = rows
 

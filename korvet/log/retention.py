@@ -24,7 +24,7 @@ from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Extent, Reason, Start, Trimmed, Trimmer, TrimStore
 from korvet.log.types import Read
 from korvet.topics.config import TopicConfig
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition
 
 FIRST_ROWS = 1
@@ -232,7 +232,7 @@ class Retention:
 class SizeRetentionTrigger:
     """Watches the appends of one worker."""
 
-    def __init__(self, topics: Topics, retention: Retention, background: BackgroundTrims) -> None:
+    def __init__(self, topics: TopicRegistry, retention: Retention, background: BackgroundTrims) -> None:
         self._topics = topics
         self._retention = retention
         self._background = background

@@ -15,7 +15,7 @@ all requests after it, so a process has one `Redis` for small commands and anoth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, cast
 
 import gevent
@@ -25,7 +25,7 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis import url as redis_url
 from korvet.redis.connection import NO_OBSERVER, Arg, Observer, connect, pack, reconnect_backoff
 from korvet.redis.multiplex import InFlightLimit, Multiplexer
-from korvet.redis.replies import Reply, RespError, name_of, value_of
+from korvet.redis.replies import Reply, RespError, listed, name_of, value_of
 from korvet.redis.scripts import Script
 
 __all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
@@ -148,6 +148,22 @@ class Redis:
         if not isinstance(done, list) or len(done) != len(packed):
             raise StorageUnavailableError("Redis discarded a transaction: none of its commands has run")
         return done
+
+    def scan_sorted_set(self, key: str, page: int) -> Iterator[list[bytes]]:
+        """Yield the members of a sorted set, up to `page` at a time, each once.
+
+        One that is added or removed meanwhile may be missing. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        cursor, seen = b"0", set[bytes]()
+        while True:
+            [reply] = self.pipeline([("ZSCAN", key, cursor, "COUNT", page)])
+            cursor, found = cast("tuple[bytes, list[bytes]]", listed(key, reply))
+            fresh = [member for member in found[::2] if member not in seen]
+            seen.update(fresh)
+            for at in range(0, len(fresh), page):
+                yield fresh[at : at + page]
+            if cursor == b"0":
+                return
 
     def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
         """Run a script and return its reply; loads it and runs it again if Redis lacks it."""

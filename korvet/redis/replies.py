@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -121,6 +122,15 @@ def time_ms(reply: Reply) -> int:
         return int(seconds) * 1000 + int(microseconds) // 1000
     except (ValueError, TypeError) as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Redis answered TIME with {reply!r}") from error
+
+
+@contextlib.contextmanager
+def errors_about(key: str) -> Iterator[None]:
+    """Raise the KafkaError of `refused` for an error reply to a command about `key`."""
+    try:
+        yield
+    except RespError as error:
+        raise refused(key, error) from error
 
 
 def refused(key: str, error: RespError) -> KafkaError:

@@ -62,8 +62,7 @@ from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
 from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import Configs
-from korvet.topics.placement import Placement
-from korvet.topics.registry import Topics, id_text
+from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
 
 _log = Log(__name__)
@@ -197,8 +196,8 @@ def build_apis(
     log = _log_store(settings, storage, keys)
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
-    topics = Topics(TopicStore(storage.redis, keys), settings, log.partition)
-    live.follow(topics.settle)
+    topics = TopicRegistry(TopicStore(storage.redis, keys), settings, log.partition)
+    live.follow(topics.apply_settings)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = LogDir(
@@ -209,7 +208,7 @@ def build_apis(
     return Apis(
         log=_log_api(settings, storage, data_dir, log, topics, live),
         groups=_group_api(settings, storage, topics),
-        topics=TopicApi(live=live, topics=topics, placement=Placement(topics), cluster=cluster),
+        topics=TopicApi(live=live, topics=topics, cluster=cluster),
         cluster=ClusterApi(
             cluster=cluster, configs=Configs(topics, live, broker_configs), topics=topics, log_dir=log_dir
         ),
@@ -221,7 +220,7 @@ def _log_api(
     storage: Storage,
     data_dir: Path | None,
     log: LogStore,
-    topics: Topics,
+    topics: TopicRegistry,
     live: LiveSettings,
 ) -> LogApi:
     keys = Keys(settings.namespace)
@@ -250,7 +249,7 @@ def _log_api(
     )
 
 
-def _group_api(settings: Settings, storage: Storage, topics: Topics) -> GroupApi:
+def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> GroupApi:
     keys = Keys(settings.namespace)
     store = GroupStore(
         storage.redis,

@@ -29,7 +29,7 @@ from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.types import ConfigOperation, ConfigType, ResourceType
 from korvet.topics import config as topic_config
-from korvet.topics.registry import Topics, check_name
+from korvet.topics.registry import TopicRegistry, check_name
 from korvet.topics.types import TopicRow
 
 _log = logs.Log(__name__)
@@ -59,7 +59,7 @@ class ConfigResource(msgspec.Struct, frozen=True):
 class Configs:
     """Describes and alters configs. Every method raises KafkaError and StorageUnavailableError."""
 
-    def __init__(self, topics: Topics, live: LiveSettings, store: BrokerConfigStore) -> None:
+    def __init__(self, topics: TopicRegistry, live: LiveSettings, store: BrokerConfigStore) -> None:
         self._topics = topics
         self._live = live
         self._store = store

@@ -1,8 +1,7 @@
-"""The deletion of topics in Redis: at once where that is little, else marked first and then removed step by step.
+"""The deletion of topics in Redis: in one script if they are small, or else marked first and then deleted in steps.
 
-Knows the scripts that delete, and how much each of them may do; nothing of who wants a topic deleted. A topic that is
-marked is gone for everybody: who asks for it does not find it, and its logs are fenced. Every step says whose it wants
-to remove, so it may be done twice, by two at once, or long after the topic was made anew.
+A topic that is marked is gone for clients: no request finds it, and its logs refuse appends. Every step names the topic
+id that it deletes, so it may run twice, in two processes at once, or long after a topic of the same name was created.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import msgspec
 
 from korvet.cluster.dynamic_settings import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import GroupList
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, decode_group_id
-from korvet.redis.replies import Reply, RespError, listed, malformed, refused, value_of
-from korvet.topics import types as topic_rows
-from korvet.topics.types import TopicRow
+from korvet.redis.replies import Reply, errors_about, listed, malformed
+from korvet.topics.types import TopicRow, decode, encode
 
 _DELETE = scripts.get("topic/delete")
 _MARK = scripts.get("topic/mark")
@@ -43,35 +40,39 @@ _CLEARED_PER_STEP = 20
 """Partitions: some 10 us of Redis each, beside what they hold."""
 
 _ENTRIES_MAX = 20_000
-"""Entries that one script gives back: some 0.5 ms of Redis where they are small."""
+"""Entries that one script frees: some 0.5 ms of Redis if they are small."""
 
 _BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of them: some 0.5 ms of Redis where they are large (loadtest/micro/trim.py)."""
+"""Bytes of them: some 0.5 ms of Redis if they are large (loadtest/micro/trim.py)."""
 
+_GROUPS_PER_PAGE = 500
 _GROUPS_PER_STEP = 20
 _ROWS_PER_GROUP = 100
-"""Rows of a group that a step looks at: all groups of a step together cost about 1 ms of Redis."""
+"""Rows of a group that a step reads: all groups of a step together cost about 1 ms of Redis."""
 
-_ROUNDS_MAX = 5
+_ATTEMPTS_MAX = 5
 """Tries of a deletion while the row changes under it."""
 
 
-class TopicRemoval:
-    """What is deleted of one namespace. Every method raises StorageUnavailableError where Redis is away."""
+class TopicDeletion:
+    """Deletes topics of one namespace.
+
+    Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
+    """
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
-        self._groups = GroupList(redis, keys)
+        self._registry = keys.topics
 
     def delete(self, name: str, topic_id: str) -> TopicRow | None:
-        """Delete a topic, with records, side keys, Redis groups and what groups have committed of it.
+        """Delete a topic with its records, side keys, Redis groups and the offsets committed for it.
 
-        Returns None where all of it is gone, by one script. Where that would keep Redis from others for long, the topic
-        is marked only and its marked row returned: `steps` is to do the rest. Raises KafkaError:
-        UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR.
+        Returns None if one script has deleted all of it. If that would block Redis for long, the topic is only
+        marked and its marked row returned: `steps` does the rest. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such
+        topic, or of another id).
         """
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(_ATTEMPTS_MAX):
             text = self._text(name)
             row = None if text is None else self._row(name, text)
             if text is None or row is None or row.id != topic_id or row.state != "live":
@@ -82,37 +83,38 @@ class TopicRemoval:
                 if self._delete_at_once(row, groups):
                     return None
                 continue
-            gone = msgspec.structs.replace(row, state="deleting")
-            if self._mark(gone, text, topic_rows.encode(gone), range(min(row.partitions, _FENCED_PER_STEP))):
-                return gone
-        message = f"{self._keys.topics}: the row of {name} changes all the time"
+            marked = msgspec.structs.replace(row, state="deleting")
+            if self._mark(marked, text, encode(marked), range(min(row.partitions, _FENCED_PER_STEP))):
+                return marked
+        message = f"{self._registry}: the row of {name} keeps changing"
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def steps(self, row: TopicRow) -> Iterator[None]:
-        """Remove what is left of a topic whose row is marked, one bounded step before each yield.
+        """Delete the rest of a topic whose row is marked, one bounded step before each yield.
 
-        Where somebody else has removed it meanwhile there is nothing left to do. Raises KafkaError KAFKA_STORAGE_ERROR.
+        If another process completes the deletion meanwhile, there is nothing left to do.
         """
         text = self._text(row.name)
         if text is None or self._row(row.name, text) != row:
             return
-        # From the beginning: whoever marked the row may have died before all of it was fenced.
-        for some in _pieces(row.partitions, _FENCED_PER_STEP):
-            if not self._mark(row, text, text, some):
+        # From the beginning: the process that marked the row may have died before all partitions were fenced.
+        for first in range(0, row.partitions, _FENCED_PER_STEP):
+            fenced = range(first, min(first + _FENCED_PER_STEP, row.partitions))
+            if not self._mark(row, text, text, fenced):
                 return
             yield
         first = 0
         while first < row.partitions:
             first += self._clear(row, range(first, min(first + _CLEARED_PER_STEP, row.partitions)))
             yield
-        for names in self._groups.names():
-            yield from self._forget(row.id, names)
+        for page in self._redis.scan_sorted_set(self._keys.groups, _GROUPS_PER_PAGE):
+            yield from self._forget(row.id, [self._offsets_of(group) for group in page])
         args: list[Arg] = [row.name, text, self._keys.topics_channel, CHANGES_MAX]
         self._run(_REMOVE, [self._keys.topics, self._keys.topic_changes], args)
         yield
 
     def _delete_at_once(self, row: TopicRow, groups: list[str]) -> bool:
-        """Return whether all is gone; not so where the number of partitions is another one by now."""
+        """Return whether all is deleted; it is not if the number of partitions is another one by now."""
         names = self._keys
         keys = [names.topics, names.topic_changes]
         args: list[Arg] = [row.name, row.id, names.topics_channel, CHANGES_MAX, len(groups)]
@@ -123,17 +125,17 @@ class TopicRemoval:
         match self._run(_DELETE, keys + groups, args):
             case [int() as done, bytes()]:
                 return done == 1
-        raise malformed(names.topics, "the answer of lua/topic/delete.lua")
+        raise malformed(names.topics, "the reply of lua/topic/delete.lua")
 
     def _mark(self, row: TopicRow, text: bytes, marked: bytes, partitions: range) -> bool:
-        """Return whether the row that reads `text` is marked, and the partitions fenced."""
+        """Return whether the row with this text is marked now, and the partitions fenced."""
         states = [self._keys.state(row.name, index) for index in partitions]
         keys = [self._keys.topics, self._keys.topic_changes, *states]
         args: list[Arg] = [row.name, row.id, text, marked, self._keys.topics_channel, CHANGES_MAX]
         return self._run(_MARK, keys, args) == 1
 
     def _clear(self, row: TopicRow, partitions: range) -> int:
-        """Return how many of the partitions, from the first on, nothing is left of."""
+        """Return how many of the partitions, from the first on, are deleted completely."""
         names = self._keys
         keys: list[str] = []
         for index in partitions:
@@ -142,11 +144,11 @@ class TopicRemoval:
         channels = (names.append_channel(row.name, index) for index in partitions)
         finished = self._run(_CLEAR, keys, [row.id, _ENTRIES_MAX, _BYTES_MAX, *channels])
         if not isinstance(finished, int):
-            raise malformed(names.topics, "the answer of lua/topic/clear.lua")
+            raise malformed(names.topics, "the reply of lua/topic/clear.lua")
         return finished
 
     def _holds_little(self, row: TopicRow) -> bool:
-        """Tell whether one script may give back all that the topic's logs hold."""
+        """Return whether one script may free all that the topic's logs hold."""
         names = self._keys
         commands: list[tuple[str, ...]] = []
         for index in range(row.partitions):
@@ -158,16 +160,17 @@ class TopicRemoval:
         for reply in self._redis.pipeline(commands):
             if isinstance(reply, KafkaError):
                 raise reply
-            # What is of another type is no log, and goes as it is.
+            # A key of another type is no log, and is deleted as it is.
             if isinstance(reply, int):
                 entries += reply
             elif isinstance(reply, list):
-                held, gone = (_number(each) for each in reply)
-                counted += max(held - gone, 0)
+                appended, trimmed = (_number(each) for each in reply)
+                counted += max(appended - trimmed, 0)
         return entries <= _ENTRIES_MAX and counted <= _BYTES_MAX
 
     def _forget(self, topic_id: str, groups: list[str]) -> Iterator[None]:
-        waiting = iter([(self._keys.group_offsets(group), "0") for group in groups])
+        """Delete the offsets committed for the topic from these keys."""
+        waiting = iter([(key, "0") for key in groups])
         unfinished: list[tuple[str, str]] = []
         while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
             calls: list[ScriptCall] = [
@@ -182,12 +185,15 @@ class TopicRemoval:
             yield
 
     def _few_groups(self, most: int) -> list[str] | None:
-        """Return where the groups keep their committed offsets; None where they are more than `most`."""
+        """Return the keys of the groups' committed offsets; None if there are more than `most`."""
         [reply] = self._redis.pipeline([("ZRANGE", self._keys.groups, 0, most)])
         names = cast("list[bytes]", listed(self._keys.groups, reply))
         if len(names) > most:
             return None
-        return [self._keys.group_offsets(decode_group_id(name.decode("utf-8", "replace"))) for name in names]
+        return [self._offsets_of(name) for name in names]
+
+    def _offsets_of(self, group: bytes) -> str:
+        return self._keys.group_offsets(decode_group_id(group.decode("utf-8", "replace")))
 
     def _side_keys(self, topic: str, index: int) -> tuple[str, ...]:
         names = self._keys
@@ -200,32 +206,21 @@ class TopicRemoval:
         )
 
     def _text(self, name: str) -> bytes | None:
-        """Return the row as it stands in the registry."""
-        registry = self._keys.topics
-        [reply] = self._redis.pipeline([("HGET", registry, name)])
-        if isinstance(reply, RespError):
-            raise refused(registry, reply)
-        return cast("bytes | None", value_of(reply))
+        """Return the row as it is in the registry."""
+        with errors_about(self._registry):
+            return cast("bytes | None", self._redis.call("HGET", self._registry, name))
 
     def _row(self, name: str, text: bytes) -> TopicRow:
-        row = topic_rows.decode(self._keys.topics, name.encode(), text)
+        row = decode(self._registry, name.encode(), text)
         if row is None:
-            raise malformed(self._keys.topics, f"the row of {name}")
+            raise malformed(self._registry, f"the row of {name}")
         return row
 
     def _run(self, script: scripts.Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
-        try:
+        with errors_about(self._registry):
             return self._redis.script(script, keys, args)
-        except RespError as error:
-            raise refused(self._keys.topics, error) from error
-
-
-def _pieces(partitions: int, most: int) -> Iterator[range]:
-    """Yield all partitions, at most so many at a time."""
-    for first in range(0, partitions, most):
-        yield range(first, min(first + most, partitions))
 
 
 def _number(text: Reply) -> int:
-    """Return a counter of the state, 0 for what is none."""
+    """Return a counter of the state, 0 for another text."""
     return int(text) if isinstance(text, bytes) and text.isdigit() else 0

@@ -1,12 +1,8 @@
-"""Topics: their names and identity, creation and deletion, and the registry that each worker keeps in memory.
+"""Topics: their names and ids, creation and deletion, and the registry that each worker keeps in memory.
 
-Knows the rules for names and partition counts and how the registry in Redis is followed; nothing of messages. The
-registry is a cache: a topic that is not in it is looked for in Redis before it is called unknown, and a topic that
-was deleted or made anew meanwhile is fenced by its id in every script, so a stale row costs a retry and no record.
-
-Names of topics: which are allowed, and which collide.
-
-Knows Kafka's rules (its class Topic); nothing of the topics that there are.
+The registry is a cache of the one in Redis. A topic that it lacks is looked up there before it is called unknown. One
+that was deleted or created again meanwhile is stale: every script compares topic ids, so it costs a retry and no
+record.
 """
 
 from __future__ import annotations
@@ -34,13 +30,26 @@ from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 
 NAME_LENGTH_MAX = 249
-"""Kafka's bound: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
+"""Kafka's limit: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
+
+PARTITIONS_MAX = 10_000
+"""Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_PAUSE_SECONDS_MAX = 0.05
+"""Between two steps of a deletion."""
+
+X = TypeVar("X")
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
+Assignment = Sequence[Sequence[int]] | None
+"""The brokers that each partition is meant for, by its index; None: any."""
 
 
 def check_name(name: str, reserved_prefix: str) -> None:
-    """Raise KafkaError INVALID_TOPIC_EXCEPTION where `name` can be no topic's name, saying why."""
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION if `name` is not a valid topic name, saying why."""
     if not name:
         problem = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -57,9 +66,9 @@ def check_name(name: str, reserved_prefix: str) -> None:
 
 
 def check_collisions(name: str, others: Iterable[str]) -> None:
-    """Raise KafkaError INVALID_TOPIC_EXCEPTION where one of `others` differs from `name` only in `.` and `_`.
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION if one of `others` differs from `name` only in `.` and `_`.
 
-    Metrics know no dots, so both topics would be one there. lua/topic/create.lua holds the same rule.
+    Metrics have no dots, so both topics would be one there. lua/topic/create.lua has the same rule.
     """
     if "." not in name and "_" not in name:
         return
@@ -68,21 +77,6 @@ def check_collisions(name: str, others: Iterable[str]) -> None:
         if other.replace(".", "_") == without_dots and other != name:
             message = f"Topic '{name}' collides with existing topic: {other}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-
-
-PARTITIONS_MAX = 10_000
-"""Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
-
-_PAUSE_SECONDS_MAX = 0.05
-"""Between two steps that clear a deleted topic away."""
-
-X = TypeVar("X")
-Q = TypeVar("Q")
-A = TypeVar("A")
-
-PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
-Assignment = Sequence[Sequence[int]] | None
-"""The brokers that each partition is meant for, by its index; None: any."""
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,15 +90,15 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Assignment = None
 
     def partition(self, index: int) -> Partition:
-        """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         if not 0 <= index < len(self.partitions):
             message = f"topic {self.name} has no partition {index}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         return self.partitions[index]
 
 
-class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic to be made; partitions and replication factor -1 mean the broker's defaults (KIP-464)."""
+class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to create; partitions and replication factor -1 mean the broker's defaults (KIP-464)."""
 
     name: str
     partitions: int = -1
@@ -127,58 +121,64 @@ def new_id() -> bytes:
             return topic_id
 
 
-class Topics:
-    """The registry of one worker. Its methods raise StorageUnavailableError where Redis had to be asked and is away."""
+class TopicRegistry:
+    """The topics of one worker. Methods that ask Redis raise StorageUnavailableError if it is away."""
 
     def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
-        """`partition_of` gives a partition of the log from topic, index, topic id, sequence bits and format."""
+        """`partition_of` returns a partition of the log for topic, index, topic id, sequence bits and format."""
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._deleting: dict[str, TopicRow] = {}
+        # Most topics have the same few configs, if any.
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._epoch = -1
         self._refreshing = RLock()
 
     def reload(self) -> None:
-        """Read the whole registry anew."""
+        """Read the whole registry."""
         with self._refreshing:
             self._epoch = -1
             self.refresh()
 
     def refresh(self) -> None:
-        """Take in what changed in Redis since the last look: one small command where nothing did."""
+        """Read the changes since the last refresh: one small command if there are none."""
         with self._refreshing:
             if self._epoch >= 0:
                 changes = self._store.changes(self._epoch)
                 if changes is not None:
                     for name in changes.deletions:
-                        self._forget(name)
+                        self._remove(name)
                     for row in changes.upserts:
-                        self._remember(row)
+                        self._add(row)
                     self._epoch = changes.epoch
                     return
             registry = self._store.load()
             self._by_name.clear()
             self._by_id.clear()
             self._deleting.clear()
+            self._configs.clear()
             for row in registry.rows.values():
-                self._remember(row)
+                self._add(row)
             self._epoch = registry.epoch
 
-    def settle(self, settings: Settings) -> None:
-        """Let topics have what `settings` say from now on, where nothing else is set on them."""
+    def apply_settings(self, settings: Settings) -> None:
+        """Have topics inherit `settings` from now on."""
         with self._refreshing:
             self._settings = settings
-            # Most topics have the same few configs, if any.
-            configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+            self._configs.clear()
             for topic in self.list_cached():
-                overrides = tuple(topic.overrides.items())
-                if overrides not in configs:
-                    configs[overrides] = topic_config.effective(topic.overrides, settings)
-                settled = msgspec.structs.replace(topic, config=configs[overrides])
+                settled = msgspec.structs.replace(topic, config=self._config(topic.overrides))
                 self._by_name[topic.name] = self._by_id[topic.id] = settled
+
+    def _config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        key = tuple(overrides.items())
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = topic_config.effective(overrides, self._settings)
+        return config
 
     def list_all(self) -> list[Topic]:
         """Return every topic, by name, as of now."""
@@ -186,11 +186,11 @@ class Topics:
         return self.list_cached()
 
     def list_cached(self) -> list[Topic]:
-        """Return every topic, by name, as this worker last saw them."""
+        """Return every topic, by name, as of the last refresh."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def get_cached(self, name: str) -> Topic | None:
-        """Return the topic of that name as this worker last saw it."""
+        """Return the topic of that name as of the last refresh."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Topic:
@@ -198,7 +198,7 @@ class Topics:
         return self.resolve(TopicRef(name))
 
     def resolve(self, ref: TopicRef) -> Topic:
-        """Return the topic that is meant; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, for an id UNKNOWN_TOPIC_ID."""
+        """Return the topic of a name or id; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
         if self._cached(ref) is None:
             self.refresh()
         return self._known(ref)
@@ -217,7 +217,7 @@ class Topics:
         return self._by_name.get(ref.name) if ref.id is None else self._by_id.get(ref.id)
 
     def partition(self, ref: TopicRef, index: int) -> tuple[Topic, Partition]:
-        """Return the topic that is meant and its partition `index`; raises KafkaError as `resolve` does.
+        """Return the topic of a name or id and its partition `index`; raises KafkaError as `resolve` does.
 
         Refreshes if the topic has no such partition: it may have been created again with more of them.
         """
@@ -308,8 +308,8 @@ class Topics:
         topic = self._by_name.get(partition.topic)
         return topic is not None and id_text(topic.id) == partition.topic_id
 
-    def check_free(self, name: str) -> None:
-        """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS where no topic can have that name now."""
+    def check_available(self, name: str) -> None:
+        """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
         check_name(name, self._settings.topic_reserved_prefix)
         self.refresh()
         check_collisions(name, self._by_name)
@@ -317,7 +317,7 @@ class Topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
     def check_total(self, counts: Iterable[int]) -> None:
-        """Raise KafkaError POLICY_VIOLATION where topics of one request have too many partitions in all, as in Kafka.
+        """Raise KafkaError POLICY_VIOLATION if the topics of one request have too many partitions in all, as in Kafka.
 
         `counts` are theirs, -1 for the default; one that no topic can have is for `create` to refuse.
         """
@@ -327,17 +327,17 @@ class Topics:
             message = f"The topics of one request may have {PARTITIONS_MAX} partitions in all, not {total}."
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
-    def create(self, new: NewTopic, *, validate_only: bool = False, until: float = math.inf) -> Topic:
-        """Make a topic, or only check that it could be made; returns it as it is, or would be.
+    def create(self, new: TopicSpec, *, validate_only: bool = False, until: float = math.inf) -> Topic:
+        """Create a topic, or only check that it could be created; returns it as it is, or would be.
 
-        Clears away first what is left of a deleted topic of that name, for which there is time until `until` (monotonic
-        seconds). Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-        INVALID_CONFIG, TOPIC_ALREADY_EXISTS, REQUEST_TIMED_OUT. When it returns, every worker finds the topic.
+        Completes the deletion of a former topic of that name first, until `until` (monotonic seconds) at most. Raises
+        KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
+        TOPIC_ALREADY_EXISTS, REQUEST_TIMED_OUT. When it returns, every worker finds the topic.
         """
-        self.check_free(new.name)
+        self.check_available(new.name)
         row = self._row(new)
         if not validate_only:
-            self._make(row, until)
+            self._create(row, until)
             self.refresh()
             topic = self._by_name.get(new.name)
             if topic is not None and id_text(topic.id) == row.id:
@@ -345,22 +345,22 @@ class Topics:
         return self._topic(row)
 
     def alter(self, topic: Topic, change: Callable[[TopicRow], TopicRow]) -> Topic:
-        """Change configs and assignment of `topic` as `change` does those of its row; returns the topic as it is then.
+        """Replace configs and assignment by those of the row that `change` returns; returns the altered topic.
 
-        `change` may be called more than once. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
-        or made anew, and what `change` raises.
+        `change` may be called more than once. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted or
+        created again, and what `change` raises.
         """
         row = self._store.alter(topic.name, id_text(topic.id), change)
         self.refresh()
         return self._topic(row)
 
-    def grow(
+    def add_partitions(
         self, topic: Topic, change: Callable[[TopicRow], TopicRow], *, validate_only: bool = False
     ) -> Topic:
-        """Give `topic` the partitions that `change` gives its row, or only try; returns it as it is, or would be, then.
+        """Add the partitions that the row returned by `change` has more, or only check; returns the topic with them.
 
-        `change` may be called more than once. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION where the topic was deleted
-        or made anew, INVALID_CONFIG (format `batch` over streams that are there already), and what `change` raises.
+        `change` may be called more than once. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted or
+        created again, INVALID_CONFIG (format `batch` over streams that exist already), and what `change` raises.
         """
         if validate_only:
             row = TopicRow(
@@ -371,47 +371,47 @@ class Topics:
                 assignment=None if topic.assignment is None else [list(each) for each in topic.assignment],
             )
             return self._topic(change(row))
-        row = self._store.grow(topic.name, id_text(topic.id), change)
+        row = self._store.add_partitions(topic.name, id_text(topic.id), change)
         self.refresh()
         return self._topic(row)
 
     def delete(self, topic: Topic, until: float = math.inf) -> None:
-        """Delete `topic`, records and all; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION where another was faster.
+        """Delete `topic` with its records; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it is gone already.
 
-        When it returns nobody finds the topic. Of a large one something may be left to clear away after `until`
-        (monotonic seconds), or where Redis goes away meanwhile: that is the keeper's.
+        When it returns no worker finds the topic. If `until` (monotonic seconds) comes, or Redis goes away, before
+        all of a large topic is deleted, the keeper completes the deletion.
         """
-        gone = self._store.removal.delete(topic.name, id_text(topic.id))
+        marked = self._store.deletion.delete(topic.name, id_text(topic.id))
         self.refresh()
-        if gone is not None:
+        if marked is not None:
             with contextlib.suppress(KafkaError):
-                self._clear_away_until(gone, until)
+                self._delete_until(marked, until)
             self.refresh()
 
-    def deleted(self) -> list[TopicRow]:
-        """Return deleted topics of which something is left to clear away, as of now."""
+    def list_deleting(self) -> list[TopicRow]:
+        """Return the topics whose deletion is not complete, as of now."""
         self.refresh()
         return list(self._deleting.values())
 
-    def clear_away(self, deleted: TopicRow) -> Iterator[None]:
-        """Remove what is left of a deleted topic, one short step before each yield, and leave others time between them.
+    def delete_in_steps(self, marked: TopicRow) -> Iterator[None]:
+        """Complete the deletion of a topic: one short step before each yield, and a pause for other clients after it.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps can be done again from the beginning.
+        Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps may be repeated from the beginning.
         """
         began = time.monotonic()
-        for _ in self._store.removal.steps(deleted):
+        for _ in self._store.deletion.steps(marked):
             taken = time.monotonic() - began
             yield
-            # Redis is for others as long as it was for this.
+            # Redis serves others as long as it served this.
             gevent.sleep(min(taken, _PAUSE_SECONDS_MAX))
             began = time.monotonic()
 
-    def _clear_away_until(self, deleted: TopicRow, until: float) -> None:
-        for _ in self.clear_away(deleted):
+    def _delete_until(self, marked: TopicRow, until: float) -> None:
+        for _ in self.delete_in_steps(marked):
             if time.monotonic() > until:
                 return
 
-    def _make(self, row: TopicRow, until: float) -> None:
+    def _create(self, row: TopicRow, until: float) -> None:
         while True:
             check_collisions(row.name, self._by_name)
             try:
@@ -420,15 +420,15 @@ class Topics:
                 self.refresh()
             except KafkaError as error:
                 self.refresh()
-                deleted = self._deleting.get(row.name)
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or deleted is None:
+                marked = self._deleting.get(row.name)
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or marked is None:
                     raise
                 if time.monotonic() > until:
-                    message = f"The deleted topic '{row.name}' is being cleared away."
+                    message = f"The deletion of the former topic '{row.name}' is not complete."
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
-                self._clear_away_until(deleted, until)
+                self._delete_until(marked, until)
 
-    def _row(self, new: NewTopic) -> TopicRow:
+    def _row(self, new: TopicSpec) -> TopicRow:
         partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions
         if not 1 <= partitions <= PARTITIONS_MAX:
             message = f"Number of partitions must be between 1 and {PARTITIONS_MAX}, not {partitions}."
@@ -439,7 +439,7 @@ class Topics:
         configs = {"storage.format": self._format(new.name)}
         configs |= {name: topic_config.normalize(name, value) for name, value in new.configs.items()}
         topic_config.check_together(configs, self._settings)
-        # These shape what is stored: a later change of the broker's defaults must not change how it is read.
+        # These shape the stored log: a later change of the broker's defaults must not change how it is read.
         for name in FIXED_AT_CREATION:
             configs[name] = str(topic_config.value(name, configs, self._settings))
         assignment = None if new.assignment is None else [list(some) for some in new.assignment]
@@ -459,8 +459,8 @@ class Topics:
                 return storage_format
         return self._settings.storage_format
 
-    def _remember(self, row: TopicRow) -> None:
-        self._forget(row.name)
+    def _add(self, row: TopicRow) -> None:
+        self._remove(row.name)
         if row.state == "deleting":
             self._deleting[row.name] = row
             return
@@ -468,7 +468,7 @@ class Topics:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         self._deleting.pop(name, None)
         topic = self._by_name.pop(name, None)
         if topic is not None:
@@ -476,7 +476,7 @@ class Topics:
 
     def _topic(self, row: TopicRow) -> Topic:
         overrides = topic_config.readable(row.name, row.configs)
-        config = topic_config.effective(overrides, self._settings)
+        config = self._config(overrides)
         return Topic(
             name=row.name,
             id=base64.urlsafe_b64decode(row.id + "=="),

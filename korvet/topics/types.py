@@ -1,7 +1,4 @@
-"""A topic's row in the registry, as JSON in Redis and as a value here.
-
-Knows the form of a row and who is told of one that cannot be read; nothing of scripts or of what a row may say.
-"""
+"""What a topic is made of: its row in the registry, its partitions, and how requests refer to them."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicRef(NamedTuple):
-    """A topic as a request gives it: by its name or, where there is one, by its id (16 bytes)."""
+    """A topic as a request names it: by its id (16 bytes) if it has one, or else by its name."""
 
     name: str
     id: bytes | None = None
@@ -51,7 +48,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class PartitionRef(NamedTuple, Generic[A_co]):
-    """A partition as a request gives it, and what is asked of it."""
+    """A partition as a request names it, and what the request asks of it."""
 
     topic: TopicRef
     partition: int
@@ -61,51 +58,29 @@ class PartitionRef(NamedTuple, Generic[A_co]):
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any.
 
-    A topic in state `deleting` is gone for everybody but those who clear away what it has left.
+    A topic in state `deleting` is gone for clients; only the steps of its deletion still see it.
     """
-
-    name: str
-    id: str
-    partitions: Annotated[int, msgspec.Meta(ge=1)]
-    configs: dict[str, str] = {}
-    assignment: list[list[int]] | None = None
-    state: Literal["live", "deleting"] = "live"
-
-
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as JSON in the registry, where the name is the field's."""
 
     id: Annotated[str, msgspec.Meta(min_length=1)]
     partitions: Annotated[int, msgspec.Meta(ge=1)]
     configs: dict[str, str] = {}
     assignment: list[list[int]] | None = None
     state: Literal["live", "deleting"] = "live"
+    name: str = ""
+    """The field of the row in Redis, and no part of its JSON."""
 
 
 def encode(row: TopicRow) -> bytes:
     """Return the row as JSON."""
-    stored = _Stored(
-        id=row.id,
-        partitions=row.partitions,
-        configs=row.configs,
-        assignment=row.assignment,
-        state=row.state,
-    )
-    return msgspec.json.encode(stored)
+    fields = msgspec.structs.asdict(row)
+    del fields["name"]
+    return msgspec.json.encode(fields)
 
 
 def decode(registry: str, name: bytes, text: bytes) -> TopicRow | None:
-    """Return the row of the topic `name`; None, and one log line, where nobody can read it."""
+    """Return the row of the topic `name`; None, with a log line, if it cannot be read."""
     try:
-        stored = msgspec.json.decode(text, type=_Stored)
-        return TopicRow(
-            name=name.decode(),
-            id=stored.id,
-            partitions=stored.partitions,
-            configs=stored.configs,
-            assignment=stored.assignment,
-            state=stored.state,
-        )
+        return msgspec.structs.replace(msgspec.json.decode(text, type=TopicRow), name=name.decode())
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _LOG.error("%s: the row of topic %r is malformed, the topic is unknown: %s", registry, name, error)
         return None

@@ -76,7 +76,7 @@ def main() -> None:
                     if number:
                         rate = round(records / seconds)
                         _print(storage_format, rate, cpu, done.files)
-                    stores.topics.removal.delete(name, _id(name))
+                    stores.topics.deletion.delete(name, _id(name))
                     shutil.rmtree(lake)
 
 

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from korvet.redis.keys import Keys
 from korvet.server.registry_watcher import RegistryWatcher
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRow
 from tests.support import redis_servers
 from tests.support.domain import domain
@@ -78,7 +78,7 @@ def main() -> None:
             return replace(row, configs=row.configs | {"retention.ms": "1000"})
 
         changes: dict[str, Callable[[], object]] = {
-            "create": lambda: here.topics.create(NewTopic(name=NAME)),
+            "create": lambda: here.topics.create(TopicSpec(name=NAME)),
             "alter": lambda: here.topics.alter(here.topics.get(NAME), shorter),
             "delete": lambda: here.topics.delete(here.topics.get(NAME)),
         }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from korvet.lake.table import list_tables
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.cli.commands import failed, korvet_process
 from tests.lake.both import TOPIC, Both, both
 
@@ -112,7 +112,7 @@ def test_expire_tells_first_and_then_does(topic: Both) -> None:
 def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both) -> None:
     old = topic.topic.id
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
-    topic.worker.topics.create(NewTopic(name="other", partitions=1))
+    topic.worker.topics.create(TopicSpec(name="other", partitions=1))
     assert f"table {TOPIC}/{old}: no topic has it any more" in printed(topic, "expire")
     refused = lake(topic, "expire", "--remove-gone")
     assert "no table is deleted" in failed(refused)

@@ -10,7 +10,7 @@ from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSett
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRef
 from tests.support.domain import Domain
 
@@ -72,10 +72,10 @@ def test_who_follows_is_told_of_the_settings_of_now_and_of_every_change_once(
 def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
     here: Domain, live: LiveSettings, store: BrokerConfigStore
 ) -> None:
-    here.topics.create(NewTopic(name="plain"))
-    here.topics.create(NewTopic(name="own", configs={"retention.ms": "77"}))
+    here.topics.create(TopicSpec(name="plain"))
+    here.topics.create(TopicSpec(name="own", configs={"retention.ms": "77"}))
     partitions = here.topics.get("plain").partitions
-    live.follow(here.topics.settle)
+    live.follow(here.topics.apply_settings)
     put(store, DEFAULT, {"log.retention.ms": "6", "storage.format": "batch"})
     live.refresh()
     assert here.topics.get("plain").config.retention_ms == 6
@@ -84,7 +84,7 @@ def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
     # What is there keeps its form; what is made from now on has the new one.
     assert here.topics.get("plain").config.format == "record"
     assert here.topics.get("plain").partitions == partitions
-    assert here.topics.create(NewTopic(name="new")).config.format == "batch"
+    assert here.topics.create(TopicSpec(name="new")).config.format == "batch"
     put(store, DEFAULT, {})
     live.refresh()
     assert here.topics.get("plain").config.retention_ms == START.log_retention_ms

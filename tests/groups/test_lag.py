@@ -14,7 +14,7 @@ from korvet.groups.lag import LagReader
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.log.index import IndexStore
 from korvet.redis.keys import Keys
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
 
@@ -41,7 +41,7 @@ def commit(worker: Domain, group: str, topic: str, offset: int, partition: int =
 
 
 def make(worker: Domain, name: str, partitions: int = 1) -> None:
-    worker.topics.create(NewTopic(name=name, partitions=partitions))
+    worker.topics.create(TopicSpec(name=name, partitions=partitions))
 
 
 def test_records_are_counted_not_offsets(worker: Domain) -> None:

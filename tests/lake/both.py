@@ -10,7 +10,7 @@ from korvet.config.settings import Settings
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import ArchiveTable, Lake, TableFile
 from korvet.log.types import Bounds
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
 from tests.support.archives import Format, Topics
 from tests.support.batches import Record
@@ -86,5 +86,5 @@ def both(
     source = LakeSource.of(settings, redis_url)
     with domain(redis_url, settings) as worker, source.opened() as stores:
         wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
-        worker.topics.create(NewTopic(name=TOPIC, partitions=2, configs=wanted))
+        worker.topics.create(TopicSpec(name=TOPIC, partitions=2, configs=wanted))
         yield Both(worker, Topics(source, str(lake), stores))

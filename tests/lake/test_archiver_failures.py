@@ -30,7 +30,7 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(t
         topics.produce(each.partitions[0], b"1", b"2")
 
     def deleted(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        assert topics.stores.topics.removal.delete(topic.name, topic.id) is None
+        assert topics.stores.topics.deletion.delete(topic.name, topic.id) is None
         return topics.run(tasks)
 
     done = topics.archiver().round(deleted)

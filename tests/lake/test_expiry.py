@@ -31,7 +31,7 @@ from korvet.lake.tasks import archive_ranges
 from korvet.log.offsets import OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.protocol.types import SpecialTimestamp
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record, values
@@ -258,7 +258,7 @@ def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> No
     with pytest.raises(ValueError, match="no topic at all"):
         gone(topic.stores, topic.lake)
     configs = {"storage.format": "batch", "remote.storage.enable": "true"}
-    topic.worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs=configs))
+    topic.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))
     topic.append(1)
     topic.archive()
     assert gone(topic.stores, topic.lake) == [old]
@@ -271,7 +271,7 @@ def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> No
 
 
 def test_a_topic_whose_row_is_damaged_is_not_gone(topic: Both) -> None:
-    topic.worker.topics.create(NewTopic(name="other", partitions=1))
+    topic.worker.topics.create(TopicSpec(name="other", partitions=1))
     topic.worker.redis.call("HSET", "korvet:topics", TOPIC, "{")
     assert gone(topic.stores, topic.lake) == []
 
@@ -292,7 +292,7 @@ def test_a_lake_that_is_not_there_or_empty_has_no_tables(tmp_path: Path) -> None
 
 def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
     configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "-1"}
-    topic.worker.topics.create(NewTopic(name="other", partitions=1, configs=configs))
+    topic.worker.topics.create(TopicSpec(name="other", partitions=1, configs=configs))
     row = topic.stores.topics.load().rows[TOPIC]
 
     def without(_: TopicRow) -> TopicRow:
@@ -319,7 +319,7 @@ def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
     for each in log.iterdir():
         each.write_text("{")
     configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "0"}
-    topic.worker.topics.create(NewTopic(name="other", partitions=1, configs=configs))
+    topic.worker.topics.create(TopicSpec(name="other", partitions=1, configs=configs))
     topic.worker.append("other", Record(b"v", timestamp=1))
     done = topic.archiver.round(lambda tasks: archive_ranges(topic.source, None, tasks))
     assert [each.topic for each in done.failures] == [TOPIC]

@@ -12,7 +12,7 @@ from korvet.log.fetch import Limits
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import Partition
 from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
@@ -40,7 +40,7 @@ class CompactedLog:
         overrides = {"storage.format": storage_format, "cleanup.policy": "compact"}
         overrides |= {"min.cleanable.dirty.ratio": "0"}
         overrides |= {name.replace("_", "."): value for name, value in configs.items()}
-        self._begin(here, raw, here.topics.create(NewTopic(name=TOPIC, partitions=1, configs=overrides)))
+        self._begin(here, raw, here.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=overrides)))
 
     @classmethod
     def of(cls, here: Domain, raw: Any) -> CompactedLog:

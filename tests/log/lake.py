@@ -22,7 +22,7 @@ from korvet.log.store import LogStore
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import Read
 from korvet.redis.keys import Keys
-from korvet.topics.registry import NewTopic, id_text
+from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.types import Partition
 from tests.support.domain import Domain, domain
 from tests.support.lake_service import LakeService, lake_service
@@ -88,6 +88,6 @@ def tiers(
         cold = RemoteTier(store, wait_ms=wait_ms, timeout_ms=20_000)
         with domain(redis_url, Settings(lake_path=str(lake)), cold) as worker:
             configs = {"storage.format": storage_format}
-            worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs=configs))
+            worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))
             yield Tiers(worker, lake, service)
         store.close()

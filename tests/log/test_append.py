@@ -11,7 +11,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.append import RECORD_BYTES, PendingAppends
 from korvet.log.types import Appended
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import LZ4, batch
 from tests.support.domain import Domain, domain
@@ -35,7 +35,7 @@ def offset(delivering: PendingAppends) -> int:
 def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
     here: Domain, raw_redis: redis.Redis, storage_format: str, external: int
 ) -> None:
-    here.topics.create(NewTopic(name=ORDERS, configs={"storage.format": storage_format}))
+    here.topics.create(TopicSpec(name=ORDERS, configs={"storage.format": storage_format}))
     first = offset(begin(here, 0))
     newest: Any = raw_redis.xrevrange("korvet:orders:0", count=1)
     ms = int(newest[0][0].split(b"-")[0])
@@ -53,7 +53,7 @@ def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
 
 
 def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
-    here.topics.create(NewTopic(name=ORDERS))
+    here.topics.create(TopicSpec(name=ORDERS))
     offset(begin(here, 0))
     [result] = begin(here, 2).result()
     assert isinstance(result, KafkaError)
@@ -63,7 +63,7 @@ def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
 def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_url: str) -> None:
     size, partitions, bytes_max = 50_000, 12, 100_000
     with domain(redis_url, Settings(record_decompressed_max_bytes=bytes_max)) as here:
-        here.topics.create(NewTopic(name=ORDERS, partitions=partitions))
+        here.topics.create(TopicSpec(name=ORDERS, partitions=partitions))
         sent = batch(bytes(size), codec=LZ4)
         find = TopicRef(ORDERS)
         held, most = 0, 0
@@ -85,7 +85,7 @@ def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
     for name in (ORDERS, "others"):
-        here.topics.create(NewTopic(name=name))
+        here.topics.create(TopicSpec(name=name))
     there.topics.delete(there.topics.get(ORDERS))
     raw_redis.set("{korvet:topics}:changes", "no sorted set")
     deliveries = [PartitionRef(TopicRef(name), 0, batch()) for name in (ORDERS, "others")]

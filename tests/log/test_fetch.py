@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.reader import FetchResult
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain
 
@@ -24,7 +24,7 @@ def values_of(found: FetchResult) -> list[bytes | None]:
 
 def filled(view: Domain, partitions: int, records: int, size: int, storage_format: str = "record") -> None:
     configs = {"storage.format": storage_format}
-    view.topics.create(NewTopic(name="orders", partitions=partitions, configs=configs))
+    view.topics.create(TopicSpec(name="orders", partitions=partitions, configs=configs))
     for partition in range(partitions):
         for _ in range(records):
             view.append("orders", b"x" * size, partition=partition)
@@ -50,7 +50,7 @@ def test_the_budget_of_a_request_holds_from_the_first_fetch_on(
 
 def test_batches_for_which_nothing_is_left_stay_in_redis(here: Domain, raw_redis: redis.Redis) -> None:
     configs = {"storage.format": "batch", "storage.compression": "none"}
-    here.topics.create(NewTopic(name="orders", partitions=30, configs=configs))
+    here.topics.create(TopicSpec(name="orders", partitions=30, configs=configs))
     for partition in range(30):
         here.append("orders", b"x" * 100_000, partition=partition)
     wanted = [here.wanted("orders", partition) for partition in range(30)]

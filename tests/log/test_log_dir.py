@@ -12,7 +12,7 @@ from korvet.errors import StorageUnavailableError
 from korvet.log.stats import LogDir, LogStatsStore, Room
 from korvet.redis.keys import Keys
 from korvet.redis.server_info import UsageStore
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.registry import Topic, TopicSpec
 from tests.support.domain import Domain
 
 MEBIBYTE = 1 << 20
@@ -33,7 +33,7 @@ def limited(raw_redis: Any) -> Iterator[Any]:
 
 def made(here: Domain, storage_format: str, partitions: int = 1) -> Topic:
     return here.topics.create(
-        NewTopic(name="orders", partitions=partitions, configs={"storage.format": storage_format})
+        TopicSpec(name="orders", partitions=partitions, configs={"storage.format": storage_format})
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.producers import ActiveProducer, ActiveProducers, ProducerRows
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 
 PRODUCERS = "{korvet:orders:0}:producers"
@@ -27,7 +27,7 @@ def code(answer: list[ActiveProducer] | KafkaError) -> ErrorCode:
 def test_answers_are_in_the_order_of_the_question(
     here: Domain, active: ActiveProducers, raw_redis: Any
 ) -> None:
-    here.topics.create(NewTopic(name="orders", partitions=2))
+    here.topics.create(TopicSpec(name="orders", partitions=2))
     raw_redis.hset(PRODUCERS, "7", "1 5 0-3@0")
     places = [("orders", 2), ("orders", 0), ("other", 0), ("orders", 1), ("orders", 0), ("orders", -1)]
     beyond, found, other, none, again, negative = active.read(places)
@@ -39,7 +39,7 @@ def test_answers_are_in_the_order_of_the_question(
 def test_a_topic_that_another_worker_made_is_known(
     active: ActiveProducers, there: Domain, raw_redis: Any
 ) -> None:
-    there.topics.create(NewTopic(name="orders"))
+    there.topics.create(TopicSpec(name="orders"))
     raw_redis.hset(PRODUCERS, "7", "1 5 0-3@0")
     assert active.read([("orders", 0)]) == [[ActiveProducer(7, 1, 3, 5)]]
 
@@ -47,8 +47,8 @@ def test_a_topic_that_another_worker_made_is_known(
 def test_a_redis_that_was_emptied_and_has_come_as_far_again_is_looked_at_anew(
     here: Domain, active: ActiveProducers, there: Domain, raw_redis: Any
 ) -> None:
-    here.topics.create(NewTopic(name="orders"))
+    here.topics.create(TopicSpec(name="orders"))
     raw_redis.flushall()
     there.topics.reload()
-    there.topics.create(NewTopic(name="orders"))
+    there.topics.create(TopicSpec(name="orders"))
     assert active.read([("orders", 0)]) == [[]]

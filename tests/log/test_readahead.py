@@ -14,7 +14,7 @@ from korvet.log.reader import FetchResult
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import Partition
 from tests.support.batches import headers_of, values
 from tests.support.domain import Domain
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
 
 
 def filled(view: Domain, storage_format: str) -> Topic:
-    topic = view.topics.create(NewTopic(name="orders", configs={"storage.format": storage_format}))
+    topic = view.topics.create(TopicSpec(name="orders", configs={"storage.format": storage_format}))
     for number in range(0, RECORDS, 4):
         view.append("orders", *[b"%d" % each + b"x" * SIZE for each in range(number, number + 4)])
     return topic
@@ -105,7 +105,7 @@ def test_a_fetch_at_the_end_of_a_log_reads_nothing_ahead(
     here: Domain, raw_redis: redis.Redis, storage_format: str
 ) -> None:
     """What would be read there is too little: it would only make the answers smaller."""
-    here.topics.create(NewTopic(name="orders", configs={"storage.format": storage_format}))
+    here.topics.create(TopicSpec(name="orders", configs={"storage.format": storage_format}))
     offset = here.append("orders", b"0")
     for number in range(1, 5):
         assert values(b"".join(fetch(here, offset).chunks)) == [b"%d" % (number - 1)]

@@ -17,7 +17,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.compression import Codec
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support import reading
 from tests.support.batches import ZSTD, batch
@@ -104,7 +104,7 @@ def test_without_a_codec_of_the_topic_the_producers_stays(broker: Broker, sent: 
 
 def test_a_batch_that_is_too_large_in_the_topics_codec_is_refused(redis_url: str) -> None:
     with domain(redis_url, Settings(storage_format="batch")) as here:
-        here.topics.create(NewTopic(name="orders", configs={"compression.type": "uncompressed"}))
+        here.topics.create(TopicSpec(name="orders", configs={"compression.type": "uncompressed"}))
         sent = batch(bytes(2_000_000), codec=ZSTD)
         delivery = PartitionRef(TopicRef("orders"), 0, sent)
         [refused] = here.appender.append([delivery], zstd_known=True)

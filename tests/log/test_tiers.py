@@ -25,7 +25,7 @@ from korvet.log.trim import (
     TrimStore,
 )
 from korvet.protocol.types import SpecialTimestamp
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, read
 
@@ -222,7 +222,7 @@ def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, tmp_p
 def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
     for file in two.lake.rglob("*.parquet"):
         file.unlink()
-    two.worker.topics.create(NewTopic(name="other", partitions=1))
+    two.worker.topics.create(TopicSpec(name="other", partitions=1))
     two.worker.append("other", b"hot")
     wishes = (two.worker.wanted(TOPIC, offset=offset_of(two, 0)), two.worker.wanted("other"))
     error = ErrorCode.NONE
@@ -245,7 +245,7 @@ def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, t
         made.archive(200)
         made.trim(150)
         made.service.process.send_signal(signal.SIGSTOP)
-        made.worker.topics.create(NewTopic(name="other", partitions=1))
+        made.worker.topics.create(TopicSpec(name="other", partitions=1))
         made.worker.append("other", b"hot")
         cold_wish, hot_wish = made.worker.wanted(TOPIC), made.worker.wanted("other")
         cold, hot = made.worker.fetch(cold_wish, hot_wish)
@@ -290,7 +290,7 @@ def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> No
 
 def test_a_topic_made_anew_inherits_nothing(two: Tiers) -> None:
     two.worker.topics.delete(two.worker.topics.get(TOPIC))
-    two.worker.topics.create(NewTopic(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
+    two.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0
     two.worker.append(TOPIC, b"new")
     [found] = two.worker.fetch(two.worker.wanted(TOPIC))

@@ -16,7 +16,7 @@ from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.trim import BackgroundTrims, Reason, Start, Trimmed, Trimmer, TrimStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
 from tests.support.log_bench import Bench, code_of
@@ -146,7 +146,7 @@ def test_what_has_grown_too_large_shrinks_beside_the_requests(
         name="grows", id="A" * 22, partitions=1, configs=configs | {"storage.format": bench.format}
     )
     store.create(row)
-    topics = Topics(store, settings, bench.logs.partition)
+    topics = TopicRegistry(store, settings, bench.logs.partition)
     [partition] = topics.get("grows").partitions
     offsets = [bench.append(b"v", partition=partition) for _ in range(10)]
     bench.raw.zadd(partition.index_key, {f"{n}:{n * 600}:5:5": offsets[n] for n in range(1, 10)})
@@ -162,7 +162,7 @@ def test_what_has_grown_too_large_shrinks_beside_the_requests(
 
 
 def test_a_topic_that_nobody_knows_any_more_is_left_alone(bench: Bench, trimmer: Trimmer) -> None:
-    topics = Topics(TopicStore(bench.redis, Keys("korvet")), Settings(), bench.logs.partition)
+    topics = TopicRegistry(TopicStore(bench.redis, Keys("korvet")), Settings(), bench.logs.partition)
     background = BackgroundTrims()
     SizeRetentionTrigger(topics, Retention(bench.logs, TrimStore(bench.redis), trimmer), background).crossed(
         bench.partition

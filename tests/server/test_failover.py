@@ -17,7 +17,7 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.worker import Storage
-from korvet.topics.registry import NewTopic, id_text
+from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.store import TopicStore
 from tests.groups.support import Group
 from tests.support.batches import read
@@ -122,12 +122,12 @@ def test_topics_are_read_anew_from_a_redis_that_has_lost_the_last_changes(
     network: Proxy, redis_url: str, raw_redis: redis.Redis
 ) -> None:
     with domain(network.url) as here, domain(redis_url) as there:
-        here.topics.create(NewTopic(name="lost", partitions=1))
+        here.topics.create(TopicSpec(name="lost", partitions=1))
         here.topics.refresh()
         network.cut()
         # As a replica that had nothing of it and was promoted: another topic is the first change there.
         raw_redis.flushall()
-        there.topics.create(NewTopic(name="kept", partitions=1))
+        there.topics.create(TopicSpec(name="kept", partitions=1))
         until(lambda: _names(here) == ["kept"])
 
 
@@ -176,8 +176,8 @@ def done(act: Callable[[], T]) -> T:
 def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> None:
     with domain(pair.name.url) as worker:
         store = TopicStore(worker.redis, Keys("korvet"))
-        worker.topics.create(NewTopic(name="kept", partitions=1))
-        wide = worker.topics.create(NewTopic(name="wide", partitions=600))
+        worker.topics.create(TopicSpec(name="kept", partitions=1))
+        wide = worker.topics.create(TopicSpec(name="wide", partitions=600))
         for partition in (0, 300, 599):
             worker.append("wide", b"old", partition=partition)
         offset = worker.append("kept", b"a")
@@ -188,9 +188,9 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
         kept = worker.topics.get("kept").partition(0)
         assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [True]
 
-        gone = store.removal.delete("wide", id_text(wide.id))
+        gone = store.deletion.delete("wide", id_text(wide.id))
         assert gone is not None
-        steps = store.removal.steps(gone)
+        steps = store.deletion.steps(gone)
         for _ in range(5):
             next(steps)
         pair.fail_over()
@@ -205,11 +205,11 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
         assert group.joined("one").generation == generation + 1
 
         done(worker.topics.refresh)
-        [unfinished] = worker.topics.deleted()
-        for _ in worker.topics.clear_away(unfinished):
+        [unfinished] = worker.topics.list_deleting()
+        for _ in worker.topics.delete_in_steps(unfinished):
             pass
         assert pair.replica.keys("*wide*") == []
-        worker.topics.create(NewTopic(name="wide", partitions=600))
+        worker.topics.create(TopicSpec(name="wide", partitions=600))
         worker.append("wide", b"new", partition=300)
         wanted = worker.wanted("wide", 300), worker.wanted("kept")
         found = done(lambda: worker.fetch(*wanted))

@@ -15,7 +15,7 @@ from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.server.registry_watcher import Look, RegistryWatcher
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain, domain
 from tests.support.proxy import Proxy, proxy
 
@@ -68,7 +68,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:
     with following(here.subscriptions, here.topics.refresh):
-        made = there.topics.create(NewTopic(name="orders"))
+        made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         changed = there.topics.alter(made, lambda row: type(row)(name=row.name, id=row.id, partitions=1))
         until(lambda: here.topics.get_cached("orders") == changed != made)
@@ -127,7 +127,7 @@ def test_what_happened_while_the_connection_was_cut_is_seen_once_it_is_back(
 ) -> None:
     with following(through_network, here.topics.refresh):
         network.cut()
-        made = there.topics.create(NewTopic(name="orders"))
+        made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         assert network.connections > 1
 
@@ -138,7 +138,7 @@ def test_a_change_is_seen_though_its_message_is_lost(
     with following(through_network, here.topics.refresh, interval_ms=20):
         until(lambda: through_network.live(CHANNEL))
         network.silence()
-        made = there.topics.create(NewTopic(name="orders"))
+        made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         assert through_network.live(CHANNEL), "it was to be the interval, and not the end of the connection"
 
@@ -148,7 +148,7 @@ def test_changes_are_seen_where_nobody_confirms_the_subscription(
 ) -> None:
     network.silence()
     with following(through_network, here.topics.refresh, interval_ms=20):
-        made = there.topics.create(NewTopic(name="orders"))
+        made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         assert not through_network.live(CHANNEL)
         network.cut()

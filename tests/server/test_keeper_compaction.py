@@ -18,7 +18,7 @@ from korvet.server import keeper as keeper_tasks
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import CompactLogs
 from korvet.telemetry import metrics
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, read, values
 from tests.support.domain import Domain, domain
 
@@ -44,7 +44,7 @@ def keeper(settings: Settings) -> Keeper:
 def filled(here: Domain, name: str, keys: int = 2, policy: str = "compact", **configs: str) -> None:
     """Make a topic with old records, twenty of them over so many keys."""
     overrides = {"cleanup.policy": policy, **{key.replace("_", "."): value for key, value in configs.items()}}
-    here.topics.create(NewTopic(name=name, partitions=1, configs=overrides))
+    here.topics.create(TopicSpec(name=name, partitions=1, configs=overrides))
     for n in range(20):
         here.append(name, Record(b"%d" % n, b"key-%d" % (n % keys), 1000 + n))
 

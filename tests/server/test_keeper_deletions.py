@@ -18,7 +18,7 @@ from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.topics import deletion as topic_removal
-from korvet.topics.registry import NewTopic, Topic
+from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRef
 from tests.support.domain import Domain, domain
 
@@ -80,7 +80,7 @@ def offsets(here: Domain) -> OffsetStore:
 
 def made(here: Domain) -> Topic:
     """Return a topic with records in every partition, of which groups have committed offsets."""
-    topic = here.topics.create(NewTopic(name="orders", partitions=PARTITIONS))
+    topic = here.topics.create(TopicSpec(name="orders", partitions=PARTITIONS))
     for index in range(PARTITIONS):
         here.append("orders", b"v", partition=index)
     commit(here, topic)
@@ -152,7 +152,7 @@ def test_a_topic_made_anew_before_the_keeper_came_begins_anew(
     for at in (1, 3, 5, 7):
         assert delete_and_die(redis_url, at) == -9
         check_gone(here, former)
-        again = here.topics.create(NewTopic(name="orders", partitions=PARTITIONS))
+        again = here.topics.create(TopicSpec(name="orders", partitions=PARTITIONS))
         assert again.id != former.id
         [found] = here.fetch(here.wanted("orders", PARTITIONS - 1))
         assert found.high_watermark == 0
@@ -181,7 +181,7 @@ def test_what_cannot_be_cleared_away_is_named_and_tried_again(
     here: Domain, settings: Settings, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("bills", "orders"):
-        here.topics.delete(here.topics.create(NewTopic(name=name, partitions=PARTITIONS)), until=0)
+        here.topics.delete(here.topics.create(TopicSpec(name=name, partitions=PARTITIONS)), until=0)
     raw_redis.set("korvet:groups", "no list of groups")
     keeper = acting(settings)
     finish(keeper)
@@ -196,7 +196,7 @@ def test_what_cannot_be_cleared_away_is_named_and_tried_again(
 def test_a_keeper_that_lost_its_lease_stops_before_the_next_step(
     here: Domain, settings: Settings, raw_redis: Any
 ) -> None:
-    here.topics.delete(here.topics.create(NewTopic(name="orders", partitions=PARTITIONS)), until=0)
+    here.topics.delete(here.topics.create(TopicSpec(name="orders", partitions=PARTITIONS)), until=0)
     before = len(raw_redis.keys())
     keeper, left = acting(settings), [3]
 

@@ -12,7 +12,7 @@ from korvet.lake.expiry import UpkeepRound
 from korvet.spark.archiver_loop import ArchiverStats
 from korvet.telemetry.snapshot import ArchiverTotals, TablesSnapshot, read
 from korvet.telemetry.stats import TableSize
-from korvet.topics.registry import NewTopic
+from korvet.topics.registry import TopicSpec
 from tests.lake.both import TOPIC, Both, both
 from tests.support import processes
 
@@ -66,7 +66,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_others(redis_url: str, tmp_pa
         tiers.archive_batches((1000,))
         without_statistics(tiers)
         sound = {"remote.storage.enable": "true"}
-        tiers.worker.topics.create(NewTopic(name="sound", partitions=1, configs=sound))
+        tiers.worker.topics.create(TopicSpec(name="sound", partitions=1, configs=sound))
         take(tiers, tmp_path)
 
         def published() -> bool:

@@ -17,7 +17,7 @@ from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, batch
@@ -36,7 +36,7 @@ class Domain:
         self.redis = Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
         self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
         log = LogStore(self.redis, self.redis, keys)
-        self.topics = Topics(TopicStore(self.redis, keys), settings, log.partition)
+        self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
         self.fetcher = Fetcher(log, self.subscriptions, cold)
         self.offsets = Offsets(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)

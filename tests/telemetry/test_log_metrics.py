@@ -47,7 +47,7 @@ def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: st
         assert samples(broker, "korvet_log_end_offset")["0", "orders"] == end
         assert len(samples(broker, "korvet_log_oldest_record_age_seconds")) == 1
         assert len(samples(broker, "korvet_log_size_bytes")) == 3
-        bench.topics.removal.delete("orders", TOPIC_ID)
+        bench.topics.deletion.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: not samples(broker, "korvet_log_size_bytes"), "it is shown no more")
         assert samples(broker, "korvet_log_figures_timestamp_seconds")
 
@@ -94,7 +94,7 @@ def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, 
         processes.wait_until(lambda: lag() == {labels: 0}, "the lag follows a commit")
         bench.append(b"d")
         processes.wait_until(lambda: lag() == {labels: 1}, "the lag follows an append")
-        bench.topics.removal.delete("orders", TOPIC_ID)
+        bench.topics.deletion.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: lag() == {}, "the topic is shown no more")
 
 

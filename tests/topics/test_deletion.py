@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, encode_group_id
-from korvet.topics import deletion as topic_removal
-from korvet.topics.store import Changes, TopicStore
+from korvet.topics import deletion as topic_deletion
+from korvet.topics.store import TopicChanges, TopicStore
 from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
@@ -32,10 +32,10 @@ def store(redis_url: str) -> Iterator[TopicStore]:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every deletion one in steps, of two partitions and one group each."""
-    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
     for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
-        monkeypatch.setattr(topic_removal, each, 2)
-    monkeypatch.setattr(topic_removal, "_GROUPS_PER_STEP", 1)
+        monkeypatch.setattr(topic_deletion, each, 2)
+    monkeypatch.setattr(topic_deletion, "_GROUPS_PER_STEP", 1)
 
 
 def of_partitions(row: TopicRow) -> set[bytes]:
@@ -85,9 +85,9 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
         fill(raw_redis, row)
     for group in ("a", "{b}%", "c"):
         commit(raw_redis, group, ORDERS, OTHERS)
-    gone = store.removal.delete("orders", "id-1")
+    gone = store.deletion.delete("orders", "id-1")
     assert gone == (GONE if stepwise else None)
-    for _ in store.removal.steps(gone) if gone else ():
+    for _ in store.deletion.steps(gone) if gone else ():
         assert left(raw_redis, OTHERS) == of_partitions(OTHERS) | {b"registry"}
     assert left(raw_redis, ORDERS) == set()
     assert store.load().rows == {"others": OTHERS}
@@ -97,10 +97,10 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
 
 def test_a_marked_topic_is_told_as_such_until_it_is_gone(store: TopicStore, small_steps: None) -> None:
     store.create(ORDERS)
-    assert store.removal.delete("orders", "id-1") == GONE
-    assert store.changes(1) == Changes(2, [GONE], [])
-    assert list(store.removal.steps(GONE))
-    assert store.changes(2) == Changes(3, [], ["orders"])
+    assert store.deletion.delete("orders", "id-1") == GONE
+    assert store.changes(1) == TopicChanges(2, [GONE], [])
+    assert list(store.deletion.steps(GONE))
+    assert store.changes(2) == TopicChanges(3, [], ["orders"])
 
 
 def test_logs_are_fenced_before_anything_of_them_goes(
@@ -108,8 +108,8 @@ def test_logs_are_fenced_before_anything_of_them_goes(
 ) -> None:
     store.create(ORDERS)
     fill(raw_redis, ORDERS)
-    store.removal.delete("orders", "id-1")
-    steps = store.removal.steps(GONE)
+    store.deletion.delete("orders", "id-1")
+    steps = store.deletion.steps(GONE)
     assert len(list(islice(steps, 3))) == 3
     assert left(raw_redis, ORDERS) == of_partitions(ORDERS) | {b"registry"}
     topics = {raw_redis.hget(KEYS.state("orders", index), "topic") for index in range(5)}
@@ -126,9 +126,9 @@ def test_a_deletion_can_be_taken_up_after_every_step(
         fill(raw_redis, ORDERS)
         for group in ("a", "b", "c"):
             commit(raw_redis, group, ORDERS)
-        store.removal.delete("orders", "id-1")
-        ended = len(list(islice(store.removal.steps(GONE), done))) < done
-        list(store.removal.steps(GONE))
+        store.deletion.delete("orders", "id-1")
+        ended = len(list(islice(store.deletion.steps(GONE), done))) < done
+        list(store.deletion.steps(GONE))
         assert left(raw_redis, ORDERS) == set()
         assert not any(committed(raw_redis, group) for group in ("a", "b", "c"))
         done += 1
@@ -142,10 +142,10 @@ def test_steps_that_come_too_late_leave_the_new_topic_alone(
     for late_from in range(9):
         store.create(ORDERS)
         commit(raw_redis, "group", ORDERS)
-        store.removal.delete("orders", "id-1")
-        late = store.removal.steps(GONE)
+        store.deletion.delete("orders", "id-1")
+        late = store.deletion.steps(GONE)
         list(islice(late, late_from))
-        list(store.removal.steps(GONE))
+        list(store.deletion.steps(GONE))
         store.create(anew)
         fill(raw_redis, anew)
         commit(raw_redis, "group", anew)
@@ -159,10 +159,10 @@ def test_what_was_written_to_a_stream_since_a_topic_went_stays(
     store: TopicStore, raw_redis: Any, small_steps: None
 ) -> None:
     store.create(ORDERS)
-    store.removal.delete("orders", "id-1")
-    late = store.removal.steps(GONE)
+    store.deletion.delete("orders", "id-1")
+    late = store.deletion.steps(GONE)
     list(islice(late, 3))
-    list(store.removal.steps(GONE))
+    list(store.deletion.steps(GONE))
     raw_redis.xadd(KEYS.stream("orders", 4), {"value": "of somebody else"})
     list(late)
     assert raw_redis.xlen(KEYS.stream("orders", 4)) == 1
@@ -172,14 +172,14 @@ def test_another_incarnation_or_a_marked_one_is_not_deleted(store: TopicStore, s
     store.create(ORDERS)
     for name, topic_id in (("orders", "id-0"), ("unknown", "id-1")):
         with pytest.raises(KafkaError) as refused:
-            store.removal.delete(name, topic_id)
+            store.deletion.delete(name, topic_id)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert store.load().rows == {"orders": ORDERS}
-    store.removal.delete("orders", "id-1")
+    store.deletion.delete("orders", "id-1")
     with pytest.raises(KafkaError) as refused:
-        store.removal.delete("orders", "id-1")
+        store.deletion.delete("orders", "id-1")
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert list(store.removal.steps(replace(GONE, id="id-0"))) == []
+    assert list(store.deletion.steps(replace(GONE, id="id-0"))) == []
     assert store.load().rows == {"orders": GONE}
 
 
@@ -196,9 +196,9 @@ def test_what_would_hold_redis_for_long_is_done_in_steps(
         for number in range(groups):
             commit(pipeline, f"g{number}", row)
         pipeline.execute()
-    gone = store.removal.delete("orders", "id-1")
+    gone = store.deletion.delete("orders", "id-1")
     assert (gone is None) == at_once
-    list(store.removal.steps(gone) if gone else ())
+    list(store.deletion.steps(gone) if gone else ())
     assert left(raw_redis, row) == set()
     assert not any(committed(raw_redis, f"g{number}") for number in range(groups))
 
@@ -215,8 +215,8 @@ def test_what_holds_much_is_given_back_in_steps(
     *,
     at_once: bool,
 ) -> None:
-    monkeypatch.setattr(topic_removal, "_ENTRIES_MAX", 100)
-    monkeypatch.setattr(topic_removal, "_BYTES_MAX", 1000)
+    monkeypatch.setattr(topic_deletion, "_ENTRIES_MAX", 100)
+    monkeypatch.setattr(topic_deletion, "_BYTES_MAX", 1000)
     row = replace(ORDERS, partitions=2)
     store.create(row)
     keys = [KEYS.stream("orders", 0), KEYS.clean("orders", 1, 1)]
@@ -226,23 +226,23 @@ def test_what_holds_much_is_given_back_in_steps(
         raw_redis.hset(
             KEYS.state("orders", index), mapping={"bytes": 50 + entries * size // 2, "start_bytes": 50}
         )
-    gone = store.removal.delete("orders", "id-1")
+    gone = store.deletion.delete("orders", "id-1")
     assert (gone is None) == at_once
     if gone is not None:
-        assert len(list(store.removal.steps(gone))) >= 4  # mark, two of logs at the least, remove
+        assert len(list(store.deletion.steps(gone))) >= 4  # mark, two of logs at the least, remove
     assert left(raw_redis, row) == set()
 
 
 def test_a_group_with_very_many_offsets_is_looked_through(
     store: TopicStore, raw_redis: Any, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_removal, "_ROWS_PER_GROUP", 50)
+    monkeypatch.setattr(topic_deletion, "_ROWS_PER_GROUP", 50)
     wide = replace(OTHERS, partitions=2000)
     for row in (ORDERS, wide):
         store.create(row)
     commit(raw_redis, "group", ORDERS, wide)
-    store.removal.delete("orders", "id-1")
-    assert len(list(store.removal.steps(GONE))) > 20
+    store.deletion.delete("orders", "id-1")
+    assert len(list(store.deletion.steps(GONE))) > 20
     assert committed(raw_redis, "group") == {KEYS.stream("others", index).encode() for index in range(2000)}
 
 
@@ -267,7 +267,7 @@ def test_damage_is_named_and_nothing_is_deleted(
     fill(raw_redis, ORDERS)
     damage(raw_redis)
     with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR korvet:"):
-        store.removal.delete("orders", "id-1")
+        store.deletion.delete("orders", "id-1")
     assert of_partitions(ORDERS) <= set(raw_redis.keys())
 
 
@@ -280,14 +280,14 @@ def test_keys_of_another_type_keep_nothing_from_going(
         raw_redis.set(key, "x")
     raw_redis.zadd(KEYS.groups, {"group": "inf"})
     raw_redis.set(KEYS.group_offsets("group"), "x")
-    store.removal.delete("orders", "id-1")
-    list(store.removal.steps(GONE))
+    store.deletion.delete("orders", "id-1")
+    list(store.deletion.steps(GONE))
     assert left(raw_redis, ORDERS) == set()
 
 
 def test_ten_thousand_partitions_are_deleted(store: TopicStore, raw_redis: Any) -> None:
     store.create(TopicRow(name="wide", id="id", partitions=10_000))
-    gone = store.removal.delete("wide", "id")
+    gone = store.deletion.delete("wide", "id")
     assert gone is not None
-    list(store.removal.steps(gone))
+    list(store.deletion.steps(gone))
     assert raw_redis.keys() == [KEYS.topic_changes.encode()]

@@ -10,8 +10,8 @@ import redis
 from msgspec.structs import replace
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.topics.placement import grown
-from korvet.topics.registry import NewTopic
+from korvet.topics.placement import with_partitions
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRef, TopicRow
 from tests.support.domain import Domain
 
@@ -20,7 +20,7 @@ ROW = TopicRow(name="orders", id="id", partitions=2, configs={"retention.ms": "5
 
 
 def to(count: int, brokers: list[list[int]] | None = None, row: TopicRow = ROW) -> TopicRow:
-    return grown(row, count, brokers, LIVE)
+    return with_partitions(row, count, brokers, LIVE)
 
 
 def refusal(count: int, brokers: list[list[int]] | None = None, row: TopicRow = ROW) -> tuple[ErrorCode, str]:
@@ -77,10 +77,10 @@ def test_new_partitions_are_for_as_many_brokers_as_those_that_are_there() -> Non
 
 
 def test_new_partitions_are_there_and_the_old_ones_as_they_were(here: Domain, there: Domain) -> None:
-    made = here.topics.create(NewTopic(name="orders", configs={"retention.ms": "-1"}))
+    made = here.topics.create(TopicSpec(name="orders", configs={"retention.ms": "-1"}))
     offset = here.append("orders", b"before")
     assert len(there.topics.get("orders").partitions) == 1
-    now = here.topics.grow(made, partial(grown, count=3, brokers=None, live=LIVE))
+    now = here.topics.add_partitions(made, partial(with_partitions, count=3, brokers=None, live=LIVE))
     assert (now.id, len(now.partitions), now.overrides) == (made.id, 3, made.overrides)
     assert here.topics.get("orders") == now
     topic, _ = there.topics.partition(TopicRef("orders"), 2)  # finds it without having been told
@@ -92,24 +92,26 @@ def test_new_partitions_are_there_and_the_old_ones_as_they_were(here: Domain, th
 
 
 def test_growth_that_is_only_validated_changes_nothing(here: Domain, raw_redis: redis.Redis) -> None:
-    made = here.topics.create(NewTopic(name="orders"))
+    made = here.topics.create(TopicSpec(name="orders"))
     before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
-    would_be = here.topics.grow(
-        made, partial(grown, count=4, brokers=[[0], [1], [2]], live=LIVE), validate_only=True
+    would_be = here.topics.add_partitions(
+        made, partial(with_partitions, count=4, brokers=[[0], [1], [2]], live=LIVE), validate_only=True
     )
     assert (len(would_be.partitions), would_be.assignment) == (4, [[], [0], [1], [2]])
     with pytest.raises(KafkaError, match="INVALID_PARTITIONS"):
-        here.topics.grow(made, partial(grown, count=1, brokers=None, live=LIVE), validate_only=True)
+        here.topics.add_partitions(
+            made, partial(with_partitions, count=1, brokers=None, live=LIVE), validate_only=True
+        )
     assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
 
 
 def test_of_two_that_grow_a_topic_at_once_one_finds_it_grown(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(NewTopic(name="orders"))
+    topic = here.topics.create(TopicSpec(name="orders"))
     there.topics.refresh()
 
     def grow(view: Domain) -> ErrorCode:
         try:
-            view.topics.grow(topic, partial(grown, count=5, brokers=None, live=LIVE))
+            view.topics.add_partitions(topic, partial(with_partitions, count=5, brokers=None, live=LIVE))
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -124,14 +126,14 @@ def test_of_two_that_grow_a_topic_at_once_one_finds_it_grown(here: Domain, there
 
 
 def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(NewTopic(name="orders"))
+    topic = here.topics.create(TopicSpec(name="orders"))
 
     def alter(number: int) -> None:
         there.topics.alter(topic, lambda row: replace(row, configs=row.configs | {f"c{number}": "x"}))
 
     greenlets = [gevent.spawn(alter, number) for number in range(5)]
     for count in range(2, 7):
-        here.topics.grow(topic, partial(grown, count=count, brokers=None, live=LIVE))
+        here.topics.add_partitions(topic, partial(with_partitions, count=count, brokers=None, live=LIVE))
     gevent.joinall(greenlets, timeout=30, raise_error=True)
     here.topics.refresh()
     found = here.topics.get("orders")
@@ -140,11 +142,11 @@ def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domai
 
 
 def test_a_topic_that_was_made_anew_does_not_grow(here: Domain, there: Domain) -> None:
-    former = here.topics.create(NewTopic(name="orders"))
+    former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    made = there.topics.create(NewTopic(name="orders"))
+    made = there.topics.create(TopicSpec(name="orders"))
     with pytest.raises(KafkaError) as refused:
-        here.topics.grow(former, partial(grown, count=2, brokers=None, live=LIVE))
+        here.topics.add_partitions(former, partial(with_partitions, count=2, brokers=None, live=LIVE))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     there.topics.refresh()
     assert there.topics.get("orders") == made

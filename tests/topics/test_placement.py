@@ -6,8 +6,8 @@ import pytest
 
 from korvet.cluster.brokers import LiveBroker, LiveBrokers, Placed
 from korvet.errors import ErrorCode, KafkaError
-from korvet.topics.placement import Placement, Target, election, moved, replication_factor
-from korvet.topics.registry import NewTopic
+from korvet.topics.placement import Target, election_outcome, reassign, reassigned, replication_factor
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRow
 from tests.support.domain import Domain
 
@@ -21,7 +21,7 @@ def row(*assignment: list[int], partitions: int = 3) -> TopicRow:
 def outcome(target: Target, before: TopicRow | None = None, *, factor_may_change: bool = True) -> KafkaError:
     """Return why a target is refused, which changes nothing."""
     before = before or row()
-    assignment, [refused] = moved(before, [target], LIVE, factor_may_change=factor_may_change)
+    assignment, [refused] = reassigned(before, [target], LIVE, factor_may_change=factor_may_change)
     assert assignment == before.assignment
     assert refused is not None
     return refused
@@ -29,20 +29,20 @@ def outcome(target: Target, before: TopicRow | None = None, *, factor_may_change
 
 def test_a_move_changes_the_partitions_that_it_names() -> None:
     targets = [Target(2, [1]), Target(0, [2, 0])]
-    assert moved(row([0], [1], [2]), targets, LIVE, factor_may_change=True) == (
+    assert reassigned(row([0], [1], [2]), targets, LIVE, factor_may_change=True) == (
         [[2, 0], [1], [1]],
         [None, None],
     )
 
 
 def test_where_any_broker_leads_a_move_leaves_it_so_for_the_other_partitions() -> None:
-    assert moved(row(), [Target(1, [2])], LIVE, factor_may_change=True)[0] == [[], [2]]
-    assert moved(row([0]), [Target(2, [2])], LIVE, factor_may_change=True)[0] == [[0], [], [2]]
+    assert reassigned(row(), [Target(1, [2])], LIVE, factor_may_change=True)[0] == [[], [2]]
+    assert reassigned(row([0]), [Target(2, [2])], LIVE, factor_may_change=True)[0] == [[0], [], [2]]
 
 
 def test_a_target_that_is_refused_does_not_keep_the_others_from_it() -> None:
     targets = [Target(0, [9]), Target(1, [1]), Target(7, [0])]
-    assignment, outcomes = moved(row(), targets, LIVE, factor_may_change=True)
+    assignment, outcomes = reassigned(row(), targets, LIVE, factor_may_change=True)
     assert assignment == [[], [1]]
     assert [each and each.code for each in outcomes] == [
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -82,12 +82,12 @@ def test_another_number_of_replicas_is_refused_where_it_must_not_change(
 ) -> None:
     refused = outcome(Target(0, replicas), before, factor_may_change=False)
     assert refused.code is ErrorCode.INVALID_REPLICATION_FACTOR
-    assert moved(before, [Target(0, replicas)], LIVE, factor_may_change=True)[1] == [None]
+    assert reassigned(before, [Target(0, replicas)], LIVE, factor_may_change=True)[1] == [None]
 
 
 @pytest.mark.parametrize(("before", "replicas"), [(row(), [2]), (row([0, 1]), [2, 0])])
 def test_as_many_replicas_as_before_may_be_others(before: TopicRow, replicas: list[int]) -> None:
-    assert moved(before, [Target(0, replicas)], LIVE, factor_may_change=False)[1] == [None]
+    assert reassigned(before, [Target(0, replicas)], LIVE, factor_may_change=False)[1] == [None]
 
 
 def test_the_replication_factor_is_the_number_of_assigned_brokers() -> None:
@@ -110,15 +110,14 @@ def test_the_replication_factor_is_the_number_of_assigned_brokers() -> None:
 def test_an_election_says_why_it_changes_nothing(
     placed: Placed, preferred: ErrorCode, unclean: ErrorCode
 ) -> None:
-    assert election(placed, unclean=False).code is preferred
-    assert election(placed, unclean=True).code is unclean
+    assert election_outcome(placed, unclean=False).code is preferred
+    assert election_outcome(placed, unclean=True).code is unclean
 
 
 def test_a_move_is_in_every_registry(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(NewTopic(name="orders", partitions=2))
+    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
     assert there.topics.get("orders").assignment is None
-    placement = Placement(here.topics)
-    assert placement.move(topic, [Target(1, [2, 0])], LIVE, factor_may_change=True) == [None]
+    assert reassign(here.topics, topic, [Target(1, [2, 0])], LIVE, factor_may_change=True) == [None]
     there.topics.refresh()
     for view in (here, there):
         found = view.topics.get("orders")
@@ -126,18 +125,18 @@ def test_a_move_is_in_every_registry(here: Domain, there: Domain) -> None:
 
 
 def test_moves_of_two_brokers_at_once_are_both_kept(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(NewTopic(name="orders", partitions=2))
+    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
     stale = there.topics.get("orders")
-    Placement(here.topics).move(topic, [Target(0, [1])], LIVE, factor_may_change=True)
-    Placement(there.topics).move(stale, [Target(1, [2])], LIVE, factor_may_change=True)
+    reassign(here.topics, topic, [Target(0, [1])], LIVE, factor_may_change=True)
+    reassign(there.topics, stale, [Target(1, [2])], LIVE, factor_may_change=True)
     assert there.topics.get("orders").assignment == [[1], [2]]
 
 
 def test_a_topic_that_was_made_anew_is_not_moved_by_its_old_id(here: Domain, there: Domain) -> None:
-    old = here.topics.create(NewTopic(name="orders"))
+    old = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    there.topics.create(NewTopic(name="orders"))
+    there.topics.create(TopicSpec(name="orders"))
     with pytest.raises(KafkaError) as refused:
-        Placement(here.topics).move(old, [Target(0, [1])], LIVE, factor_may_change=True)
+        reassign(here.topics, old, [Target(0, [1])], LIVE, factor_may_change=True)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert there.topics.get("orders").assignment is None

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.topics import deletion as topic_removal
+from korvet.topics import deletion as topic_deletion
 from korvet.topics import store as topic_store
-from korvet.topics.registry import NewTopic, Topic, id_text, new_id
+from korvet.topics.registry import Topic, TopicSpec, id_text, new_id
 from korvet.topics.types import PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
 from tests.support.domain import Domain, domain
@@ -41,7 +41,7 @@ def test_ids_are_unique_and_print_as_kafkas_do() -> None:
 
 def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: Domain, there: Domain) -> None:
     assert here.topics.list_all() == []
-    made = there.topics.create(NewTopic(name="orders", partitions=3))
+    made = there.topics.create(TopicSpec(name="orders", partitions=3))
     found = here.topics.get("orders")
     assert (found.id, len(found.partitions)) == (made.id, 3)
     assert here.topics.resolve(TopicRef("", made.id)) == found
@@ -58,10 +58,10 @@ def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: D
 
 def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain) -> None:
     here.topics.refresh()
-    made = [there.topics.create(NewTopic(name=f"topic-{n}")) for n in range(30)]
+    made = [there.topics.create(TopicSpec(name=f"topic-{n}")) for n in range(30)]
     for topic in made[::3]:
         there.topics.delete(topic)
-    again = [there.topics.create(NewTopic(name=topic.name, partitions=2)) for topic in made[::6]]
+    again = [there.topics.create(TopicSpec(name=topic.name, partitions=2)) for topic in made[::6]]
     here.topics.refresh()
     assert here.topics.list_all() == there.topics.list_all()
     assert {each.name for each in here.topics.list_all() if len(each.partitions) == 2} == {
@@ -73,9 +73,9 @@ def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain
 
 
 def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
-    first = here.topics.create(NewTopic(name="orders"))
+    first = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    second = there.topics.create(NewTopic(name="orders"))
+    second = there.topics.create(TopicSpec(name="orders"))
     assert first.id != second.id
     with pytest.raises(KafkaError) as refused:
         here.topics.delete(first)
@@ -85,7 +85,7 @@ def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
 
 
 def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Domain) -> None:
-    made = here.topics.create(NewTopic(name="orders", partitions=2))
+    made = here.topics.create(TopicSpec(name="orders", partitions=2))
     assert there.topics.get("orders") == made
 
     def shorter(row: TopicRow) -> TopicRow:
@@ -100,9 +100,9 @@ def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Dom
 
 
 def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) -> None:
-    former = here.topics.create(NewTopic(name="orders"))
+    former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    made = there.topics.create(NewTopic(name="orders"))
+    made = there.topics.create(TopicSpec(name="orders"))
     with pytest.raises(KafkaError) as refused:
         here.topics.alter(former, lambda row: replace(row, configs={}))
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -113,7 +113,7 @@ def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) 
 def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:
     def create(view: Domain) -> ErrorCode:
         try:
-            view.topics.create(NewTopic(name="race"))
+            view.topics.create(TopicSpec(name="race"))
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -126,7 +126,7 @@ def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there:
 def test_of_topics_whose_names_collide_only_one_is_made(here: Domain, there: Domain) -> None:
     def create(view: Domain, name: str) -> ErrorCode:
         try:
-            view.topics.create(NewTopic(name=name))
+            view.topics.create(TopicSpec(name=name))
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -155,24 +155,24 @@ def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_l
         look()
         if next(looks) == 0:
             for number in range(9):
-                there.topics.create(NewTopic(name=f"t{number}"))
+                there.topics.create(TopicSpec(name=f"t{number}"))
 
     monkeypatch.setattr(here.topics, "refresh", look_and_be_overtaken)
-    made = here.topics.create(NewTopic(name="a.b"))
+    made = here.topics.create(TopicSpec(name="a.b"))
     assert there.topics.get("a.b") == made
     assert next(looks) > 2
 
 
 def test_a_name_that_collides_can_be_given_once_the_other_topic_is_deleted(here: Domain) -> None:
-    here.topics.delete(here.topics.create(NewTopic(name="a.b")))
-    assert here.topics.create(NewTopic(name="a_b")).name == "a_b"
+    here.topics.delete(here.topics.create(TopicSpec(name="a.b")))
+    assert here.topics.create(TopicSpec(name="a_b")).name == "a_b"
     with pytest.raises(KafkaError, match=r"Topic 'a\.b' collides with existing topic: a_b"):
-        here.topics.create(NewTopic(name="a.b"), validate_only=True)
+        here.topics.create(TopicSpec(name="a.b"), validate_only=True)
 
 
 def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: redis.Redis) -> None:
     with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
-        made.topics.create(NewTopic(name="orders"))
+        made.topics.create(TopicSpec(name="orders"))
     with domain(redis_url, Settings(offset_sequence_bits=12)) as later:
         assert later.topics.get("orders").config.sequence_bits == 8
     assert raw_redis.hlen("korvet:topics") == 1
@@ -180,17 +180,17 @@ def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: re
 
 @pytest.fixture
 def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
+    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
 
 
 @pytest.mark.usefixtures("_in_steps")
 def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
-    made = here.topics.create(NewTopic(name="orders", partitions=3))
+    made = here.topics.create(TopicSpec(name="orders", partitions=3))
     here.append("orders", b"v", partition=2)
     assert there.topics.get("orders") == made
     wanted = there.wanted("orders", 2)
     here.topics.delete(made, until=0)
-    assert [row.name for row in there.topics.deleted()] == ["orders"]
+    assert [row.name for row in there.topics.list_deleting()] == ["orders"]
     for view in (here, there):
         assert view.topics.get_cached("orders") is None
         with pytest.raises(KafkaError) as refused:
@@ -207,50 +207,50 @@ def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, 
 def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_again(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
-    former = here.topics.create(NewTopic(name="orders", partitions=3))
+    former = here.topics.create(TopicSpec(name="orders", partitions=3))
     here.append("orders", b"old", partition=2)
     there.topics.refresh()
     here.topics.delete(former, until=0)
     assert raw_redis.exists("korvet:orders:2")
-    would_be = there.topics.create(NewTopic(name="orders", partitions=5), validate_only=True)
+    would_be = there.topics.create(TopicSpec(name="orders", partitions=5), validate_only=True)
     assert len(would_be.partitions) == 5
-    made = there.topics.create(NewTopic(name="orders"))
+    made = there.topics.create(TopicSpec(name="orders"))
     assert made.id != former.id
     assert here.topics.get("orders") == made
-    assert here.topics.deleted() == []
+    assert here.topics.list_deleting() == []
     assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
 
 
 @pytest.mark.usefixtures("_in_steps")
 def test_a_name_is_not_given_again_where_there_is_no_time_to_clear_away(here: Domain, there: Domain) -> None:
-    here.topics.delete(here.topics.create(NewTopic(name="orders", partitions=3)), until=0)
+    here.topics.delete(here.topics.create(TopicSpec(name="orders", partitions=3)), until=0)
     codes = []
     for _ in range(2):
         with pytest.raises(KafkaError) as refused:
-            there.topics.create(NewTopic(name="orders"), until=0)
+            there.topics.create(TopicSpec(name="orders"), until=0)
         codes.append(code_of(refused))
     assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
-    there.topics.create(NewTopic(name="orders"))
+    there.topics.create(TopicSpec(name="orders"))
 
 
 def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: redis.Redis) -> None:
-    would_be = here.topics.create(NewTopic(name="orders", partitions=4), validate_only=True)
+    would_be = here.topics.create(TopicSpec(name="orders", partitions=4), validate_only=True)
     assert len(would_be.partitions) == 4
     assert raw_redis.keys() == []
 
 
 @pytest.mark.parametrize("index", [-1, 2, 2**31 - 1, -(2**31)])
 def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> None:
-    topic = here.topics.create(NewTopic(name="orders", partitions=2))
+    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
     with pytest.raises(KafkaError) as refused:
         topic.partition(index)
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
-    here.topics.create(NewTopic(name="orders"))
+    here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    there.topics.create(NewTopic(name="orders", partitions=3))
+    there.topics.create(TopicSpec(name="orders", partitions=3))
     topic, partition = here.topics.partition(TopicRef("orders"), 2)
     assert (topic, partition.index) == (there.topics.get("orders"), 2)
 
@@ -258,9 +258,9 @@ def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domai
 def test_a_registry_of_an_emptied_redis_is_read_anew(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
-    former = here.topics.create(NewTopic(name="orders"))
+    former = here.topics.create(TopicSpec(name="orders"))
     raw_redis.flushall()
-    made = there.topics.create(NewTopic(name="orders"))  # at the same epoch as the former one
+    made = there.topics.create(TopicSpec(name="orders"))  # at the same epoch as the former one
     here.topics.refresh()
     assert here.topics.get("orders") == former
     retry(here, former)
@@ -270,9 +270,9 @@ def test_a_registry_of_an_emptied_redis_is_read_anew(
 def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
-    former = here.topics.create(NewTopic(name="orders"))
+    former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
-    there.topics.create(NewTopic(name="orders"))
+    there.topics.create(TopicSpec(name="orders"))
     before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
     retry(here, former)
     for topic, partition in (("orders", 7), ("nobody's", 0)):
@@ -286,7 +286,7 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
 def test_a_config_in_redis_that_nobody_can_act_on_keeps_no_topic_from_being_found(
     here: Domain, raw_redis: Any
 ) -> None:
-    here.topics.create(NewTopic(name="orders"))
+    here.topics.create(TopicSpec(name="orders"))
     row = json.loads(raw_redis.hget("korvet:topics", "orders"))
     row["configs"]["retention.ms"] = "soon"
     raw_redis.hset("korvet:topics", "orders", json.dumps(row))

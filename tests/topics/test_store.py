@@ -15,7 +15,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics import store as topic_store
-from korvet.topics.store import Changes, Registry, TopicStore
+from korvet.topics.store import TopicChanges, TopicRows, TopicStore
 from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
@@ -40,9 +40,9 @@ def row(name: str, topic_id: str = "id") -> TopicRow:
 
 
 def test_a_created_topic_is_loaded_as_it_was_given(store: TopicStore) -> None:
-    assert store.load() == Registry(0, {})
+    assert store.load() == TopicRows(0, {})
     assert store.create(ORDERS) == 1
-    assert store.load() == Registry(1, {"orders": ORDERS})
+    assert store.load() == TopicRows(1, {"orders": ORDERS})
 
 
 def test_a_topic_that_exists_is_refused(store: TopicStore) -> None:
@@ -56,18 +56,18 @@ def test_a_topic_that_exists_is_refused(store: TopicStore) -> None:
 def test_changes_since_an_epoch_are_told_once(store: TopicStore) -> None:
     store.create(row("a"))
     store.create(row("b"))
-    store.removal.delete("a", "id")
+    store.deletion.delete("a", "id")
     store.create(row("c"))
-    assert store.changes(0) == Changes(4, [row("b"), row("c")], ["a"])
-    assert store.changes(2) == Changes(4, [row("c")], ["a"])
-    assert store.changes(4) == Changes(4, [], [])
+    assert store.changes(0) == TopicChanges(4, [row("b"), row("c")], ["a"])
+    assert store.changes(2) == TopicChanges(4, [row("c")], ["a"])
+    assert store.changes(4) == TopicChanges(4, [], [])
 
 
 def test_a_recreated_topic_is_an_upsert_of_the_new_one(store: TopicStore) -> None:
     store.create(row("a", "id-1"))
-    store.removal.delete("a", "id-1")
+    store.deletion.delete("a", "id-1")
     store.create(row("a", "id-2"))
-    assert store.changes(1) == Changes(3, [row("a", "id-2")], [])
+    assert store.changes(1) == TopicChanges(3, [row("a", "id-2")], [])
 
 
 def test_who_missed_more_than_the_feed_remembers_loads_again(
@@ -78,7 +78,7 @@ def test_who_missed_more_than_the_feed_remembers_loads_again(
         store.create(row(f"t{n}"))
     assert store.changes(0) is None
     assert store.changes(1) is None
-    assert store.changes(2) == Changes(5, [row("t2"), row("t3"), row("t4")], [])
+    assert store.changes(2) == TopicChanges(5, [row("t2"), row("t3"), row("t4")], [])
     assert len(store.load().rows) == 5
 
 
@@ -87,7 +87,7 @@ def test_an_epoch_from_the_future_loads_again(store: TopicStore, raw_redis: Any)
     store.create(row("b"))
     raw_redis.flushall()
     assert store.changes(2) is None
-    assert store.load() == Registry(0, {})
+    assert store.load() == TopicRows(0, {})
 
 
 def with_retention(ms: str) -> Callable[[TopicRow], TopicRow]:
@@ -100,8 +100,8 @@ def test_a_changed_topic_is_told_as_it_is_now(store: TopicStore) -> None:
     assert moved == replace(ORDERS, assignment=[[1], [0]])
     changed = store.alter("orders", "id-1", with_retention("5"))
     assert changed == with_retention("5")(moved)
-    assert store.load() == Registry(3, {"orders": changed})
-    assert store.changes(2) == Changes(3, [changed], [])
+    assert store.load() == TopicRows(3, {"orders": changed})
+    assert store.changes(2) == TopicChanges(3, [changed], [])
 
 
 def test_a_change_that_changes_nothing_is_not_written(store: TopicStore) -> None:
@@ -142,7 +142,7 @@ def test_a_row_that_changes_all_the_time_is_an_error(store: TopicStore, raw_redi
         )
         return replace(row, configs={"mine": "1"})
 
-    with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR .*changes all the time"):
+    with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR .*keeps changing"):
         store.alter("orders", "id-1", outrun)
     assert "mine" not in store.load().rows["orders"].configs
 
@@ -162,7 +162,7 @@ def test_a_topic_that_is_deleted_under_its_change_stays_deleted(store: TopicStor
     store.create(ORDERS)
 
     def too_late(row: TopicRow) -> TopicRow:
-        store.removal.delete("orders", "id-1")
+        store.deletion.delete("orders", "id-1")
         return replace(row, configs={})
 
     with pytest.raises(KafkaError) as refused:
@@ -199,8 +199,8 @@ def test_a_malformed_row_is_an_unknown_topic_and_one_log_line(
     store.create(ORDERS)
     store.create(row("bad"))
     raw_redis.hset(KEYS.topics, "bad", text)
-    assert store.load() == Registry(2, {"orders": ORDERS})
-    assert store.changes(0) == Changes(2, [ORDERS], ["bad"])
+    assert store.load() == TopicRows(2, {"orders": ORDERS})
+    assert store.changes(0) == TopicChanges(2, [ORDERS], ["bad"])
     assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR"]
     assert "bad" in caplog.text
 
@@ -209,8 +209,8 @@ def test_a_name_that_is_not_utf8_is_an_unknown_topic(store: TopicStore, raw_redi
     store.create(ORDERS)
     raw_redis.hset(KEYS.topics, b"\xff", '{"id":"x","partitions":1}')
     raw_redis.zadd(KEYS.topic_changes, {b"\xff": 7})
-    assert store.load() == Registry(7, {"orders": ORDERS})
-    assert store.changes(1) == Changes(7, [], ["\\xff"])
+    assert store.load() == TopicRows(7, {"orders": ORDERS})
+    assert store.changes(1) == TopicChanges(7, [], ["\\xff"])
 
 
 @pytest.mark.parametrize("key", [KEYS.topics, KEYS.topic_changes])

@@ -15,7 +15,7 @@ from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.request_metrics import REDIS_METRICS
-from korvet.topics.registry import Topics
+from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition
 
@@ -39,9 +39,9 @@ class Context:
         )
         self.keeper_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
-        self.topics = Topics(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
+        self.topics = TopicRegistry(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
         self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
-        self.live.follow(self.topics.settle)
+        self.live.follow(self.topics.apply_settings)
 
     @property
     def settings(self) -> Settings:

@@ -207,9 +207,9 @@ INTERVAL_MS = 5000
 def finish_deletions(context: Context, check_lease: CheckLease) -> None:
     """Clear away what is left of every deleted topic, also where somebody else is at it; both do no harm."""
     check_lease()
-    for deleted in context.topics.deleted():
+    for deleted in context.topics.list_deleting():
         try:
-            for _ in context.topics.clear_away(deleted):
+            for _ in context.topics.delete_in_steps(deleted):
                 check_lease()
         except StorageUnavailableError:
             raise
