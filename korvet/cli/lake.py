@@ -103,9 +103,9 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
         {
             "topic": each.partition.topic,
             "partition": each.partition.index,
-            "archived": each.begin.expected,
-            "from": each.begin.first,
-            "to": each.ranges[-1].behind,
+            "archived": each.resume.expected,
+            "from": each.resume.first,
+            "to": each.ranges[-1].end,
             "files": len(each.ranges),
             "bytes": sum(one.bytes for one in each.ranges),
         }

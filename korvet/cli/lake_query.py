@@ -181,9 +181,9 @@ def replay(
             source=source,
             target=target,
             partitions=tuple(sorted(set(mine["partitions"]))),
-            begin=begin,
+            start=begin,
             end=end,
-            sharing=mine["sharing"],
+            partitioning=mine["sharing"],
         )
         with (
             connected(bootstrap_server, timeout) as admin,
@@ -238,7 +238,7 @@ def _lake_replay_print(found: Replay, *, as_json: bool, dry_run: bool) -> None:
             {
                 "partition": each.partition,
                 "from": each.first,
-                "to": each.behind,
+                "to": each.end,
                 "next": each.next_offset,
                 "records": each.records,
             }
@@ -254,4 +254,4 @@ def _lake_replay_print(found: Replay, *, as_json: bool, dry_run: bool) -> None:
 
 
 def _cells(each: ReplayRange) -> tuple[str, ...]:
-    return tuple(map(str, (each.partition, each.first, each.behind, each.next_offset, each.records)))
+    return tuple(map(str, (each.partition, each.first, each.end, each.next_offset, each.records)))

@@ -1,16 +1,13 @@
 """Compaction of a topic's table: the rows of small files in fewer large ones, in the order of their offsets.
 
-Knows how rows are written anew and how that comes into the table; which files are worth it is the plan's, and where
-merges are done their caller's: one needs nothing but values and returns nothing else. The rows are the same before and
-after, and at no time is one of them in the table twice or not at all: the commit is the next one behind a version in
-which all files are there that were read, or there is none. Whoever reads goes on in the old files, which are deleted
-hours later (see expiry.py).
+Files that are large enough stay as they are, neighbours that are not become one. To keep small what is written again
+and again, newer files wait for each other until they are about as large as the one before them: a row is written as
+often as its file doubles, not at every pass.
 
-Which files of a partition are to become fewer: pure functions over what the table says of them.
-
-Knows sizes and offsets; nothing of how files are written or committed. Files that are large enough stay as they are,
-neighbours that are not become one. What is written again and again is kept small: newer files wait for each other until
-they are about as large as the one before them, so a row is written as often as its file doubles, not at every pass.
+The rows are the same before and after, and at no time is one of them in the table twice or not at all: the commit is
+the next one after a version that has all files that were read, or there is none. Readers go on in the old files, which
+are deleted hours later (see expiry.py). A merge is planned from plain values and returns plain values, so any process
+can run it.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from deltalake.exceptions import DeltaError
 
 from korvet.errors import LakeError
 from korvet.lake.files import (
+    DATA_COLUMNS,
     ROW_GROUP_ROWS,
     DataFiles,
     RowGroup,
@@ -37,7 +35,7 @@ from korvet.lake.files import (
     group_overlapping,
     write_file,
 )
-from korvet.lake.schema import OFFSET, PARTITION, SCHEMA
+from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
 from korvet.lake.table import (
     COMMITS_MAX,
@@ -50,27 +48,27 @@ from korvet.lake.table import (
 )
 
 FILE_BYTES_MIN = 64 * 1024 * 1024
-"""A file from here on stays as it is."""
+"""A file of this size or more stays as it is."""
 
 FILE_BYTES_MAX = 128 * 1024 * 1024
-"""What becomes one file; large files are read as quickly as small ones, for a fetch reads one row group."""
+"""Of a file of merged rows; large files are read as fast as small ones, for a fetch reads one row group."""
 
 _OWN = re.compile(r"partition=[0-9]+/part-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
 
 
 class FileSizes(NamedTuple):
-    """From where on a file stays as it is, and how large others become together, in bytes."""
+    """How large a file is that stays as it is, and how large others become together, in bytes."""
 
     file_bytes_min: int = FILE_BYTES_MIN
     file_bytes_max: int = FILE_BYTES_MAX
 
 
 SIZES = FileSizes()
-"""Those that are meant; tests take smaller ones."""
+"""The default; tests take smaller ones."""
 
 
 class Merge(NamedTuple):
-    """Files of one partition, in the order of their offsets, whose rows are to lie in `into` files instead."""
+    """Files of one partition, in the order of their offsets, whose rows go to `into` files instead."""
 
     partition: int
     files: tuple[TableFile, ...]
@@ -78,83 +76,78 @@ class Merge(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What the files have together."""
+        """The files together."""
         return sum(each.size_bytes for each in self.files)
 
     @property
     def rows(self) -> int:
-        """What the files have together."""
+        """The files together."""
         return sum(each.rows for each in self.files)
 
 
-class _Neighbors(NamedTuple):
-    """Files that cannot be told apart by offset, mostly one; `foreign`: they are to be written anew in any case."""
+class _Overlap(NamedTuple):
+    """Files whose offsets overlap, mostly one; `external`: they are rewritten in any case."""
 
     files: tuple[TableFile, ...]
     size_bytes: int
-    foreign: bool
+    external: bool
 
 
 def merges(files: Sequence[TableFile], sizes: FileSizes = SIZES) -> list[Merge]:
-    """Return what is to be done for a table; `files` are by partition and offset, as it has them."""
+    """Return the merges that a table needs; `files` are in the order of partition and offset."""
     found: list[Merge] = []
-    for partition, some in groupby(files, key=lambda each: each.partition):
-        for pieces in _runs(_pieces(list(some)), sizes):
-            members = tuple(file for piece in pieces for file in piece.files)
+    for partition, of_partition in groupby(files, key=lambda each: each.partition):
+        for run in _runs(map(_overlap, group_overlapping(of_partition)), sizes):
+            members = tuple(file for overlap in run for file in overlap.files)
             size = sum(each.size_bytes for each in members)
             found.append(Merge(partition, members, max(1, -(-size // sizes.file_bytes_max))))
     return found
 
 
 def is_own(path: str) -> bool:
-    """Tell whether a file has a name as Korvet gives them: others may hold rows in any order."""
+    """Return whether a file has a name as Korvet gives them: others may hold rows in any order."""
     return _OWN.fullmatch(path) is not None
 
 
-def _pieces(files: Sequence[TableFile]) -> Iterator[_Neighbors]:
-    """Yield the files of a partition, those together whose offsets overlap."""
-    return map(_piece, group_overlapping(files))
+def _overlap(files: list[TableFile]) -> _Overlap:
+    external = len(files) > 1 or not is_own(files[0].path)
+    return _Overlap(tuple(files), sum(each.size_bytes for each in files), external)
 
 
-def _piece(files: list[TableFile]) -> _Neighbors:
-    foreign = len(files) > 1 or not is_own(files[0].path)
-    return _Neighbors(tuple(files), sum(each.size_bytes for each in files), foreign)
-
-
-def _runs(pieces: Iterator[_Neighbors], sizes: FileSizes) -> Iterator[list[_Neighbors]]:
-    """Yield neighbours that are to become one file."""
-    run: list[_Neighbors] = []
-    for piece in pieces:
-        stays = piece.size_bytes >= sizes.file_bytes_min and not piece.foreign
-        if run and (stays or _bytes(run) + piece.size_bytes > sizes.file_bytes_max):
-            # Nothing is going to lie beside these that they could wait for.
+def _runs(overlaps: Iterable[_Overlap], sizes: FileSizes) -> Iterator[list[_Overlap]]:
+    """Yield neighbours that become one file."""
+    run: list[_Overlap] = []
+    for overlap in overlaps:
+        stays = overlap.size_bytes >= sizes.file_bytes_min and not overlap.external
+        if run and (stays or _bytes(run) + overlap.size_bytes > sizes.file_bytes_max):
+            # No file will come beside these that they could wait for.
             yield from _worth_it(run)
             run = []
         if not stays:
-            run.append(piece)
+            run.append(overlap)
     if _bytes(run) < sizes.file_bytes_min:
-        while len(run) > 1 and not run[0].foreign and run[0].size_bytes > _bytes(run[1:]):
+        while len(run) > 1 and not run[0].external and run[0].size_bytes > _bytes(run[1:]):
             run = run[1:]
     yield from _worth_it(run)
 
 
-def _worth_it(run: list[_Neighbors]) -> Iterator[list[_Neighbors]]:
-    if len(run) > 1 or (run and run[0].foreign):
+def _worth_it(run: list[_Overlap]) -> Iterator[list[_Overlap]]:
+    if len(run) > 1 or (run and run[0].external):
         yield run
 
 
-def _bytes(run: Sequence[_Neighbors]) -> int:
+def _bytes(run: Sequence[_Overlap]) -> int:
     return sum(each.size_bytes for each in run)
 
 
 ROW_GROUP_BYTES_MAX = 4 * 1024 * 1024
-"""Of rows in memory: a group has fewer rows where they are large, or a fetch of one would read all the others."""
+"""Of rows in memory: a group has fewer rows if they are large, or a fetch of one would read all the others."""
 
-_COLUMNS = pa.schema([each for each in SCHEMA if each.name != PARTITION])
+_COLUMNS = pa.schema([SCHEMA.field(name) for name in DATA_COLUMNS])
 
 
 class MergeTask(msgspec.Struct, frozen=True):
-    """A merge and the table that it is for; goes to any process."""
+    """A merge and its table; plain values, for any process."""
 
     of: LakeTopic
     uri: str
@@ -162,7 +155,7 @@ class MergeTask(msgspec.Struct, frozen=True):
 
 
 class WrittenMerge(msgspec.Struct, frozen=True):
-    """The files that hold the rows of a merge now, and that no commit has added yet; or why there are none."""
+    """The files that hold the rows of a merge, and that no commit has added yet; or why there are none."""
 
     task: MergeTask
     written: tuple[WrittenFile, ...] = ()
@@ -170,7 +163,7 @@ class WrittenMerge(msgspec.Struct, frozen=True):
 
 
 class MergeOutcome(msgspec.Struct, frozen=True):
-    """What became of a merge. `done` is False where its files were not in the table any more, which harms nobody."""
+    """The result of a merge. `done` is False if its files were not in the table any more, which is no error."""
 
     topic: str
     partition: int
@@ -184,11 +177,11 @@ class MergeOutcome(msgspec.Struct, frozen=True):
 
 
 RunMerges: TypeAlias = Callable[[Sequence[MergeTask]], Iterable[WrittenMerge]]
-"""Does merges, somewhere, and returns them in any order."""
+"""Runs merges, somewhere, and returns them in any order."""
 
 
 def plan_merges(lake: Lake, of: LakeTopic, sizes: FileSizes = SIZES) -> list[MergeTask]:
-    """Return what is to be done for a topic; raises LakeError, also where its files may not be rewritten."""
+    """Return the merges that a topic needs; raises LakeError, also if its files may not be rewritten."""
     table = ArchiveTable.open(lake.path, *of, lake.storage_options)
     if table is None:
         return []
@@ -198,7 +191,7 @@ def plan_merges(lake: Lake, of: LakeTopic, sizes: FileSizes = SIZES) -> list[Mer
 
 
 def rewrite(task: MergeTask, storage_options: StorageOptions) -> WrittenMerge:
-    """Write the rows of a merge to new files; what prevents it is an answer, not an exception."""
+    """Write the rows of a merge to new files; returns what prevents it, and does not raise it."""
     written: list[WrittenFile] = []
     try:
         for file in _written(task, storage_options):
@@ -226,14 +219,14 @@ def _written(task: MergeTask, storage_options: StorageOptions) -> Iterator[Writt
 
 
 def _check(merge: Merge, written: Sequence[WrittenFile]) -> None:
-    """Raise ValueError where the new files do not hold as many rows as the old ones."""
+    """Raise ValueError if the new files do not hold as many rows as the old ones."""
     count = sum(each.rows for each in written)
     if count != merge.rows:
         raise ValueError(f"the files hold {count} rows, and the table says {merge.rows}")
 
 
 def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
-    """Let the table have the new files instead of the old ones, where all of these are still there."""
+    """Commit the new files instead of the old ones, if all of these are still there."""
     task = merged.task
     merge = task.merge
     outcome = MergeOutcome(task.of.topic, merge.partition, merge.rows, len(merge.files), merge.size_bytes)
@@ -252,10 +245,10 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
             table = ArchiveTable.open(lake.path, *task.of, lake.storage_options)
             active = set() if table is None else {each.path for each in table.files()}
             if tried and after <= active:
-                # The answer to a commit before was lost, or deltalake took its own for somebody else's.
+                # The answer to a former commit was lost, or deltalake took its own for another writer's.
                 return done
             if table is None or not before <= active:
-                # After a try it may be that the files came into the table, and were compacted once more since.
+                # After a try the files may have come into the table, and been compacted once more since.
                 if not tried:
                     discard(task.uri, lake.storage_options, merged.written)
                 return outcome
@@ -264,32 +257,31 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
         except CommitConflictError:
             continue
         except LakeError as error:
-            # Nobody knows whether the commit is there: the new files stay, and vacuum takes what none names.
+            # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
             return msgspec.structs.replace(outcome, error=str(error))
         return done
     message = f"{task.uri}: others committed before each of {COMMITS_MAX} tries"
     return msgspec.structs.replace(outcome, error=message)
 
 
-def run_here(storage_options: StorageOptions) -> RunMerges:
-    """Return what does merges in this process, one after the other."""
-    return lambda tasks: (rewrite(task, storage_options) for task in tasks)
-
-
 def compact(
     lake: Lake, of: LakeTopic, sizes: FileSizes = SIZES, run: RunMerges | None = None
 ) -> Iterator[MergeOutcome]:
-    """Do for a topic what there is to do, and commit each merge as soon as it is written; raises LakeError."""
-    for merged in (run or run_here(lake.storage_options))(plan_merges(lake, of, sizes)):
+    """Merge what a topic needs, by `run` or in this process, and commit each merge as soon as it is written.
+
+    Raises LakeError.
+    """
+    tasks = plan_merges(lake, of, sizes)
+    for merged in run(tasks) if run else (rewrite(task, lake.storage_options) for task in tasks):
         yield commit(lake, merged)
 
 
 def compact_topics(
     source: LakeSource, lake: Lake, names: Sequence[str], run: RunMerges | None = None
 ) -> Iterator[MergeOutcome]:
-    """Do what there is to do for the topics with a cold tier, or for those named; what fails hinders no other topic.
+    """Merge what the topics with a remote tier need, or those named; a failure affects no other topic.
 
-    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
+    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
     """
     for of in topics_of(source, names):
         try:
@@ -299,13 +291,13 @@ def compact_topics(
 
 
 def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
-    """Return the topics with a cold tier, or those named; raises as `compact_topics`."""
+    """Return the topics with a remote tier, or those named; raises as `compact_topics`."""
     with source.opened() as stores:
         return [LakeTopic(each.name, each.id) for each in source.topics(stores, names)]
 
 
 def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
-    """Yield the rows of files by their offsets; memory is what overlaps, and between files of Korvet's nothing does."""
+    """Yield the rows of files by offset; memory holds what overlaps, and Korvet's own files do not overlap."""
     groups: list[tuple[str, RowGroup]] = [(path, group) for path in paths for group in files.groups(path)]
     groups.sort(key=lambda each: each[1].first_offset)
     pending = _COLUMNS.empty_table()
@@ -322,12 +314,12 @@ def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
 
 def _sorted(rows: pa.Table) -> pa.Table:
     offsets = rows.column(OFFSET).to_numpy()
-    # Equal ones stay: a row that is there twice is for somebody to look at, and nothing to be written anew.
+    # Equal offsets stay: a row that is there twice is for an operator to examine, not for a rewrite to hide.
     return rows.sort_by(OFFSET) if (offsets[1:] < offsets[:-1]).any() else rows
 
 
 def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as row groups are to have them."""
+    """Yield the rows in batches that become one row group each."""
     pending: list[pa.Table] = []
     count = size = 0
     for table in tables:
@@ -353,7 +345,7 @@ def _one(tables: list[pa.Table]) -> pa.RecordBatch:
 
 
 def _first(rows: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches until they have so many rows together; others stay in the iterator."""
+    """Yield batches until they have `count` rows together; others stay in the iterator."""
     for part in rows:
         yield part
         count -= part.num_rows

@@ -1,20 +1,9 @@
-"""Record batches as Arrow: every record of many batches a row, without a step of Python for each field.
+"""Records from Redis as Arrow: batches, and records that lie one by one in a stream, as rows of `schema`.
 
-Knows the layout of a record in a batch (Kafka's documentation, "Record Format") and the columns of `schema`; nothing of
-Redis or of tables. Keys, values and headers stay where they were decompressed, as Arrow's binary views.
-
-Varints, many at once: the numbers in record batches (zigzag, as in protocol buffers).
-
-Knows bytes only. A step of Python for each number would cost more than all the rest of archiving a record.
-
-Arrow's binary views over bytes that are there already.
-
-Knows the layout of a view (Arrow columnar format, "Variable-size Binary View Layout"): 16 bytes, a length and then the
-bytes themselves where they are twelve at the most, else their first four, the number of a buffer, and a position.
-
-Records that lie one by one in a stream as Arrow: what reading entries of format `record` yields, as rows.
-
-Knows the two shapes in which they are read, columns and tuples; nothing of Redis or of tables.
+Every record of many batches becomes a row without a step of Python for each field: varints (zigzag, as in protocol
+buffers) are read many at once, for a step of Python for each would cost more than all the rest of archiving a record.
+Keys, values and headers stay where they were decompressed, as Arrow's binary views. Kafka's documentation, "Record
+Format", has the layout of a record in a batch.
 """
 
 from __future__ import annotations
@@ -43,9 +32,9 @@ _MORE = 0x80
 
 
 def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Return the number that begins at each of the positions, and the position behind each.
+    """Return the number that begins at each of the positions, and the position after each.
 
-    Raises ValueError where one is longer than a 64-bit number can be; IndexError where one leaves `data`.
+    Raises ValueError if one is longer than a 64-bit number can be; IndexError if one leaves `data`.
     """
     first = data[at]
     raw = (first & 0x7F).astype(np.uint64)
@@ -65,9 +54,9 @@ def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def record_spans(data: bytes, start: int, stop: int) -> tuple[list[int], list[int]]:
-    """Return where records begin, each behind its length, and where they end; they fill `data` from `start` to `stop`.
+    """Return where records begin, each after its length, and where they end; they fill `data` from `start` to `stop`.
 
-    Raises ValueError where they do not end at `stop`, or a length is none.
+    Raises ValueError if they do not end at `stop`, or a length is negative.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -94,7 +83,7 @@ def record_spans(data: bytes, start: int, stop: int) -> tuple[list[int], list[in
 
 
 def read_varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, and the position behind it; raises ValueError where it passes `stop`."""
+    """Return the number that begins at `at`, and the position after it; raises ValueError if it passes `stop`."""
     if at >= stop:
         raise ValueError("a varint leaves its record")
     raw = data[at]
@@ -123,9 +112,11 @@ _PREFIX_BYTES = 4
 
 
 def binary_views(buffer: bytes, data: Bytes, at: Ints, lengths: Ints) -> pa.Array:
-    """Return a binary view of `lengths` bytes from each of `at` in `buffer`; null where the length is negative.
+    """Return binary views of `lengths` bytes from each of `at` in `buffer`; null if the length is negative.
 
-    `data` is the buffer as an array; all of them lie within it.
+    `data` is the buffer as an array; all of them lie within it. A view (Arrow columnar format, "Variable-size Binary
+    View Layout") is 16 bytes: a length, and then up to twelve bytes themselves, else their first four, the number of a
+    buffer, and a position.
     """
     count = len(lengths)
     sizes = np.maximum(lengths, 0)
@@ -156,13 +147,13 @@ class _Slices:
         self._views = views
 
     def outside(self, rows: Ints | slice) -> None:
-        """Point at the bytes, which are more than fit into a view."""
+        """Point at bytes that do not fit into a view."""
         at = self._at[rows]
         self._views[rows, 1] = self._take(at, _PREFIX_BYTES).view(np.int32)[:, 0]
         self._views[rows, 3] = at
 
     def inline(self, rows: Ints | slice, sizes: Ints) -> None:
-        """Copy the bytes; those behind a short one are to be zero."""
+        """Copy the bytes; the rest of the view has to be zero."""
         taken = self._take(self._at[rows], _INLINE_BYTES_MAX)
         taken[np.arange(_INLINE_BYTES_MAX) >= sizes[:, None]] = 0
         self._views[rows, 1:] = taken.view(np.int32)
@@ -171,19 +162,19 @@ class _Slices:
         last = max(len(self._data) - 1, 0)
         if not len(self._data):
             return np.zeros((len(at), count), dtype=np.uint8)
-        # What is read beyond the end of the buffer is not of the bytes that are wanted.
+        # Bytes past the end of the buffer are not part of the value.
         taken: Bytes = self._data[np.minimum(at[:, None] + np.arange(count), last)]
         return taken
 
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
-"""Of all batches of one call, uncompressed, where it is more than one: a few bytes may be a batch of many."""
+"""Of all batches of one call, uncompressed, if it is more than one: a small batch may expand to many bytes."""
 
 _HEADERS_AT_ONCE = 32  # a record with more headers is walked by itself
 
 
 class _Headers(NamedTuple):
-    """Headers of many records: of which record each is, its place among that record's, and where its parts lie."""
+    """Headers of many records: the record of each, its place among that record's, and the positions of its parts."""
 
     record: Ints
     place: Ints
@@ -198,8 +189,7 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
 
     `bytes_max` is what one batch may have uncompressed (record.decompressed.max.bytes); all of them together
     PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, which names
-    the offset of the batch that cannot be read, or of the first one where it is all of them that are too much: then
-    ask for fewer.
+    the offset of the batch that cannot be read, or of the first one if all of them together are too much.
     """
     heads: list[BatchHeader] = []
     payloads: list[bytes] = []
@@ -294,7 +284,7 @@ class _Fields:
     """The fields of records that lie in `data`, from each of `starts` to the end of the same index."""
 
     def __init__(self, data: bytes, starts: Ints, ends: Ints) -> None:
-        """Raise ValueError or IndexError where they are no records."""
+        """Raise ValueError or IndexError if they are no records."""
         self._data = data
         self._bytes: Bytes = np.frombuffer(data, dtype=np.uint8)
         self._ends = ends
@@ -359,7 +349,7 @@ class _Fields:
         return found
 
     def _walk(self, record: int, count: int, ends: Ints) -> _Headers:
-        """Do the same for all headers of one record."""
+        """Read all headers of one record; writes where they end to `ends`."""
         at, stop = int(ends[record]), int(self._ends[record])
         rows: list[tuple[int, int, int, int, int, int]] = []
         for place in range(count):
@@ -389,7 +379,7 @@ def _payload(batch: StoredBatch, header: BatchHeader, bytes_max: int) -> bytes:
 
 
 def _first_corrupt(batches: Sequence[StoredBatch], payloads: Sequence[bytes], error: Exception) -> KafkaError:
-    """Find the batch that cannot be read: each by itself, until one fails."""
+    """Return the error of the batch that cannot be read: decodes each by itself, until one fails."""
     for batch, payload in zip(batches, payloads, strict=True):
         starts, ends = record_spans(payload, 0, len(payload))
         try:
@@ -417,7 +407,7 @@ def records_to_arrow(
 ) -> pa.RecordBatch:
     """Return records of one partition, in their order, as rows of SCHEMA.
 
-    `log_append_time` says that their timestamps are those of their appends.
+    `log_append_time`: their timestamps are those of their appends.
     """
     if isinstance(records, Columns):
         runs = [np.arange(run.start, run.stop, dtype=np.int64) for run in records.runs]
@@ -460,7 +450,7 @@ def _no_headers(count: int) -> pa.Array:
 
 
 def _headers(each: Iterable[list[Header]], count: int) -> pa.Array:
-    """Return the headers of `count` records; null where one has none."""
+    """Return the headers of `count` records; null if one has none."""
     lists = list(each)
     counts = np.fromiter(map(len, lists), dtype=np.int64, count=count)
     offsets = np.zeros(count + 1, dtype=np.int32)

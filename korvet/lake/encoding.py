@@ -1,18 +1,11 @@
-"""Archived rows as record batches for a consumer: the way back from Arrow.
+"""Arrow rows as record batches: for consumers of archived records, and for brokers that records are produced to.
 
-Knows which rows may stand in one batch: those of one timestamp type, and of one producer where they are transactional
-or control records. Batches are built anew, so their bounds are not those that a producer chose, and what is not
-transactional carries no producer; offsets, times, keys, values and headers are the same.
+A batch for a consumer has rows of one timestamp type, and of one producer if they are transactional or control records.
+Batches are rebuilt, so their bounds are not those that a producer chose, and what is not transactional carries no
+producer; offsets, timestamps, keys, values and headers are the same.
 
-Which partition a key goes to, by the rule that Kafka's clients have in common: murmur2 of its bytes.
-
-Knows keys as Arrow, many at once; nothing of topics. The hash is MurmurHash2 of 32 bits with Kafka's seed, read as a
-number that is not negative (org.apache.kafka.common.utils.Utils, BuiltInPartitioner).
-
-Rows of the lake as record batches for a broker: how many make one batch, and its bytes.
-
-Knows Arrow and the format of a batch; nothing of where batches go. They carry no producer and offsets from 0 on: who
-sends them says whose they are (see korvet.admin.producer), and the broker where they begin.
+A batch for a broker carries no producer and offsets from 0 on: its sender adds the producer (korvet.admin.producer),
+and the broker the base offset. The partition of a key follows the rule that Kafka's clients have in common.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ from korvet.protocol.records.record import Header, StoredRecord
 
 
 class EncodedBatches(NamedTuple):
-    """Batches in pieces that follow each other, and how far they go: `full` says that a row did not fit any more."""
+    """Batches in pieces that follow each other, and the offset after them; `full`: a row did not fit any more."""
 
     pieces: list[Buffer]
     size_bytes: int
@@ -63,7 +56,7 @@ def arrow_to_batches(
     """Return the rows, of one partition and in the order of their offsets, as record batches.
 
     They have `bytes_max` bytes uncompressed at the most, but for the first record with `at_least_one`. `codec` is the
-    number of the codec of each batch, none for what it does not make smaller.
+    number of the codec of each batch, none for a batch that it does not make smaller.
     """
     served = EncodedBatches([], 0, 0, 0, full=False)
     for start, stop in pairwise(_bounds(rows)):
@@ -92,7 +85,7 @@ def arrow_to_batches(
 
 
 def _bounds(rows: pa.RecordBatch) -> list[int]:
-    """Return where a batch has to begin anew, and the number of rows."""
+    """Return where batches have to begin, and the number of rows."""
     count = rows.num_rows
     if not count:
         return []
@@ -106,7 +99,7 @@ def _bounds(rows: pa.RecordBatch) -> list[int]:
 
 
 def stored_records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
-    """Return the rows as the builder takes them: by columns where all are of one layout."""
+    """Return the rows as the builder takes them: by columns if all are of one layout."""
     timestamps: list[int] = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist()
     keys, values, headers = rows.column(KEY), rows.column(VALUE), rows.column(HEADERS)
     offsets = rows.column(OFFSET).to_numpy()
@@ -137,7 +130,7 @@ def _headers(column: pa.Array) -> list[list[Header]]:
 
 
 def _marked(pieces: list[Buffer], rows: pa.RecordBatch) -> list[Buffer]:
-    """Give the batches the bits and the producer that their records' own batches had."""
+    """Set the bits and the producer that the records' own batches had."""
     bits = rows.column(ATTRIBUTES)[0].as_py()
     marked: list[Buffer] = []
     for head, payload in zip(pieces[::2], pieces[1::2], strict=True):
@@ -165,7 +158,10 @@ Partitions = npt.NDArray[np.int64]
 
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
-    """Return for each key its partition of `count`, NO_KEY where it is null."""
+    """Return for each key its partition of `count`, NO_KEY if it is null: by murmur2 of its bytes, as Kafka's clients.
+
+    The hash is read as a number that is not negative (org.apache.kafka.common.utils.Utils, BuiltInPartitioner).
+    """
     positive = murmur2(keys).astype(np.int64) & 0x7FFFFFFF
     found: Partitions = positive % count
     if keys.null_count:
@@ -174,7 +170,7 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
-    """Return the hash of each key; whatever for a null one."""
+    """Return MurmurHash2 of 32 bits, with Kafka's seed, of each key; any number for a null one."""
     _, offsets_buffer, data_buffer = keys.buffers()
     at = np.frombuffer(offsets_buffer, dtype=np.int32)[keys.offset :][: len(keys) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
@@ -210,10 +206,10 @@ PRODUCED = pa.schema([SCHEMA.field(name) for name in (OFFSET, TIMESTAMP, KEY, VA
 """The columns of what is produced; the offset is where a row came from."""
 
 BATCH_BYTES = 768 * 1024
-"""What a batch may have, uncompressed: less than Kafka's limit (message.max.bytes, 1 MiB) by what it may be wrong."""
+"""Of a batch, uncompressed: less than Kafka's limit (message.max.bytes, 1 MiB), for sizes are estimates."""
 
 _HELD_BYTES = 4 * BATCH_BYTES
-"""What is held, as Arrow, before batches are made of it."""
+"""Of rows, as Arrow, that are collected before they become batches."""
 
 _RECORD_BYTES_MAX = 36
 """A record beside key, value and headers: five lengths and counts, two deltas and a byte, all of the longest."""
@@ -224,7 +220,7 @@ _HEADER_BYTES_MAX = 10
 def batches_of(
     rows_of: Iterable[pa.RecordBatch], *, bytes_max: int = BATCH_BYTES, records_max: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows, which have the columns of PRODUCED, so many together as make one batch; see `cuts`."""
+    """Yield the same rows, which have the columns of PRODUCED, as slices that are one batch each; see `batch_ends`."""
     held: list[pa.RecordBatch] = []
     size_bytes = 0
     for rows in rows_of:
@@ -232,30 +228,30 @@ def batches_of(
         size_bytes += rows.nbytes
         if size_bytes < _HELD_BYTES:
             continue
-        *whole, rest = _cut(concat_rows(held), bytes_max, records_max)
+        *whole, rest = _slices(concat_rows(held), bytes_max, records_max)
         yield from whole
-        # What comes next may have room beside it.
+        # The next rows may fit beside it.
         held, size_bytes = [rest], rest.nbytes
-    yield from _cut(concat_rows(held), bytes_max, records_max)
+    yield from _slices(concat_rows(held), bytes_max, records_max)
 
 
-def _cut(rows: pa.RecordBatch, bytes_max: int, records_max: int | None) -> list[pa.RecordBatch]:
+def _slices(rows: pa.RecordBatch, bytes_max: int, records_max: int | None) -> list[pa.RecordBatch]:
     ends = batch_ends(rows, bytes_max=bytes_max, records_max=records_max)
     return [rows.slice(start, stop - start) for start, stop in pairwise([0, *ends])]
 
 
 def concat_rows(rows_of: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return rows, which have the columns of PRODUCED, one behind the other."""
+    """Return rows, which have the columns of PRODUCED, one after the other."""
     return pa.concat_batches(rows_of) if rows_of else pa.RecordBatch.from_pylist([], schema=PRODUCED)
 
 
 def batch_ends(
     rows: pa.RecordBatch, *, bytes_max: int = BATCH_BYTES, records_max: int | None = None
 ) -> list[int]:
-    """Return where batches are to end, the last of them at the last row.
+    """Return where batches end, the last of them at the last row.
 
-    Each has `bytes_max` bytes at the most, uncompressed, or one record. All its records have a time or none has: a
-    batch has its first record's, and from there on differences.
+    Each has `bytes_max` bytes at the most, uncompressed, or one record. All its records have a timestamp or none has: a
+    batch has its first record's, and the others as differences.
     """
     if not rows.num_rows:
         return []
@@ -277,7 +273,7 @@ def batch_ends(
 
 
 def record_sizes(rows: pa.RecordBatch) -> Ints:
-    """Return how many bytes each row may take as a record: never less than it takes."""
+    """Return how many bytes each row takes as a record, or more."""
     found: Ints = _RECORD_BYTES_MAX + _lengths(rows.column(KEY)) + _lengths(rows.column(VALUE))
     headers = rows.column(HEADERS)
     if headers.null_count < len(headers):
@@ -290,7 +286,7 @@ def record_sizes(rows: pa.RecordBatch) -> Ints:
 
 
 def encode_batch(rows: pa.RecordBatch, codec: int) -> bytes:
-    """Return rows, as many as `cuts` puts together, as one batch in a codec; none where that makes it no smaller."""
+    """Return a slice of rows as one batch, compressed by a codec unless that makes it no smaller."""
     builder = BatchesBuilder(
         codec=codec,
         leader_epoch=-1,
@@ -317,7 +313,7 @@ def by_partition(rows: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.R
 
 
 def _lengths(column: pa.Array) -> Ints:
-    """Return how many bytes each binary or text has, 0 where it is null."""
+    """Return how many bytes each binary or text has, 0 if it is null."""
     if column.null_count == len(column):
         return np.zeros(len(column), dtype=np.int64)
     at = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset :][: len(column) + 1].astype(

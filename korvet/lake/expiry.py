@@ -1,14 +1,12 @@
 """Retention of whole logs in the lake: what is too old or too much leaves the log, then the table, then the disk.
 
-Knows Kafka's rules for a cold tier (KIP-405): files go in the order of their offsets, as long as all timestamps of the
-first one are older than retention.ms, or the log has more than retention.bytes without it; and files below the start of
-the log, which DeleteRecords moves, go in any case. First the start of the log is moved in Redis, so no consumer is sent
-to a file that is to go; a crash behind that leaves files that the next pass takes. Nothing that is not archived is
-looked at: that is local retention's, in the brokers.
+Kafka's rules for a remote tier (KIP-405) hold: files expire in the order of their offsets, as long as all timestamps of
+the first one are older than retention.ms, or the log has more than retention.bytes without it; and files below the
+start of the log, which DeleteRecords moves, expire in any case. First the start of the log is moved in Redis, so no
+consumer is sent to a file that is about to be deleted; a crash after that leaves files that the next pass takes. What
+is not archived is left to local retention, in the brokers.
 
-Upkeep of all tables at once: small files into large ones, then what logs are not to keep, then files without a name.
-
-Knows the order, and what is worth a log line; compaction and expiry know the rest.
+`run_upkeep` is one round for all topics: small files into large ones, then expiry, then the files that no commit names.
 """
 
 from __future__ import annotations
@@ -36,15 +34,17 @@ from korvet.lake.table import (
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.topics.types import Partition
 
+_log = logs.Log(__name__)
+
 VACUUM_HOURS_MIN = 24
-"""Files that no commit names stay so long: an archiver may be about to name them, or a query read them."""
+"""How long files stay that no commit names: an archiver may be about to commit them, or a query read them."""
 
 _BITS_ANY = 10
-"""Whatever the log of a partition has: only its state is asked for."""
+"""Not used: only the state of a log is read, which is the same for any number."""
 
 
 class ExpiredFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What left a partition, which starts at `start` in the lake now; nothing did where `error` says why."""
+    """What left a partition, which starts at `start` in the lake now; nothing if `error` says why."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class VacuumedFiles(msgspec.Struct, frozen=True):
 
 
 class ExpiryRound(msgspec.Struct, frozen=True):
-    """What one pass over topics did. `gone` are tables without a topic, which it leaves where they are."""
+    """What one pass over topics did. `gone` are tables without a topic, which stay where they are."""
 
     expired: list[ExpiredFiles]
     vacuumed: list[VacuumedFiles]
@@ -72,7 +72,7 @@ class ExpiryRound(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> bool:
-        """Whether anything went, or is to go."""
+        """Whether anything was deleted, or would be."""
         return any(each.files for each in self.expired) or any(each.files for each in self.vacuumed)
 
     @property
@@ -82,16 +82,20 @@ class ExpiryRound(msgspec.Struct, frozen=True):
         return expired or any(each.error is not None for each in self.vacuumed)
 
 
-Largest = Callable[[TableFile], int]
-"""Returns the largest timestamp (ms) in a file, -1 where no record has one."""
+LargestTimestamp = Callable[[TableFile], int]
+"""Returns the largest timestamp (ms) in a file, -1 if no record has one."""
 
 
 def count_expired(
-    files: Sequence[TableFile], retention: RetentionLimits, now_ms: int, hot_bytes: int, largest: Largest
+    files: Sequence[TableFile],
+    retention: RetentionLimits,
+    now_ms: int,
+    local_bytes: int,
+    largest: LargestTimestamp,
 ) -> int:
-    """Return how many files, the first of a partition, are not to be kept.
+    """Return how many files, the first of a partition, have expired.
 
-    `hot_bytes` is what of the log is in Redis only. Records without a timestamp are as old as those behind them.
+    `local_bytes` of the log are in Redis only. Records without a timestamp are as old as those after them.
     """
     if not retention.delete:
         return 0
@@ -104,7 +108,7 @@ def count_expired(
             if timestamp >= 0:
                 by_time = count
     if retention.bytes >= 0:
-        excess = sum(file.size_bytes for file in files) + hot_bytes - retention.bytes
+        excess = sum(file.size_bytes for file in files) + local_bytes - retention.bytes
         by_size = sum(gone <= excess for gone in accumulate(file.size_bytes for file in files))
     return max(by_time, by_size)
 
@@ -113,29 +117,29 @@ def start_after(files: Sequence[TableFile], count: int, next_offset: int) -> int
     """Return where a log starts whose first `count` files leave it; all of it is archived below `next_offset`."""
     if count == len(files):
         return next_offset
-    # Files that others have written may overlap.
+    # Files of other writers may overlap.
     return max(files[count].first_offset, *(each.last_offset + 1 for each in files[:count]), 0)
 
 
 class Expiry:
-    """Lets go what the logs of a source are not to keep in a lake."""
+    """Deletes or expires what exceeds the retention of a source's logs in a lake."""
 
     def __init__(self, source: LakeSource, lake: Lake, *, dry_run: bool = False) -> None:
-        """With `dry_run` it only tells what would go."""
+        """With `dry_run` it only reports what would be deleted."""
         self._source = source
         self._lake = lake
         self._dry_run = dry_run
 
     def round(self, names: Sequence[str], hours: int, now_ms: int) -> ExpiryRound:
-        """Do for the topics that have tables, or for those named, what there is to do; then tell which tables are gone.
+        """Expire and vacuum the topics that have tables, or those named, and then list tables whose topics are gone.
 
-        What fails hinders no other topic. Raises KafkaError and StorageUnavailableError; ValueError for a name of no
-        topic with a cold tier, and as `vacuum` does.
+        A failure affects no other topic. Raises KafkaError and StorageUnavailableError; ValueError for a name of no
+        topic with a remote tier, and as `vacuum` does.
         """
         expired: list[ExpiredFiles] = []
         vacuumed: list[VacuumedFiles] = []
         with self._source.opened() as stores:
-            # What was archived of a topic goes by its retention, whether or not more is archived.
+            # What was archived of a topic expires by its retention, whether or not more is archived.
             archived = {each.topic_id for each in list_tables(self._lake)}
             topics = self._source.topics(stores, names, ids=archived)
             retentions = self._source.retentions(stores)
@@ -144,7 +148,7 @@ class Expiry:
                     if topic.id in retentions:
                         expired += self.expire(stores, topic, retentions[topic.id], now_ms)
                     else:
-                        message = "nobody can tell what it is to keep"
+                        message = "its retention cannot be read"
                         expired.append(ExpiredFiles(topic=topic.name, partition=-1, error=message))
                 except LakeError as error:
                     expired.append(ExpiredFiles(topic=topic.name, partition=-1, error=str(error)))
@@ -156,9 +160,9 @@ class Expiry:
     def expire(
         self, stores: LakeStores, topic: SourceTopic, retention: RetentionLimits, now_ms: int
     ) -> list[ExpiredFiles]:
-        """Let files leave the log and the table of a topic; returns what did, of the partitions that have files.
+        """Remove expired files from the log and the table of a topic; returns what left each partition with files.
 
-        Raises StorageUnavailableError; LakeError where the table cannot be read or written.
+        Raises StorageUnavailableError; LakeError if the table cannot be read or written.
         """
         table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
         if table is None:
@@ -166,23 +170,23 @@ class Expiry:
         outcomes: list[ExpiredFiles] = []
         starts: dict[int, int] = {}
         for partition in topic.partitions:
-            some = [file for file in table.files() if file.partition == partition.index]
-            if not some:
+            files = [file for file in table.files() if file.partition == partition.index]
+            if not files:
                 continue
             try:
-                wished = self._wished(stores, partition, table, some, retention, now_ms)
-                start = self._move(stores, partition, wished)
+                wanted = self._wanted_start(stores, partition, table, files, retention, now_ms)
+                start = self._move_start(stores, partition, wanted)
             except (KafkaError, LakeError) as error:
                 outcomes.append(ExpiredFiles(topic=topic.name, partition=partition.index, error=_text(error)))
                 continue
             starts[partition.index] = start
-            outcomes.append(_expired(topic.name, partition.index, start, some))
+            outcomes.append(_expired(topic.name, partition.index, start, files))
         if not self._dry_run:
             self._remove(topic, starts, now_ms)
         return outcomes
 
     def vacuum(self, topic: SourceTopic, hours: int) -> VacuumedFiles:
-        """Delete the files of a topic that no commit names since so many hours, or never did.
+        """Delete the files of a topic that no commit has named for `hours`, or ever.
 
         Raises ValueError for less than VACUUM_HOURS_MIN.
         """
@@ -195,7 +199,7 @@ class Expiry:
             return VacuumedFiles(topic.name, error=str(error))
         return VacuumedFiles(topic.name, len(gone))
 
-    def _wished(
+    def _wanted_start(
         self,
         stores: LakeStores,
         partition: Partition,
@@ -205,22 +209,22 @@ class Expiry:
         now_ms: int,
     ) -> int:
         next_offset = table.next_offset(partition.index) or 0
-        hot_bytes = _hot_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
+        local_bytes = _local_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
         data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
-        count = count_expired(files, retention, now_ms, hot_bytes, lambda file: _largest(data, file))
+        count = count_expired(files, retention, now_ms, local_bytes, lambda file: _largest(data, file))
         return start_after(files, count, next_offset) if count else 0
 
-    def _move(self, stores: LakeStores, partition: Partition, wished: int) -> int:
-        """Return where the log starts in the lake, from now on; 0: nobody has told Redis yet that it is there."""
-        [start] = stores.lake.expire([(partition, 0 if self._dry_run else wished)])
+    def _move_start(self, stores: LakeStores, partition: Partition, wanted: int) -> int:
+        """Return where the log starts in the lake from now on; 0: Redis does not know yet that it is there."""
+        [start] = stores.lake.expire([(partition, 0 if self._dry_run else wanted)])
         if isinstance(start, KafkaError):
             raise start
         if start == NOT_ARCHIVED:
             return 0
-        return max(start, wished)
+        return max(start, wanted)
 
     def _remove(self, topic: SourceTopic, starts: dict[int, int], now_ms: int) -> None:
-        """Take the files below the starts out of the table, all by one commit."""
+        """Remove the files below the starts from the table, all by one commit."""
         for _ in range(COMMITS_MAX):
             table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
             if table is None:
@@ -237,19 +241,19 @@ class Expiry:
 
 
 def gone(stores: LakeStores, lake: Lake) -> list[LakeTopic]:
-    """Return the tables of topics that were deleted, or made anew since, by name.
+    """Return the tables of topics that were deleted, or re-created since, by name.
 
-    Raises KafkaError and StorageUnavailableError; LakeError; ValueError where there is no topic at all: then it is more
-    likely that this is not the Redis or not the namespace that the lake belongs to.
+    Raises KafkaError and StorageUnavailableError; LakeError; ValueError if there is no topic at all: then it is more
+    likely that this is not the Redis or not the namespace of the lake.
     """
-    # A topic that is made behind this is in no table that was seen.
+    # Tables first: a topic that is created after this has none of them.
     found = list_tables(lake)
     rows = stores.topics.load().rows.values()
     if found and not rows:
         raise ValueError("there is no topic at all: is that the Redis and the namespace of this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
     unknown = [each for each in found if each not in known]
-    # A row that cannot be read is no topic either; its log tells that it is one.
+    # A row that cannot be read is not in `known`, but its log shows that it is a topic.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
     answers = stores.lake.expire([(partition, 0) for partition in partitions])
     return [
@@ -271,8 +275,8 @@ def _expired(topic: str, partition: int, start: int, files: Sequence[TableFile])
     )
 
 
-def _hot_bytes(stores: LakeStores, partition: Partition, archived: int) -> int:
-    """Return what of a log is in Redis only, as far as the rows of its index tell: half a megabyte more or less."""
+def _local_bytes(stores: LakeStores, partition: Partition, archived: int) -> int:
+    """Return how many bytes of a log are in Redis only, by the rows of its index: half a megabyte more or less."""
     totals, rows = stores.indexes.page(partition, archived)
     return totals.bytes - rows[0].bytes if rows else 0
 
@@ -281,7 +285,7 @@ def _largest(data: DataFiles, file: TableFile) -> int:
     known = -1 if file.last_timestamp is None else file.last_timestamp // 1000
     if file.last_timestamp is not None and not file.rows_without_timestamp:
         return known
-    # Some have none, or one that no calendar has, which the table does not tell; or it tells of none at all.
+    # Some records have no timestamp, or one that no calendar has, which the table does not know; or it knows none.
     for group in data.groups(file.path):
         rows = data.stamps(file.path, group)
         known = max(known, int(milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).max()))
@@ -290,9 +294,6 @@ def _largest(data: DataFiles, file: TableFile) -> int:
 
 def _text(error: Exception) -> str:
     return error.message if isinstance(error, KafkaError) else str(error)
-
-
-_log = logs.Log(__name__)
 
 
 class UpkeepRound(msgspec.Struct, frozen=True):
@@ -305,9 +306,9 @@ class UpkeepRound(msgspec.Struct, frozen=True):
 
 
 def run_upkeep(source: LakeSource, lake: Lake, now_ms: int, run: RunMerges | None = None) -> UpkeepRound:
-    """Do for all topics what there is to do now; merges are done by `run`, without one in this process.
+    """Compact, expire and vacuum all topics now; merges are run by `run`, without one in this process.
 
-    Raises KafkaError and StorageUnavailableError; LakeError; ValueError where there are tables and no topic at all.
+    Raises KafkaError and StorageUnavailableError; LakeError; ValueError if there are tables and no topic at all.
     """
     compacted = failures = 0
     for merge in compact_topics(source, lake, (), run):

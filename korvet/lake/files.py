@@ -1,21 +1,13 @@
-"""The Parquet files of a table: how one is written, and what the table is told of it.
+"""The Parquet files of a table: written, discarded, and read in the order of offsets.
 
-Knows Parquet and the statistics of Delta's protocol ("Per-file Statistics"); nothing of commits. A file holds rows of
-one partition of the topic, in the order of their offsets, in small row groups: a consumer's fetch reads one of them.
+A file holds rows of one partition of the topic, in the order of their offsets, in small row groups: a consumer's fetch
+reads one of them. What the table's log says of it are the statistics of Delta's protocol ("Per-file Statistics"). A
+file that no table took is deleted if that is certain; vacuum deletes the rest a day later.
 
-Files that were written for a table and that it did not take: they are deleted where that is certain.
-
-Knows paths and the commits of a table's log; not why a commit was refused. What stays, vacuum takes a day later.
-
-The data files of one table as they are read: footers and row groups, kept while they are asked for again.
-
-Knows Parquet. Files never change, so what is known of one stays true until it is gone. For one thread at a time.
-
-The rows of a table's files in the order of their offsets, whoever has written the files.
-
-Knows that Korvet's own files are in that order and do not overlap, so a row group is all that there is between its
-first offset and its last one; and that files of others, such as an OPTIMIZE of Delta Lake leaves, may hold rows in any
-order. Until these are compacted they cost a reader time, and no records. For one thread at a time.
+Files never change, so footers and row groups are cached until their files are gone. Korvet's own files do not overlap,
+so a row group is all that there is between its first offset and its last one. Other writers' files, such as an OPTIMIZE
+of Delta Lake leaves, may hold rows in any order: a `Window` of several row groups puts them in order. Until these are
+compacted they cost a reader time, and no records. Readers are for one thread at a time.
 """
 
 from __future__ import annotations
@@ -40,18 +32,20 @@ from korvet.errors import LakeError
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP, TIMESTAMP_MS
 
 ROW_GROUP_ROWS = 16_384
-"""Rows that are read at once: a cold fetch takes some 5 ms, and larger groups would hardly be smaller per row."""
+"""Rows that are read at once: a remote fetch takes some 5 ms, and larger groups would hardly be smaller per row."""
 
 StorageOptions = dict[str, str] | None
 """What deltalake takes for object stores: credentials, region, endpoint."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COLUMNS = [each.name for each in SCHEMA if each.name != PARTITION]
+DATA_COLUMNS = [each.name for each in SCHEMA if each.name != PARTITION]
+"""The columns in a file; the partition is in its path."""
+
 _ENCODINGS = dict.fromkeys((OFFSET, TIMESTAMP), "DELTA_BINARY_PACKED")
 
 
 class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is there, and that no commit has added yet.
+    """A file that exists, and that no commit has added yet.
 
     `path` is relative to the table; timestamps are in microseconds since the epoch, None where no row has one.
     """
@@ -68,7 +62,7 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
     written_ms: int
 
     def add_action(self, *, data_change: bool = True) -> AddAction:
-        """Return what the table's log says of the file; not `data_change`: its rows are in the table already."""
+        """Return the file as an action of Delta's log; not `data_change`: its rows are in the table already."""
         statistics: dict[str, object] = {
             "numRecords": self.rows,
             "minValues": {OFFSET: self.first_offset},
@@ -97,49 +91,49 @@ def filesystem(table_uri: str, storage_options: StorageOptions = None) -> FileSy
 def write_file(
     files: FileSystem, partition: int, rows: Iterable[pa.RecordBatch], now_ms: int
 ) -> WrittenFile | None:
-    """Write the rows of one partition, in the order of their offsets, to a new file; None where there is no row.
+    """Write the rows of one partition, in the order of their offsets, to a new file; None if there is no row.
 
-    The rows are of SCHEMA, or with views for its binaries. No one else's file is ever overwritten: the name is random.
-    Raises OSError, and ValueError where the offsets do not rise.
+    The rows are of SCHEMA, or with views for its binaries. No other file is ever overwritten: the name is random.
+    Raises OSError, and ValueError if the offsets do not rise.
     """
     path = f"{PARTITION}={partition}/part-{uuid.uuid4()}.parquet"
     try:
-        told = _write(files, path, rows)
+        batches = _write(files, path, rows)
     except BaseException:
-        # It is no whole file, and nobody will ever name it.
+        # The file is not complete, and no commit will ever name it.
         with contextlib.suppress(OSError):
             files.delete_file(path)
         raise
-    if not told:
+    if not batches:
         return None
-    first = [each.first_timestamp for each in told if each.first_timestamp is not None]
-    last = [each.last_timestamp for each in told if each.last_timestamp is not None]
+    first = [each.first_timestamp for each in batches if each.first_timestamp is not None]
+    last = [each.last_timestamp for each in batches if each.last_timestamp is not None]
     return WrittenFile(
         path=path,
         partition=partition,
         size_bytes=files.get_file_info(path).size,
-        rows=sum(each.rows for each in told),
-        first_offset=told[0].first_offset,
-        last_offset=told[-1].last_offset,
+        rows=sum(each.rows for each in batches),
+        first_offset=batches[0].first_offset,
+        last_offset=batches[-1].last_offset,
         first_timestamp=min(first, default=None),
         last_timestamp=max(last, default=None),
-        rows_without_timestamp=sum(each.without_timestamp for each in told),
+        rows_without_timestamp=sum(each.without_timestamp for each in batches),
         written_ms=now_ms,
     )
 
 
 def _write(files: FileSystem, path: str, rows: Iterable[pa.RecordBatch]) -> list[_BatchStatistics]:
-    """Write rows to a file, which is none where there are no rows; returns what they are, batch by batch."""
+    """Write rows to a file, to none if there are no rows; returns statistics batch by batch."""
     writer: pq.ParquetWriter | None = None
-    told: list[_BatchStatistics] = []
+    written: list[_BatchStatistics] = []
     try:
         for part in rows:
             if not part.num_rows:
                 continue
-            told.append(_BatchStatistics(part))
-            if len(told) > 1 and told[-2].last_offset >= told[-1].first_offset:
-                raise ValueError(f"offset {told[-1].first_offset} follows {told[-2].last_offset}")
-            data = part.select(_COLUMNS)
+            written.append(_BatchStatistics(part))
+            if len(written) > 1 and written[-2].last_offset >= written[-1].first_offset:
+                raise ValueError(f"offset {written[-1].first_offset} follows {written[-2].last_offset}")
+            data = part.select(DATA_COLUMNS)
             if writer is None:
                 writer = pq.ParquetWriter(
                     path,
@@ -150,21 +144,21 @@ def _write(files: FileSystem, path: str, rows: Iterable[pa.RecordBatch]) -> list
                     column_encoding=_ENCODINGS,
                     store_schema=False,
                     write_statistics=[OFFSET, TIMESTAMP],
-                    # Batches are built anew from rows, so nothing else would tell a consumer of a bit that flipped.
+                    # Batches are rebuilt from rows, so nothing else would tell a consumer of a bit that flipped.
                     write_page_checksum=True,
                 )
             writer.write_batch(data, row_group_size=ROW_GROUP_ROWS)
     finally:
         if writer is not None:
             writer.close()
-    return told
+    return written
 
 
 class _BatchStatistics:
-    """What one batch of rows says for the statistics of its file."""
+    """What one batch of rows adds to the statistics of its file."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        """Raise ValueError where the offsets do not rise."""
+        """Raise ValueError if the offsets do not rise."""
         offsets = rows.column(OFFSET).to_numpy()
         if (offsets[1:] <= offsets[:-1]).any():
             raise ValueError("the offsets of the rows do not rise")
@@ -179,12 +173,12 @@ class _BatchStatistics:
 
 
 def _text(microseconds: int) -> str:
-    """Return a timestamp as the statistics have it, cut to milliseconds."""
+    """Return a timestamp as the statistics have it, truncated to milliseconds."""
     return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="milliseconds")
 
 
 def discard(uri: str, storage_options: StorageOptions, written: Iterable[WrittenFile]) -> None:
-    """Delete files that no commit has named, nor ever will, as far as that is possible."""
+    """Delete files that no commit names, nor ever will, as far as that is possible; vacuum deletes the rest."""
     for each in written:
         with contextlib.suppress(OSError):
             filesystem(uri, storage_options).delete_file(each.path)
@@ -195,8 +189,8 @@ def discard_refused(
 ) -> None:
     """Delete the files of a commit that was refused, unless one of `commits` names them.
 
-    These are the numbers at which it was tried. An object store may have taken what it then said to be somebody
-    else's: a write is repeated where its answer was lost.
+    These are the numbers at which it was tried. An object store may have taken a commit that it then reported as
+    another writer's: a write is repeated if its answer was lost.
     """
     try:
         files = filesystem(uri, storage_options)
@@ -206,27 +200,26 @@ def discard_refused(
                 named += log.readall()
     except OSError:
         return
-    # The log has paths in its own spelling; the last part is the same in each.
+    # The log spells paths its own way; the last part is the same in each.
     discard(
         uri, storage_options, [each for each in written if each.path.rsplit("/", 1)[-1].encode() not in named]
     )
 
 
 FOOTERS_MAX = 1024
-"""Files whose footers are kept: some kilobytes each."""
+"""Files whose footers are cached: some kilobytes each."""
 
 GROUPS_BYTES_MAX = 32 * 1024 * 1024
-"""Rows kept as they were read, of all tables: a consumer takes a row group in several fetches, and others follow."""
+"""Rows cached as they were read, of all tables: a consumer takes a row group in several fetches, and others follow."""
 
 TIMESTAMP_COLUMNS = (OFFSET, TIMESTAMP, TIMESTAMP_MS)
-_DATA = tuple(each.name for each in SCHEMA if each.name != PARTITION)
 _TIMESTAMP_TYPE = SCHEMA.field(TIMESTAMP).type
 
 
 class RowGroup(msgspec.Struct, frozen=True):
     """A row group: its place in the file, the offsets of its first and last row, and its largest timestamp (us).
 
-    `largest` is None where some row has a timestamp that the statistics do not tell, or none.
+    `largest` is None if some row has a timestamp that the statistics do not cover, or none.
     """
 
     index: int
@@ -241,21 +234,21 @@ class _Footer(NamedTuple):
 
 
 class RowCache:
-    """Rows of any number of tables, each under what names them; those that were wanted last stay."""
+    """Rows of any number of tables by key; those that were used last stay."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[Hashable, pa.RecordBatch] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: Hashable) -> pa.RecordBatch | None:
-        """Return the rows, None where they are not kept."""
+        """Return the rows, None if they are not cached."""
         found = self._rows.get(key)
         if found is not None:
             self._rows.move_to_end(key)
         return found
 
-    def keep(self, key: Hashable, rows: pa.RecordBatch) -> None:
-        """Keep rows that are not kept yet, and let others go if that is too much; these stay whatever they weigh."""
+    def put(self, key: Hashable, rows: pa.RecordBatch) -> None:
+        """Cache rows that are not cached yet, and drop older ones if that is too much; these stay, however large."""
         self._rows[key] = rows
         self._bytes += rows.nbytes
         while self._bytes > GROUPS_BYTES_MAX and len(self._rows) > 1:
@@ -264,11 +257,11 @@ class RowCache:
 
 
 class DataFiles:
-    """The files below one table; `kept` are the rows that it shares with others."""
+    """The files of one table; it may share `cache` with other tables."""
 
-    def __init__(self, uri: str, files: FileSystem, kept: RowCache | None = None) -> None:
+    def __init__(self, uri: str, files: FileSystem, cache: RowCache | None = None) -> None:
         self.uri = uri
-        self.kept = RowCache() if kept is None else kept
+        self.cache = RowCache() if cache is None else cache
         self._files = files
         self._footers: OrderedDict[str, _Footer] = OrderedDict()
 
@@ -279,20 +272,20 @@ class DataFiles:
     def rows(self, path: str, group: RowGroup) -> pa.RecordBatch:
         """Return the rows of a group with all columns but the partition; raises LakeError."""
         key = (self.uri, path, group.index)
-        found = self.kept.get(key)
+        found = self.cache.get(key)
         if found is None:
-            found = self._read(path, group, _DATA)
-            self.kept.keep(key, found)
+            found = self._read(path, group, DATA_COLUMNS)
+            self.cache.put(key, found)
         return found
 
     def stamps(self, path: str, group: RowGroup) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows of a group; raises LakeError."""
-        return self.kept.get((self.uri, path, group.index)) or self._read(path, group, TIMESTAMP_COLUMNS)
+        return self.cache.get((self.uri, path, group.index)) or self._read(path, group, TIMESTAMP_COLUMNS)
 
     def _read(self, path: str, group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         metadata = self._footer(path).metadata
         try:
-            # Others write timestamps in other units: INT96 is Spark's own.
+            # Other writers use other units of timestamps: INT96 is Spark's own.
             with pq.ParquetFile(
                 path,
                 metadata=metadata,
@@ -300,7 +293,7 @@ class DataFiles:
                 coerce_int96_timestamp_unit="us",
                 page_checksum_verification=True,
             ) as file:
-                # By this thread alone: threads of Arrow's that outlive the interpreter abort it.
+                # In this thread alone: threads of Arrow's that outlive the interpreter abort it.
                 table = file.read_row_group(group.index, columns=list(columns), use_threads=False)
             at = table.column_names.index(TIMESTAMP)
             table = table.set_column(at, TIMESTAMP, table.column(at).cast(_TIMESTAMP_TYPE))
@@ -328,7 +321,7 @@ class DataFiles:
 
 
 def _groups(metadata: pq.FileMetaData) -> list[RowGroup]:
-    """Return the row groups that have rows; raises ValueError where one has no statistics of its offsets."""
+    """Return the row groups that have rows; raises ValueError if one has no statistics of its offsets."""
     names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     offset_at, timestamp_at = names.index(OFFSET), names.index(TIMESTAMP)
     in_microseconds = metadata.schema.to_arrow_schema().field(TIMESTAMP).type == _TIMESTAMP_TYPE
@@ -347,7 +340,7 @@ def _groups(metadata: pq.FileMetaData) -> list[RowGroup]:
 
 
 LISTS_MAX = 1024
-"""Files, or files that overlap, whose windows are kept."""
+"""Files, or groups of files that overlap, whose windows are cached."""
 
 
 class OffsetSpan(Protocol):
@@ -366,9 +359,9 @@ R = TypeVar("R", bound=OffsetSpan)
 
 
 class Window(msgspec.Struct, frozen=True):
-    """All rows from an offset to another one, and the row groups, of files by their paths, that they are in.
+    """All rows from an offset to another one, and the row groups, with the paths of their files, that hold them.
 
-    `largest` is none of their timestamps (us) exceeds, None where that is not known.
+    None of their timestamps (us) exceeds `largest`, None if that is not known.
     """
 
     first_offset: int
@@ -378,7 +371,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def group_overlapping(ranges: Iterable[R]) -> Iterator[list[R]]:
-    """Yield what is given in the order of its first offsets, those together that overlap."""
+    """Yield lists of ranges that overlap; `ranges` are in the order of their first offsets."""
     members: list[R] = []
     last = -1
     for each in ranges:
@@ -411,12 +404,12 @@ class Windows:
     def rows(self, window: Window) -> pa.RecordBatch:
         """Return the rows with all columns but the partition, in the order of offsets; raises LakeError."""
         key = (self._files.uri, window)
-        kept = self._files.kept.get(key)
-        if kept is not None:
-            return kept
+        cached = self._files.cache.get(key)
+        if cached is not None:
+            return cached
         found, as_read = self._in_order(window, self._files.rows)
         if not as_read:
-            self._files.kept.keep(key, found)
+            self._files.cache.put(key, found)
         return found
 
     def stamps(self, window: Window) -> pa.RecordBatch:
@@ -430,9 +423,9 @@ class Windows:
             if len(members) == 1:
                 yield _window(members[0].first_offset, members[0].last_offset, members)
             else:
-                yield from self._cut(members)
+                yield from self._split(members)
 
-    def _cut(self, groups: list[_FileRowGroup]) -> Iterator[Window]:
+    def _split(self, groups: list[_FileRowGroup]) -> Iterator[Window]:
         """Yield windows of row groups that overlap, each of as many rows as a row group of Korvet's has."""
         columns = [
             np.sort(self._files.stamps(each.path, each.group).column(OFFSET).to_numpy()) for each in groups
@@ -451,9 +444,9 @@ class Windows:
     def _in_order(
         self, window: Window, read: Callable[[str, RowGroup], pa.RecordBatch]
     ) -> tuple[pa.RecordBatch, bool]:
-        """Return the rows of a window, and whether they were read just so."""
+        """Return the rows of a window, and whether they are one row group as it was read."""
         parts = [read(path, group) for path, group in window.groups]
-        if len(parts) == 1 and _is_just(parts[0], window):
+        if len(parts) == 1 and _is_whole(parts[0], window):
             return parts[0], True
         rows = pa.Table.from_batches([_between(each, window) for each in parts])
         return rows.sort_by(OFFSET).combine_chunks().to_batches()[0], False
@@ -485,8 +478,8 @@ def _between(rows: pa.RecordBatch, window: Window) -> pa.RecordBatch:
     return rows.filter(pa.array((offsets >= window.first_offset) & (offsets <= window.last_offset)))
 
 
-def _is_just(rows: pa.RecordBatch, window: Window) -> bool:
-    """Tell whether these are the rows of a window, in order."""
+def _is_whole(rows: pa.RecordBatch, window: Window) -> bool:
+    """Return whether these are the rows of a window, in order."""
     offsets = rows.column(OFFSET).to_numpy()
     inside = offsets[0] == window.first_offset and offsets[-1] == window.last_offset
     return bool(inside and (offsets[1:] > offsets[:-1]).all())

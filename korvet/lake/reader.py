@@ -1,8 +1,8 @@
 """Reading archived records by offset and by time, for consumers.
 
-Knows how a record is found: among the files of a table by what its log says of them, within a file by the statistics
-of its row groups (see windows.py). So a fetch reads one row group, whatever the size of the archive. For one thread at
-a time.
+A record is found among the files of a table by the statistics in its log, and within a file by the statistics of its
+row groups (see `files.Windows`). So a fetch reads one row group, whatever the size of the archive. For one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class ReadPosition(NamedTuple):
-    """Where to read: from an offset of a partition on. `archived` is how far the lake is known to hold it."""
+    """An offset of a partition to read from. `archived` is how far the lake is known to hold it."""
 
     of: LakeTopic
     partition: int
@@ -48,7 +48,7 @@ class ReadPosition(NamedTuple):
 
 
 class ReadLimits(msgspec.Struct, frozen=True):
-    """How much to read, and in what form: see `serving.arrow_to_batches`."""
+    """How much to read, and in what form: see `arrow_to_batches`."""
 
     bytes_max: int
     at_least_one: bool = True
@@ -79,48 +79,48 @@ class LakeReader:
         self._lake = lake
         self._options = storage_options
         self._tables: OrderedDict[LakeTopic, _Table] = OrderedDict()
-        self._kept = RowCache()
+        self._cache = RowCache()
 
-    def read(self, place: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
-        """Return archived records from the place on, none where no more are archived.
+    def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
+        """Return archived records from a position on, none if no more are archived.
 
-        Raises LakeError: no table, no access, less in the table than is said to be archived, or a file that is damaged
+        Raises LakeError: no table, no access, less in the table than is known to be archived, or a file that is damaged
         or gone.
         """
-        return self._ask(place, lambda table: table.read(place, limits))
+        return self._retried(position, lambda table: table.read(position, limits))
 
-    def first_from(self, place: ReadPosition, timestamp: int) -> RecordTimestamp | None:
-        """Return the first record from the place on whose timestamp (ms) is not smaller; raises LakeError."""
-        return self._ask(place, lambda table: table.first_from(place, timestamp))
+    def first_from(self, position: ReadPosition, timestamp: int) -> RecordTimestamp | None:
+        """Return the first record from a position on with this timestamp (ms) or a later one; raises LakeError."""
+        return self._retried(position, lambda table: table.first_from(position, timestamp))
 
-    def largest(self, place: ReadPosition) -> RecordTimestamp | None:
-        """Return the first of the records with the largest timestamp, from the place on; raises LakeError."""
-        return self._ask(place, lambda table: table.largest(place))
+    def largest(self, position: ReadPosition) -> RecordTimestamp | None:
+        """Return the first of the records with the largest timestamp, from a position on; raises LakeError."""
+        return self._retried(position, lambda table: table.largest(position))
 
-    def _ask(self, place: ReadPosition, ask: Callable[[_Table], T]) -> T:
-        """Ask the table as it was when it was last looked at, and look again where that may be too old."""
-        table = self._tables.get(place.of)
-        if table is not None and table.holds(place):
-            self._tables.move_to_end(place.of)
+    def _retried(self, position: ReadPosition, read: Callable[[_Table], T]) -> T:
+        """Read the table as it was opened last, and open it again if that may be too old."""
+        table = self._tables.get(position.of)
+        if table is not None and table.holds(position):
+            self._tables.move_to_end(position.of)
             try:
-                return ask(table)
+                return read(table)
             except LakeError:
                 # A file that is gone may have been compacted into another one since.
                 pass
-        table = self._look(place.of)
-        if not table.holds(place):
-            message = f"{table.uri}: partition {place.partition} is not archived up to {place.archived}"
+        table = self._open(position.of)
+        if not table.holds(position):
+            message = f"{table.uri}: partition {position.partition} is not archived up to {position.archived}"
             raise LakeError(message)
-        return ask(table)
+        return read(table)
 
-    def _look(self, of: LakeTopic) -> _Table:
+    def _open(self, of: LakeTopic) -> _Table:
         former = self._tables.pop(of, None)
         snapshot = ArchiveTable.open(self._lake, *of, self._options)
         if snapshot is None:
             raise LakeError(f"{table_uri(self._lake, *of)}: there is no such table")
         if former is None:
             files = filesystem(snapshot.uri, self._options)
-            windows = Windows(DataFiles(snapshot.uri, files, self._kept))
+            windows = Windows(DataFiles(snapshot.uri, files, self._cache))
         else:
             windows = former.windows
         table = self._tables[of] = _Table(snapshot, windows)
@@ -133,7 +133,7 @@ class _Table:
     """A table at one moment, and its files, whose contents never change."""
 
     def __init__(self, snapshot: ArchiveTable, windows: Windows) -> None:
-        """Raise LakeError where the table's log cannot be read."""
+        """Raise LakeError if the table's log cannot be read."""
         self.windows = windows
         self.uri = snapshot.uri
         self._snapshot = snapshot
@@ -141,19 +141,19 @@ class _Table:
         for partition, files in groupby(snapshot.files(), key=lambda each: each.partition):
             self._by_partition[partition] = [_OverlappingFiles(each) for each in group_overlapping(files)]
 
-    def holds(self, place: ReadPosition) -> bool:
-        """Tell whether all is here that is said to be archived."""
-        return (self._snapshot.next_offset(place.partition) or 0) >= place.archived
+    def holds(self, position: ReadPosition) -> bool:
+        """Return whether all is here that is known to be archived."""
+        return (self._snapshot.next_offset(position.partition) or 0) >= position.archived
 
-    def read(self, place: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
+    def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
         """See Reader.read."""
         pieces: list[Buffer] = []
         size_bytes = count = 0
-        next_offset = place.offset
-        for window in self._windows_from(place):
+        next_offset = position.offset
+        for window in self._windows_from(position):
             rows = self.windows.rows(window)
             served = arrow_to_batches(
-                rows.slice(_row_from(rows, place.offset)),
+                rows.slice(_row_from(rows, position.offset)),
                 codec=limits.codec,
                 leader_epoch=limits.leader_epoch,
                 bytes_max=limits.bytes_max - size_bytes,
@@ -165,25 +165,25 @@ class _Table:
             next_offset = max(next_offset, served.next_offset)
             if served.full:
                 return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
-        behind = max(next_offset, self._snapshot.next_offset(place.partition) or 0)
-        return ArchivedBatches(b"".join(pieces), count, behind, more=False)
+        end = max(next_offset, self._snapshot.next_offset(position.partition) or 0)
+        return ArchivedBatches(b"".join(pieces), count, end, more=False)
 
-    def first_from(self, place: ReadPosition, timestamp: int) -> RecordTimestamp | None:
+    def first_from(self, position: ReadPosition, timestamp: int) -> RecordTimestamp | None:
         """See Reader.first_from."""
-        for window in self._windows_from(place, timestamp * 1000):
-            offsets, stamps = self._stamps(window, place.offset)
+        for window in self._windows_from(position, timestamp * 1000):
+            offsets, stamps = self._stamps(window, position.offset)
             found = np.flatnonzero(stamps >= timestamp)
             if len(found):
                 return RecordTimestamp(int(offsets[found[0]]), int(stamps[found[0]]))
         return None
 
-    def largest(self, place: ReadPosition) -> RecordTimestamp | None:
+    def largest(self, position: ReadPosition) -> RecordTimestamp | None:
         """See Reader.largest."""
         best: RecordTimestamp | None = None
-        for window in sorted(self._windows_from(place), key=_bound, reverse=True):
+        for window in sorted(self._windows_from(position), key=_bound, reverse=True):
             if best is not None and _bound(window) < best.timestamp * 1000:
                 break
-            offsets, stamps = self._stamps(window, place.offset)
+            offsets, stamps = self._stamps(window, position.offset)
             if not len(stamps):
                 continue
             at = int(stamps.argmax())
@@ -192,14 +192,14 @@ class _Table:
                 best = found
         return best
 
-    def _windows_from(self, place: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:
+    def _windows_from(self, position: ReadPosition, bound_min: float = -np.inf) -> Iterator[Window]:
         """Yield the windows with rows from an offset on, in order, that may have so large a timestamp (us)."""
-        files = self._by_partition.get(place.partition, [])
-        for some in files[bisect_left(files, place.offset, key=lambda each: each.last_offset) :]:
-            if some.are_older(bound_min):
+        files = self._by_partition.get(position.partition, [])
+        for each in files[bisect_left(files, position.offset, key=lambda each: each.last_offset) :]:
+            if each.are_older(bound_min):
                 continue
-            for window in self.windows.of(some.paths):
-                if window.last_offset >= place.offset and _bound(window) >= bound_min:
+            for window in self.windows.of(each.paths):
+                if window.last_offset >= position.offset and _bound(window) >= bound_min:
                     yield window
 
     def _stamps(self, window: Window, offset: int) -> tuple[np.ndarray, np.ndarray]:
@@ -215,27 +215,26 @@ class _OverlappingFiles:
     def __init__(self, files: Sequence[TableFile]) -> None:
         self.paths = tuple(each.path for each in files)
         self.last_offset = max(each.last_offset for each in files)
-        # What the table tells is cut to milliseconds, and of some rows it may tell nothing.
-        told = [
+        # The table's timestamps are truncated to milliseconds, and some rows may have none.
+        self._bound = max(
             np.inf
             if each.last_timestamp is None or each.rows_without_timestamp
             else each.last_timestamp + 999
             for each in files
-        ]
-        self._bound = max(told)
+        )
 
     def are_older(self, bound_min: float) -> bool:
-        """Tell whether no timestamp (us) is so large."""
+        """Return whether all timestamps (us) are smaller."""
         return self._bound < bound_min
 
 
 def _bound(window: Window) -> float:
-    """Return the largest timestamp (us) that may be there."""
+    """Return the largest timestamp (us) that a window may have."""
     return np.inf if window.largest is None else float(window.largest)
 
 
 def _row_from(rows: pa.RecordBatch, offset: int) -> int:
-    """Return the place of the first row with that offset or a larger one."""
+    """Return the index of the first row with that offset or a larger one."""
     return int(np.searchsorted(rows.column(OFFSET).to_numpy(), offset))
 
 

@@ -1,13 +1,9 @@
 """Replays: ranges of a topic, read from both tiers and produced through a broker into another topic, each record once.
 
-Knows how a replay goes on from where it was killed; what it has come to is kept in `replay_state`. A stretch of the
-source becomes one batch for each partition of the target at the most. Before it is sent the group says so, and a broker
-appends a batch whole or not at all, so whoever goes on asks the target how far the replay's producer has come there.
-Two who run the same replay at once send the same sequences: one of them is refused, and nothing is doubled.
-
-How fast something may go: so many records in a second, whatever they are taken in.
-
-Knows a clock and how to wait; both are arguments.
+A stretch of the source becomes one batch for each partition of the target at the most. Before it is sent, the progress
+in a consumer group says so (see `replay_state`), and a broker appends a batch whole or not at all: a replay that goes
+on after it was killed asks the target how far its producer has come there. Two processes that run the same replay at
+once send the same sequences: one of them is refused, and nothing is doubled.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -47,8 +43,15 @@ from korvet.lake.replay_state import (
     now_ms,
     save_states,
 )
-from korvet.lake.scan import LogSnapshot, PartReader, first_offset_from, scan_parts, select_columns, snapshots
-from korvet.lake.scan import ScanRange as ScanWish
+from korvet.lake.scan import (
+    LogSnapshot,
+    PartReader,
+    ScanRange,
+    first_offset_from,
+    scan_parts,
+    select_columns,
+    snapshots,
+)
 from korvet.lake.schema import ATTRIBUTES, KEY, OFFSET
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import Lake
@@ -56,7 +59,7 @@ from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
 
 
 class RecordRate:
-    """Lets records pass evenly, `per_second` of them, or all at once where that is None."""
+    """Limits how many records pass in a second, evenly; None is no limit."""
 
     def __init__(
         self,
@@ -71,11 +74,11 @@ class RecordRate:
 
     @property
     def at_once(self) -> int | None:
-        """How many records to take at once, at the most, so that none of them is much too early."""
+        """The largest number of records to take at once so that none of them is much too early."""
         return None if self._per_second is None else max(1, int(self._per_second))
 
     def take(self, count: int) -> None:
-        """Return when `count` more records may pass: when all before them have had their time."""
+        """Wait until `count` more records may pass: until all before them have had their time."""
         if self._per_second is None:
             return
         now = self._clock()
@@ -85,8 +88,10 @@ class RecordRate:
         self._due = max(self._due, now) + count / self._per_second
 
 
+OnProgress: TypeAlias = Callable[[int, int], None]
+
 TARGETS_MAX = 200
-"""Partitions that records may be shared out to: the note of each commit has two numbers for each, of 4096 bytes."""
+"""Partitions of a target by key: the metadata of each commit, of 4096 bytes at most, has two numbers for each."""
 
 _RUNS_ELSEWHERE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -96,20 +101,20 @@ _RUNS_ELSEWHERE = (
 
 
 class ReplayRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition's part of a replay: records `first` to just before `behind`, the next of them at `next_offset`.
+    """A partition's part of a replay: records `first` to just before `end`, the next of them at `next_offset`.
 
-    `records` are replayed, as far as that is known: what was being sent when a replay was killed is not counted yet.
+    `records` are known to be replayed: what was being sent when a replay was killed is not counted yet.
     """
 
     partition: int
     first: int
-    behind: int
+    end: int
     next_offset: int
     records: int = 0
 
 
 class ReplaySource(NamedTuple):
-    """Where records are read: what is open, and what it takes to open the lake."""
+    """Where records are read: open stores, and the lake and the source to read it by."""
 
     stores: LakeStores
     lake: Lake | None
@@ -117,32 +122,32 @@ class ReplaySource(NamedTuple):
 
 
 class Replay:
-    """One replay, planned when it is made: `ranges` are what there is to do; `name` is the group's."""
+    """One replay, planned when it is created: `ranges` are its work; `name` is the group's."""
 
     def __init__(
-        self, admin: AdminClient, reading: ReplaySource, wish: ReplaySpec, name: str | None = None
+        self, admin: AdminClient, reading: ReplaySource, spec: ReplaySpec, name: str | None = None
     ) -> None:
-        """Look what there is, and change nothing.
+        """Plan the replay, and change nothing.
 
-        Raises ReplayError for what cannot be; ValueError for a topic that is not there, LakeError, KafkaError,
-        StorageUnavailableError, AdminError.
+        Raises ReplayError if it cannot begin or go on; ValueError for a topic that does not exist, LakeError,
+        KafkaError, StorageUnavailableError, AdminError.
         """
-        self.name = name or wish.name
+        self.name = name or spec.name
         self._admin = admin
         self._reading = reading
-        self._wish = wish
-        topic = reading.source.topic(reading.stores, wish.source)
+        self._spec = spec
+        topic = reading.source.topic(reading.stores, spec.source)
         self._logs = {each.partition.index: each for each in snapshots(reading.stores, reading.lake, topic)}
         self._target_id, self._target_count = self._described(topic.id)
-        self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, wish.target) or BATCH_BYTES)
-        self._states = load_states(admin, self.name, wish, self._target_id)
+        self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
+        self._states = load_states(admin, self.name, spec, self._target_id)
         self.resumed = bool(self._states)
         if self.resumed:
             planned = {
                 index: ReplayRange(
                     partition=index,
                     first=each.note.first,
-                    behind=each.note.behind,
+                    end=each.note.end,
                     next_offset=each.next_offset,
                     records=each.note.records,
                 )
@@ -154,75 +159,74 @@ class Replay:
 
     @property
     def ranges(self) -> list[ReplayRange]:
-        """What there is to do, partition by partition, and how far it was done."""
+        """The work, partition by partition, and how far it is done."""
         return list(self._ranges.values())
 
-    def run(self, pace: RecordRate, codec: int, seen: Callable[[int, int], None]) -> None:
-        """Replay what is left; tells `seen` of records and bytes, uncompressed, as they are appended.
+    def run(self, rate: RecordRate, codec: int, on_progress: OnProgress) -> None:
+        """Replay what is left; calls `on_progress` with records and bytes, uncompressed, as they are appended.
 
-        Raises what making it does. Then, as after being killed, the same replay goes on where this one was.
+        Raises as the constructor. Then, as after being killed, the same replay goes on where this one was.
         """
         if not self._states:
             self._begin()
         with ThreadPoolExecutor(1) as sender:
             for index, state in self._states.items():
-                if state.next_offset < state.note.behind:
-                    _PartitionReplay(self, index, pace, codec, seen).run(sender)
+                if state.next_offset < state.note.end:
+                    _PartitionReplay(self, index, rate, codec, on_progress).run(sender)
 
     def _described(self, source_id: str) -> tuple[str, int]:
-        """Return the target's id and number of partitions; raises ReplayError where source and target do not fit."""
-        wish = self._wish
-        described = self._admin.topics.describe([wish.source, wish.target])
-        target = described[wish.target]
+        """Return the target's id and number of partitions; raises ReplayError if source and target do not fit."""
+        spec = self._spec
+        described = self._admin.topics.describe([spec.source, spec.target])
+        target = described[spec.target]
         if isinstance(target, BrokerError) and target.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ReplayError(f"there is no topic {wish.target}: make it first")
+            raise ReplayError(f"there is no topic {spec.target}: create it first")
         settled(described)
-        source = settled(described)[wish.source]
+        source = settled(described)[spec.source]
         if str(source.topic_id) != source_id:
             raise ReplayError(
-                f"the brokers' {wish.source} has id {source.topic_id}, that in Redis {source_id}: "
+                f"the brokers' {spec.source} has id {source.topic_id}, that in Redis {source_id}: "
                 "--bootstrap-server and --redis-url name different clusters"
             )
-        count = len(settled(described)[wish.target].partitions)
-        if wish.sharing == "hash" and count > TARGETS_MAX:
+        count = len(settled(described)[spec.target].partitions)
+        if spec.partitioning == "hash" and count > TARGETS_MAX:
             raise ReplayError(
-                f"{wish.target} has {count} partitions: records are shared out to {TARGETS_MAX} at the most"
+                f"{spec.target} has {count} partitions: records are hashed to {TARGETS_MAX} at the most"
             )
-        if wish.source == wish.target and wish.end == ReplayEdge():
+        if spec.source == spec.target and spec.end == ReplayEdge():
             raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
-        return str(settled(described)[wish.target].topic_id), count
+        return str(settled(described)[spec.target].topic_id), count
 
     def _planned(self) -> dict[int, ReplayRange]:
-        """Return what is to be done of each partition; raises ReplayError where the target has none for it."""
-        wish, count = self._wish, self._target_count
-        wished = self._wished()
-        missing = [index for index in wished if index >= count]
-        if wish.sharing == "keep" and missing:
+        """Return the range of each partition; raises ReplayError if the target has no partition for it."""
+        spec, count = self._spec, self._target_count
+        logs = self._wanted_logs()
+        missing = [index for index in logs if index >= count]
+        if spec.partitioning == "keep" and missing:
             raise ReplayError(
-                f"{wish.target} has {count} partitions, and none {missing[0]}, which {wish.source} has: give it more,"
+                f"{spec.target} has {count} partitions, and none {missing[0]}, which {spec.source} has: give it more,"
                 " or let keys choose, --partitions hash"
             )
-        return {index: self._range(log) for index, log in wished.items()}
+        return {index: self._range(log) for index, log in logs.items()}
 
-    def _wished(self) -> dict[int, LogSnapshot]:
-        """Return the logs that are asked for; raises ReplayError for one that there is not."""
-        wanted = self._wish.partitions or tuple(self._logs)
+    def _wanted_logs(self) -> dict[int, LogSnapshot]:
+        """Return the logs of the partitions to replay; raises ReplayError for one that does not exist."""
+        wanted = self._spec.partitions or tuple(self._logs)
         for index in wanted:
             if index not in self._logs:
-                raise ReplayError(f"{self._wish.source} has no partition {index}")
+                raise ReplayError(f"{self._spec.source} has no partition {index}")
         return {index: self._logs[index] for index in wanted}
 
     def _range(self, log: LogSnapshot) -> ReplayRange:
-        """Return what is to be replayed of a log as it is now."""
-        wish = self._wish
-        if wish.source == wish.target and (wish.end.offset or 0) > log.end:
+        spec = self._spec
+        if spec.source == spec.target and (spec.end.offset or 0) > log.end:
             raise ReplayError(
-                f"{wish.source}-{log.partition.index} ends at offset {log.end}: a topic is replayed into itself up to"
+                f"{spec.source}-{log.partition.index} ends at offset {log.end}: a topic is replayed into itself up to"
                 " an end that it has"
             )
-        first = self._offset(log, wish.begin, log.start)
-        behind = max(first, self._offset(log, wish.end, log.end))
-        return ReplayRange(partition=log.partition.index, first=first, behind=behind, next_offset=first)
+        first = self._offset(log, spec.start, log.start)
+        end = max(first, self._offset(log, spec.end, log.end))
+        return ReplayRange(partition=log.partition.index, first=first, end=end, next_offset=first)
 
     def _offset(self, log: LogSnapshot, edge: ReplayEdge, otherwise: int) -> int:
         if edge.timestamp is not None:
@@ -232,67 +236,67 @@ class Replay:
         return min(max(wanted, log.start), log.end)
 
     def _begin(self) -> None:
-        """Let the group say what is to be done, before anything is."""
+        """Commit what will be replayed, before anything is."""
         for index, each in self._ranges.items():
             identity = new_identity(self._admin)
             note = ReplayNote(
-                wish=self._wish.digest,
+                spec=self._spec.digest,
                 target_id=self._target_id,
                 partitions=len(self._ranges),
                 producer_id=identity.producer_id,
                 epoch=identity.epoch,
                 first=each.first,
-                behind=each.behind,
+                end=each.end,
                 through=each.first,
                 records=0,
                 at_ms=now_ms(),
                 sequences=(0,) * len(self.targets(index)),
             )
             self._states[index] = ReplayState(each.first, note)
-        save_states(self._admin, self.name, self._wish.source, self._states)
+        save_states(self._admin, self.name, self._spec.source, self._states)
 
     def targets(self, index: int) -> list[TopicPartition]:
-        """Return where records of a partition may go."""
-        indexes = [index] if self._wish.sharing == "keep" else range(self._target_count)
-        return [TopicPartition(self._wish.target, each) for each in indexes]
+        """Return the partitions that records of a partition may go to."""
+        indexes = [index] if self._spec.partitioning == "keep" else range(self._target_count)
+        return [TopicPartition(self._spec.target, each) for each in indexes]
 
     def state(self, index: int) -> ReplayState:
-        """Return what a partition has come to."""
+        """Return the progress of a partition."""
         return self._states[index]
 
     def commit(self, index: int, state: ReplayState) -> None:
-        """Keep what a partition has come to; raises AdminError."""
-        save_states(self._admin, self.name, self._wish.source, {index: state})
+        """Commit the progress of a partition; raises AdminError."""
+        save_states(self._admin, self.name, self._spec.source, {index: state})
         self._states[index] = state
         self._ranges[index] = msgspec.structs.replace(
             self._ranges[index], next_offset=state.next_offset, records=state.note.records
         )
 
-    def landed(self, index: int) -> list[bool]:
-        """Return which targets have what was being sent of a partition when it was left."""
+    def appended(self, index: int) -> list[bool]:
+        """Return which targets have what was being sent of a partition when the replay stopped."""
         return landed(self._admin, self.name, index, self._states[index], self.targets(index))
 
     def producer(self, index: int) -> IdempotentProducer:
         """Return the producer of a partition's records, without sequences."""
         return IdempotentProducer(self._admin, self._states[index].note.identity)
 
-    def rows(self, index: int, first: int, behind: int) -> Iterator[pa.RecordBatch]:
-        """Yield records of a partition, in the columns of PRODUCED, without those that only brokers write."""
+    def rows(self, index: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield records of a partition, in the columns of PRODUCED, without the markers of transactions."""
         log = self._logs[index]
         reading = PartReader(*self._reading)
         at = first
         try:
-            for part in scan_parts(self._reading.stores, log, ScanWish(first, behind)):
+            for part in scan_parts(self._reading.stores, log, ScanRange(first, end)):
                 for rows in reading.rows(part):
-                    # Not before: Arrow filters no views.
-                    yield _of_producers(select_columns(rows, index, PRODUCED), rows.column(ATTRIBUTES))
-                at = part.behind
+                    # After the columns are cast: Arrow filters no views.
+                    yield _without_markers(select_columns(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+                at = part.end
         except LakeError:
             self.check_there(index, at)
             raise
 
     def check_there(self, index: int, first: int) -> None:
-        """Raise ReplayError where records from an offset on are not there any more; KafkaError."""
+        """Raise ReplayError if records from an offset on were deleted; KafkaError."""
         partition = self._logs[index].partition
         [bounds] = self._reading.stores.logs.bounds([partition])
         if isinstance(bounds, KafkaError):
@@ -304,17 +308,17 @@ class Replay:
             )
 
     def refused(self, place: TopicPartition, error: AdminError, state: ReplayState) -> ReplayError:
-        """Return what to say where a batch was not appended."""
+        """Return the error for a batch that was not appended."""
         note = state.note
         if isinstance(error, BrokerError) and error.code in _RUNS_ELSEWHERE:
-            return ReplayError(f"{self.name} runs elsewhere too, or did just now: {place} says {error}")
+            return ReplayError(f"{self.name} runs elsewhere too, or did a moment ago: {place} says {error}")
         return ReplayError(
-            f"{place} did not take offsets {state.next_offset} to {note.through - 1} of {self._wish.source}: {error}"
+            f"{place} did not take offsets {state.next_offset} to {note.through - 1} of {self._spec.source}: {error}"
         )
 
 
 class _Stretch(NamedTuple):
-    """Records up to just before `through`, as one batch for each of some targets, by their places."""
+    """Records up to just before `through`, as one batch for each of some targets, by their indexes."""
 
     through: int
     batches: dict[int, bytes]
@@ -323,16 +327,16 @@ class _Stretch(NamedTuple):
 
 
 class _PartitionReplay:
-    """The replay of one partition: the next stretch is made while one is on its way."""
+    """The replay of one partition: the next stretch is encoded while one is being sent."""
 
     def __init__(
-        self, replay: Replay, index: int, pace: RecordRate, codec: int, seen: Callable[[int, int], None]
+        self, replay: Replay, index: int, rate: RecordRate, codec: int, on_progress: OnProgress
     ) -> None:
         self._replay = replay
         self._index = index
-        self._pace = pace
+        self._rate = rate
         self._codec = codec
-        self._seen = seen
+        self._on_progress = on_progress
         self._targets = replay.targets(index)
         self._producer = replay.producer(index)
         self._state = replay.state(index)
@@ -341,35 +345,35 @@ class _PartitionReplay:
     def run(self, sender: ThreadPoolExecutor) -> None:
         """Replay what is left of the partition."""
         self._finish_stretch()
-        first, behind = self._state.next_offset, self._state.note.behind
+        first, end = self._state.next_offset, self._state.note.end
         self._replay.check_there(self._index, first)
         nothing = [False] * len(self._targets)
-        on_its_way: Future[None] | None = None
-        rows_of = self._replay.rows(self._index, first, behind)
+        sending: Future[None] | None = None
+        rows_of = self._replay.rows(self._index, first, end)
         bytes_max = self._replay.batch_bytes
-        for rows in batches_of(rows_of, bytes_max=bytes_max, records_max=self._pace.at_once):
+        for rows in batches_of(rows_of, bytes_max=bytes_max, records_max=self._rate.at_once):
             stretch = self._stretch(rows, rows.column(OFFSET)[-1].as_py() + 1, nothing)
-            if on_its_way is not None:
-                on_its_way.result()
-            self._pace.take(rows.num_rows)
-            on_its_way = sender.submit(self._send, stretch)
-        if on_its_way is not None:
-            on_its_way.result()
-        self._state = ReplayState(behind, self._noted(through=behind))
+            if sending is not None:
+                sending.result()
+            self._rate.take(rows.num_rows)
+            sending = sender.submit(self._send, stretch)
+        if sending is not None:
+            sending.result()
+        self._state = ReplayState(end, self._noted(through=end))
         self._replay.commit(self._index, self._state)
 
     def _finish_stretch(self) -> None:
-        """Send what was being sent when the replay was left, where it has not come yet."""
+        """Send what was being sent when the replay stopped, to the targets that have not appended it."""
         next_offset, note = self._state.next_offset, self._state.note
         if note.through <= next_offset:
             return
-        there = self._replay.landed(self._index)
-        came = [count if each else 0 for count, each in zip(note.counts, there, strict=True)]
+        there = self._replay.appended(self._index)
+        counts = [count if each else 0 for count, each in zip(note.counts, there, strict=True)]
         self._sequences = [
-            (each + count) % SEQUENCES for each, count in zip(note.sequences, came, strict=True)
+            (each + count) % SEQUENCES for each, count in zip(note.sequences, counts, strict=True)
         ]
         self._state = ReplayState(
-            next_offset, msgspec.structs.replace(note, records=note.records + sum(came))
+            next_offset, msgspec.structs.replace(note, records=note.records + sum(counts))
         )
         if all(there):
             self._state = ReplayState(note.through, self._state.note)
@@ -379,7 +383,7 @@ class _PartitionReplay:
         self._send(self._stretch(rows, note.through, there))
 
     def _stretch(self, rows: pa.RecordBatch, through: int, without: Sequence[bool]) -> _Stretch:
-        """Return records as batches for the targets, but for those `without`."""
+        """Return records as batches for the targets except those `without`."""
         if len(self._targets) == 1:
             shared = {0: rows} if rows.num_rows else {}
         else:
@@ -394,7 +398,7 @@ class _PartitionReplay:
         return _Stretch(through, batches, counts, rows.nbytes)
 
     def _send(self, stretch: _Stretch) -> None:
-        """Let the group know of a stretch, and send it; the next commit says that it has come."""
+        """Commit a stretch as being sent, and send it; the next commit marks it as appended."""
         note = self._noted(through=stretch.through, counts=stretch.counts)
         self._state = ReplayState(self._state.next_offset, note)
         self._replay.commit(self._index, self._state)
@@ -408,7 +412,7 @@ class _PartitionReplay:
         self._sequences = [self._producer.sequences[each] for each in self._targets]
         note = msgspec.structs.replace(note, records=note.records + sum(stretch.counts))
         self._state = ReplayState(stretch.through, note)
-        self._seen(sum(stretch.counts), stretch.size_bytes)
+        self._on_progress(sum(stretch.counts), stretch.size_bytes)
 
     def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> ReplayNote:
         return msgspec.structs.replace(
@@ -420,8 +424,8 @@ class _PartitionReplay:
         )
 
 
-def _of_producers(rows: pa.RecordBatch, attributes: pa.Array) -> pa.RecordBatch:
-    """Return rows without the marks that end transactions."""
+def _without_markers(rows: pa.RecordBatch, attributes: pa.Array) -> pa.RecordBatch:
+    """Return rows without the control records that end transactions."""
     if attributes.null_count == len(attributes):
         return rows
     bits = attributes.fill_null(0).to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""What a replay has come to, kept where it outlives whoever runs it: as offsets that a consumer group has committed.
+"""The progress of a replay, kept where it outlives the process: as offsets that a consumer group has committed.
 
-Knows the group and the note beside each offset; nothing of records. The committed offset is that of the next record of
-the source to be read, as for any group. The note says what was asked for, and what is being sent: it is written before
-anything is sent, so that after a crash the target's brokers can be asked how much of it they have (see `landed`).
+The committed offset is that of the next record of the source to be read, as for any group. The metadata beside it says
+what is replayed, and what is being sent: it is written before anything is sent, so that after a crash the target's
+brokers can be asked how much of it they have (see `appended`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOCKS_MS_MAX = 60_000
 
 
 class ReplayError(LakeError):
-    """A replay cannot begin, or not go on; the message says why."""
+    """A replay cannot begin or go on; the message says why."""
 
 
 class ReplayEdge(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,46 +41,46 @@ class ReplayEdge(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be replayed: records of `source` from `begin` to just before `end`, into `target`.
+    """A replay: records of `source` from `start` to just before `end`, into `target`.
 
-    No `partitions` are all. `sharing` says where records go: to the partition of the same number, or to that of their
-    keys, and those without one to that of the same number modulo the target's.
+    No `partitions` are all. `partitioning` is where records go: to the partition of the same number, or to that of
+    their keys, and those without one to that of the same number modulo the target's.
     """
 
     source: str
     target: str
     partitions: tuple[int, ...] = ()
-    begin: ReplayEdge = ReplayEdge()
+    start: ReplayEdge = msgspec.field(name="begin", default=ReplayEdge())
     end: ReplayEdge = ReplayEdge()
-    sharing: Partitioning = "keep"
+    partitioning: Partitioning = msgspec.field(name="sharing", default="keep")
 
     @property
     def digest(self) -> str:
-        """A text of 16 characters for this wish and no other."""
+        """A text of 16 characters for this replay and no other; persisted, so names in the JSON never change."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """The name of a replay that was given none."""
+        """The default name of the replay."""
         return f"korvet-replay.{self.source}.{self.target}.{self.digest}"
 
 
 class ReplayNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside the committed offset of a partition of the source.
+    """The metadata of the committed offset of a partition of the source; persisted, so names in it never change.
 
-    Records `first` to just before `behind` are replayed, into a target with this id, as part of `partitions` of the
+    Records `first` to just before `end` are replayed, into a target with this id, as part of `partitions` of the
     source in all; `records` are there already, without those of offsets below `through`, which are being sent since
     `at_ms` (this machine's clock). For each partition of the target that they go to, in order: the sequence that the
     producer went on with, and how many records.
     """
 
-    wish: str
+    spec: str = msgspec.field(name="wish")
     target_id: str
     partitions: int
     producer_id: int
     epoch: int
     first: int
-    behind: int
+    end: int = msgspec.field(name="behind")
     through: int
     records: int
     at_ms: int
@@ -89,21 +89,21 @@ class ReplayNote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Identity:
-        """Whom the target's brokers know the records from."""
+        """The producer of the records, for the target's brokers."""
         return Identity(self.producer_id, self.epoch)
 
 
 class ReplayState(msgspec.Struct, frozen=True):
-    """A partition's committed offset, and the note beside it."""
+    """A partition's committed offset, and its metadata."""
 
     next_offset: int
     note: ReplayNote
 
 
-def load_states(admin: AdminClient, name: str, wish: ReplaySpec, target_id: str) -> dict[int, ReplayState]:
-    """Return what a replay has come to, by partitions of the source; nothing where it has not begun.
+def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str) -> dict[int, ReplayState]:
+    """Return the progress of a replay, by partitions of the source; nothing if it has not begun.
 
-    Raises ReplayError where that name is another one's; AdminError.
+    Raises ReplayError if the name is another replay's or group's; AdminError.
     """
     found = {}
     for place, committed in admin.offsets.committed(name).items():
@@ -113,14 +113,14 @@ def load_states(admin: AdminClient, name: str, wish: ReplaySpec, target_id: str)
             raise ReplayError(
                 f"{name} is a consumer group that has committed offsets of {place}: choose another --name"
             ) from error
-        if place.topic != wish.source or note.wish != wish.digest:
+        if place.topic != spec.source or note.spec != spec.digest:
             raise ReplayError(
-                f"{name} is a replay of something else, of {place.topic} from offset {note.first} to {note.behind - 1}"
+                f"{name} is a replay of something else, of {place.topic} from offset {note.first} to {note.end - 1}"
                 f" of partition {place.partition}: give it the flags that it was begun with, or choose another --name"
             )
         if note.target_id != target_id:
             raise ReplayError(
-                f"{name}: {wish.target} was deleted and made anew since it began: choose another --name"
+                f"{name}: {spec.target} was deleted and re-created since it began: choose another --name"
             )
         found[place.partition] = ReplayState(committed.offset, note)
     if any(len(found) != each.note.partitions for each in found.values()):
@@ -131,7 +131,7 @@ def load_states(admin: AdminClient, name: str, wish: ReplaySpec, target_id: str)
 
 
 def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int, ReplayState]) -> None:
-    """Commit what a replay has come to; raises AdminError."""
+    """Commit the progress of a replay; raises AdminError."""
     outcomes = admin.offsets.alter(
         name,
         {
@@ -147,11 +147,9 @@ def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int,
 def landed(
     admin: AdminClient, name: str, index: int, state: ReplayState, targets: Sequence[TopicPartition]
 ) -> list[bool]:
-    """Return for each target partition whether all has come there that was being sent when the note was written.
+    """Return for each target partition whether it has all that was being sent when the note was written.
 
-    `index` is the source's partition.
-
-    Raises ReplayError where nobody can tell any more; AdminError.
+    `index` is the source's partition. Raises ReplayError if that is unknown; AdminError.
     """
     note = state.note
     if not any(note.counts):
@@ -179,25 +177,25 @@ def landed(
 def _check_remembered(
     admin: AdminClient, name: str, index: int, state: ReplayState, target: TopicPartition
 ) -> None:
-    """Raise ReplayError where a producer that is not known there may have been forgotten."""
+    """Raise ReplayError if a producer that the target does not know may have expired there."""
     note = state.note
-    # What was appended since the note was written would be remembered for so long.
+    # A producer that appended since the note was written is remembered at least that long.
     if now_ms() - note.at_ms < _expiration_ms(admin) - _CLOCKS_MS_MAX:
         return
     raise ReplayError(
-        f"{name} stood still for longer than producers are remembered ({_EXPIRATION}): nobody knows whether offsets"
-        f" {state.next_offset} to {note.through - 1} of partition {index} have come to {target}. Look there, then go on"
-        f" under another name from the right one: --name NAME --partition {index} --to-offset {note.behind}"
+        f"{name} was stopped for longer than brokers remember producers ({_EXPIRATION}): it is unknown whether offsets"
+        f" {state.next_offset} to {note.through - 1} of partition {index} were appended to {target}. Check there, then"
+        f" go on under another name from the right one: --name NAME --partition {index} --to-offset {note.end}"
         f" --from-offset {state.next_offset} or {note.through}"
     )
 
 
 def now_ms() -> int:
-    """Return the time of this machine's clock."""
+    """Return the time of this machine's clock (ms)."""
     return time.time_ns() // 1_000_000
 
 
 def _expiration_ms(admin: AdminClient) -> int:
     broker = Resource.broker(min(admin.topology().brokers, default=0))
-    told = settled(admin.configs.describe([broker], names=[_EXPIRATION]))[broker].get(_EXPIRATION)
-    return _EXPIRATION_DEFAULT_MS if told is None or told.value is None else int(told.value)
+    config = settled(admin.configs.describe([broker], names=[_EXPIRATION]))[broker].get(_EXPIRATION)
+    return _EXPIRATION_DEFAULT_MS if config is None or config.value is None else int(config.value)

@@ -1,7 +1,7 @@
 """The columns of an archived topic, the same in Arrow, Parquet and Delta.
 
-Knows names and types. A row is a record; (partition, offset) is unique, and files are in that order. Names and types
-are those of Spark's Kafka source where it has the column.
+A row is a record; (partition, offset) is unique, and files are in that order. Names and types are those of Spark's
+Kafka source if it has the column.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SCHEMA = pa.schema(
         pa.field(VALUE, pa.binary()),
         # Null: the record has none.
         pa.field(HEADERS, pa.list_(HEADER_TYPE)),
-        # Milliseconds since the epoch, where TIMESTAMP cannot hold them.
+        # Milliseconds since the epoch, if TIMESTAMP cannot hold them.
         pa.field(TIMESTAMP_MS, pa.int64()),
-        # Bits of the record's batch, and its producer, where that was transactional or a control batch.
+        # Bits of the record's batch, and its producer, if that was transactional or a control batch.
         pa.field(ATTRIBUTES, pa.int16()),
         pa.field(PRODUCER_ID, pa.int64()),
         pa.field(PRODUCER_EPOCH, pa.int16()),
@@ -55,7 +55,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def timestamp_columns(milliseconds: Ints) -> tuple[pa.Array, pa.Array]:
-    """Return the columns TIMESTAMP and TIMESTAMP_MS for timestamps of the log, -1 where a record has none."""
+    """Return the columns TIMESTAMP and TIMESTAMP_MS for timestamps of the log, -1 if a record has none."""
     fits = (milliseconds >= _CALENDAR_FIRST_MS) & (milliseconds <= _CALENDAR_LAST_MS)
     fits &= milliseconds != NO_TIMESTAMP
     if fits.all():
@@ -68,7 +68,7 @@ def timestamp_columns(milliseconds: Ints) -> tuple[pa.Array, pa.Array]:
 
 
 def milliseconds_of(timestamps: pa.Array, rest: pa.Array) -> Ints:
-    """Return the log's timestamps that `timestamp_columns` made the two columns of."""
+    """Return the log's timestamps from the two columns of `timestamp_columns`."""
     micros = timestamps.view(pa.int64())
     values: Ints = np.where(
         np.asarray(micros.is_valid()), _filled(micros, 0) // 1000, _filled(rest, NO_TIMESTAMP)

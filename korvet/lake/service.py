@@ -1,8 +1,7 @@
 """The process of a broker that reads the lake for its workers: `python -m korvet.lake.service FD`.
 
-Knows the socket, threads and how the process ends; what is read is `reader`'s. It is started as a new program, not
-forked, for neither deltalake nor Arrow survives a fork; the descriptor FD holds its configuration as JSON. What blocks
-or takes long blocks a thread here and no worker. It ends with the supervisor.
+It is started as a new program, not forked, for neither deltalake nor Arrow survives a fork; the descriptor FD holds its
+configuration as JSON. What blocks or takes long blocks a thread here and no worker. It ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from korvet.lake.table import LakeTopic
 from korvet.log.remote.client import FRAME_BYTES_MAX, LENGTH, RemoteRequest, RemoteResponse, framed
 
 THREADS = 4
-"""Questions that are answered at once, each thread with tables and row groups of its own."""
+"""Requests that are answered at once, each thread with tables and row groups of its own."""
 
 STORE_BOUNDS = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "3", "retry_timeout": "15s"}
-"""How long an object store may take, where lake.storage.options do not say: by default it would be minutes, in which
-a store that hangs has all threads wait for it, and every consumer for a thread."""
+"""How long an object store may take, unless lake.storage.options say: by default it would be minutes, in which a store
+that hangs keeps all threads waiting, and every consumer waits for a thread."""
 
 SEND_SECONDS_MAX = 5
-"""How long an answer may wait for a worker to take it in; threads must be there for others."""
+"""How long a response may wait for a worker to read it: threads must be free for others."""
 
 _log = logs.Log(__name__)
 
 
 class ReaderProcessConfig(msgspec.Struct, frozen=True):
-    """What the process is told.
+    """The configuration of the process.
 
     It writes `ready` to `note_fd` once it listens on `socket`, and ends once `life_fd` reads end-of-file.
     """
@@ -58,11 +57,11 @@ class ReaderProcessConfig(msgspec.Struct, frozen=True):
 
 
 class _Peer:
-    """A worker's connection; answers of several threads go to it whole, one behind the other."""
+    """A worker's connection; responses of several threads go to it whole, one after the other."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        # For sending only: workers may have no question for long.
+        # For sending only: workers may have no request for long.
         limit = struct.pack("@ll", SEND_SECONDS_MAX, 0)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._sending = threading.Lock()
@@ -70,17 +69,17 @@ class _Peer:
     def frames(self) -> BinaryIO:
         return self._socket.makefile("rb")
 
-    def send(self, answer: RemoteResponse) -> None:
-        data = framed(answer)
+    def send(self, response: RemoteResponse) -> None:
+        data = framed(response)
         try:
             with self._sending:
                 self._socket.sendall(data)
         except OSError:
-            self.close()  # the worker is gone, and with it whoever asked, or it hangs
+            self.close()  # the worker is gone, or it hangs
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            # Whoever reads from it ends too.
+            # Ends the thread that reads from it.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -92,8 +91,7 @@ def main() -> None:
     """Serve until the supervisor is gone, or SIGTERM."""
     with os.fdopen(int(sys.argv[1]), "rb") as given:
         configuration = msgspec.json.decode(given.read(), type=ReaderProcessConfig)
-    told = Settings(log_format=configuration.log_format, log_level=configuration.log_level)
-    logs.configure(told, "lake")
+    logs.configure(Settings(log_format=configuration.log_format, log_level=configuration.log_level), "lake")
     work: queue.SimpleQueue[Work] = queue.SimpleQueue()
     options = configuration.storage_options
     if "://" in configuration.lake:
@@ -114,9 +112,9 @@ def main() -> None:
 
 
 def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
-    """Queue a worker's questions until it closes the connection."""
+    """Queue a worker's requests until it closes the connection."""
     decoder = msgspec.msgpack.Decoder(RemoteRequest)
-    # A worker that dies with answers on their way resets the connection.
+    # A worker that dies with responses on their way resets the connection.
     with contextlib.suppress(OSError), peer.frames() as frames:
         while len(head := frames.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
@@ -132,19 +130,19 @@ def _answer(reader: LakeReader, work: queue.SimpleQueue[Work]) -> None:
     while True:
         peer, request = work.get()
         try:
-            answer = _read(reader, request)
+            response = _read(reader, request)
         except LakeError as error:
             _log.warning("the lake cannot be read", reason=error)
-            answer = RemoteResponse(request.number, str(error))
-        except Exception as error:  # noqa: BLE001 - the boundary of a thread: whoever asked is told, and it goes on
-            _log.exception("a question could not be answered")
-            answer = RemoteResponse(request.number, f"{type(error).__name__}: {error}")
-        peer.send(answer)
+            response = RemoteResponse(request.number, str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary of a thread: the worker gets the error, and it goes on
+            _log.exception("a request failed")
+            response = RemoteResponse(request.number, f"{type(error).__name__}: {error}")
+        peer.send(response)
 
 
 def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
     if time.monotonic() > request.until:
-        raise LakeError("too many questions are before this one")
+        raise LakeError("the request timed out in the queue of the lake's reader")
     of = LakeTopic(request.topic, request.topic_id)
     place = ReadPosition(of, request.partition, request.offset, request.archived)
     if request.kind == "read":
@@ -165,7 +163,7 @@ def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
 
 
 def _end_with_parent(life_fd: int) -> None:
-    """Nobody writes to the pipe: reading it returns when its other end is gone."""
+    """Exit with the supervisor: nobody writes to the pipe, so reading it returns when its other end is gone."""
     os.read(life_fd, 1)
     os._exit(0)
 

@@ -1,7 +1,7 @@
-"""Where archived topics come from: the Redis of one namespace, and those of its topics that the lake is to hold.
+"""Where archived topics come from: the Redis of one namespace, and its topics with a remote tier.
 
-Knows which stores there are and what a topic's row says; nothing of tables. A source is plain values and goes to any
-process, which opens connections of its own: they survive neither a fork nor the way to another machine.
+A source is plain values and goes to any process, which opens connections of its own: they survive neither a fork nor
+the way to another machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RETENTION = ("log.retention.ms", "log.retention.bytes", "log.cleanup.policy")
 
 
 class SourceTopic(NamedTuple):
-    """A topic as the lake takes it: its id as the text of 22 characters, its partitions in order.
+    """A topic to archive: its id as the text of 22 characters, its partitions in order.
 
     `log_append_time`: timestamps of records are those of their appends.
     """
@@ -54,7 +54,7 @@ class RetentionLimits(NamedTuple):
 
 
 class LakeStores(NamedTuple):
-    """What is asked and told in Redis, over one connection."""
+    """The stores in Redis, over one connection."""
 
     topics: TopicStore
     configs: BrokerConfigStore
@@ -64,7 +64,7 @@ class LakeStores(NamedTuple):
 
 
 class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A Redis with its namespace, and what of the settings its logs are read by; times in ms, sizes in bytes."""
+    """A Redis with its namespace, and the settings that its logs are read by; times in ms, sizes in bytes."""
 
     redis_url: str
     namespace: str = "korvet"
@@ -76,7 +76,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings, redis_url: str) -> LakeSource:
-        """Return the source that a broker with these settings writes to, at `redis_url`."""
+        """Return the source of a broker with these settings, at `redis_url`."""
         return cls(
             redis_url=redis_url,
             namespace=settings.namespace,
@@ -93,7 +93,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[LakeStores]:
-        """Give the stores; the connection is made at the first question, and closed behind the block.
+        """Give the stores; the connection is opened by the first command, and closed after the block.
 
         Raises ConfigError for a malformed `redis_url`.
         """
@@ -114,47 +114,46 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
     def topics(
         self, stores: LakeStores, names: Collection[str] = (), *, ids: Collection[str] = ()
     ) -> list[SourceTopic]:
-        """Return the topics with a cold tier by name, of these names where any are given.
+        """Return the topics with a remote tier by name, of these names if any are given.
 
-        `ids` are those of topics that had one and have a table: they count too.
-
-        Raises KafkaError and StorageUnavailableError; ValueError, which says why, for a name that is none of them.
+        `ids` are those of topics that had one and have a table: they count too. Raises KafkaError and
+        StorageUnavailableError; ValueError, which says why, for a name that is none of them.
         """
         rows = stores.topics.load().rows
         found = {row.name: row for row in rows.values() if row.state == "live"}
         for name in names:
             if name not in found:
                 raise ValueError(f"there is no topic {name}")
-            if not (has_cold_tier(found[name]) or found[name].id in ids):
-                raise ValueError(f"topic {name} has no cold tier: remote.storage.enable is not true")
+            if not (has_remote_tier(found[name]) or found[name].id in ids):
+                raise ValueError(f"topic {name} has no remote tier: remote.storage.enable is not true")
         [altered] = stores.configs.load(DEFAULT)
         default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.timestamp_type)
         return [
             _topic(row, stores.logs, default)
             for name, row in sorted(found.items())
-            if (has_cold_tier(row) or row.id in ids) and (not names or name in names)
+            if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
         ]
 
     def topic(self, stores: LakeStores, name: str) -> SourceTopic:
-        """Return a topic, with a cold tier or without.
+        """Return a topic, with a remote tier or without.
 
-        Raises KafkaError and StorageUnavailableError; ValueError where there is none of that name.
+        Raises KafkaError and StorageUnavailableError; ValueError if there is none of that name.
         """
         ids = [row.id for row in stores.topics.load().rows.values() if row.name == name]
         [found] = self.topics(stores, [name], ids=ids)
         return found
 
     def retentions(self, stores: LakeStores) -> dict[str, RetentionLimits]:
-        """Return what each topic is to keep, by its id, without those whose configs nobody can read.
+        """Return the retention of each topic, by its id, without those whose configs cannot be read.
 
         Raises KafkaError and StorageUnavailableError.
         """
         [altered] = stores.configs.load(DEFAULT)
         found = {}
         for row in stores.topics.load().rows.values():
-            # A topic's own config, else what brokers were told while they run, else what they were started with.
-            told = {f"log.{name}": text for name, text in row.configs.items()}
-            ms, size, policies = (told.get(name, altered.get(name)) for name in _RETENTION)
+            # A topic's own config, else the dynamic default of brokers, else what they were started with.
+            own = {f"log.{name}": text for name, text in row.configs.items()}
+            ms, size, policies = (own.get(name, altered.get(name)) for name in _RETENTION)
             try:
                 found[row.id] = RetentionLimits(
                     self.retention.ms if ms is None else int(ms),
@@ -170,13 +169,13 @@ def _listed(text: str) -> list[str]:
     return [each.strip() for each in text.split(",")]
 
 
-def has_cold_tier(row: TopicRow) -> bool:
-    """Return whether the lake is to hold a topic."""
+def has_remote_tier(row: TopicRow) -> bool:
+    """Return whether a topic is archived."""
     return row.configs.get("remote.storage.enable") == "true"
 
 
 def _topic(row: TopicRow, logs: LogStore, timestamp_type: str) -> SourceTopic:
-    # A topic keeps both from when it was made, whatever a broker's settings say now.
+    # A topic keeps both from its creation, whatever a broker's settings say now.
     bits = int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
     form: Literal["record", "batch"] = "batch" if row.configs.get("storage.format") == "batch" else "record"
     partitions = (logs.partition(row.name, at, row.id, bits, form) for at in range(row.partitions))

@@ -1,20 +1,14 @@
-"""The table of one topic: what of it is archived, and how rows come into it exactly once.
+"""The Delta table of a topic: what of the topic is archived, and how rows come into it once; and the tables of a lake.
 
-Knows Delta's log through deltalake; nothing of Redis or of what the rows are. A topic's table lies at
-`<lake>/<topic>/<topic id>`, so one made anew under the same name begins an empty one. For each partition the log holds,
-as the version of an application's transaction ("Transaction Identifiers" in Delta's protocol), the offset that is to be
-archived next. A commit says from which offset it goes on, and is refused where that is not the one in the table: files
-that no commit has added do not count, whoever wrote them and however often.
-
-The tables of a lake: which there are, and how one that no topic has any more is removed.
-
-Knows how they lie, `<lake>/<topic>/<topic id>`; nothing of what is in them, or of which topics there are.
-
-Whether a lake can be written: a small file in it, made and removed.
+A topic's table lies at `<lake>/<topic>/<topic id>`, so a topic re-created under the same name begins an empty one. For
+each partition Delta's log holds, as the version of an application's transaction ("Transaction Identifiers" in Delta's
+protocol), the offset to archive next. A commit says from which offset it goes on, and is refused if that is not the one
+in the table: files that no commit has added do not count, whatever process wrote them and however often.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -41,7 +35,7 @@ _PROPERTIES = {
 
 
 _READER_VERSION = 1
-"""Of Delta's protocol; tables that ask for more have features as deletion vectors."""
+"""Of Delta's protocol; tables that require more have features such as deletion vectors."""
 
 _DELETION_VECTORS = "deletionVectors"
 _MAINTENANCE = "maintenance"
@@ -51,7 +45,7 @@ COMMITS_MAX = 100
 
 
 class CommitConflictError(LakeError):
-    """Another commit came first; nothing was added. Look at the table anew, and plan anew."""
+    """Another commit came first; nothing was added. Open the table again, and plan again."""
 
 
 _FILE_COLUMNS = (
@@ -93,19 +87,28 @@ class Advance(NamedTuple):
 
 
 class LakeTopic(NamedTuple):
-    """A topic as the lake names it; `topic_id` is the text of 22 characters."""
+    """A topic's name, and its id as the text of 22 characters that Kafka's tools print."""
 
     topic: str
     topic_id: str
 
 
+@contextlib.contextmanager
+def lake_errors(uri: str) -> Iterator[None]:
+    """Raise errors of Delta and of the file system as LakeError."""
+    try:
+        yield
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"{uri}: {error}") from error
+
+
 def table_uri(lake: str, topic: str, topic_id: str) -> str:
-    """Return where the table of a topic lies; `topic_id` is the text of 22 characters that Kafka's tools print."""
+    """Return where the table of a topic lies."""
     return f"{lake.rstrip('/')}/{topic}/{topic_id}"
 
 
 class ArchiveTable:
-    """A topic's table at one moment: what is told of it was true when it was opened, or seen again for a commit."""
+    """A topic's table at one moment: when it was opened, or read again for a commit."""
 
     def __init__(self, table: DeltaTable, topic: str, topic_id: str) -> None:
         self._table = table
@@ -116,22 +119,19 @@ class ArchiveTable:
     def open(
         cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
     ) -> ArchiveTable | None:
-        """Return the topic's table, None where nothing was ever archived of it; raises LakeError."""
+        """Return the topic's table, None if nothing was ever archived of it; raises LakeError."""
         uri = table_uri(lake, topic, topic_id)
-        try:
+        with lake_errors(uri), contextlib.suppress(TableNotFoundError):
             return cls(DeltaTable(uri, storage_options=storage_options), topic, topic_id)
-        except TableNotFoundError:
-            return None
-        except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"{uri}: {error}") from error
+        return None
 
     @classmethod
     def create(
         cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
     ) -> ArchiveTable:
-        """Return the topic's table, made now where there is none; raises LakeError."""
+        """Return the topic's table, created if there is none; raises LakeError."""
         uri = table_uri(lake, topic, topic_id)
-        try:
+        with lake_errors(uri):
             DeltaTable.create(
                 uri,
                 Schema.from_arrow(SCHEMA),
@@ -142,11 +142,9 @@ class ArchiveTable:
                 configuration=_PROPERTIES,
                 storage_options=storage_options,
             )
-        except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"{uri}: {error}") from error
         table = cls.open(lake, topic, topic_id, storage_options)
         if table is None:
-            raise LakeError(f"{uri}: the table was removed while it was made")
+            raise LakeError(f"{uri}: the table was removed while it was created")
         return table
 
     @property
@@ -160,13 +158,13 @@ class ArchiveTable:
         return self._table.table_uri
 
     def next_offset(self, partition: int) -> int | None:
-        """Return the offset to archive next of a partition; None where nothing was archived of it."""
+        """Return the offset to archive next of a partition; None if nothing was archived of it."""
         return self._table.transaction_version(self._app_id(partition))
 
     def files(self) -> list[TableFile]:
         """Return the table's files, by partition and offset.
 
-        Raises LakeError for one without statistics, and where rows were deleted that the files still hold.
+        Raises LakeError for one without statistics, and if rows were deleted that the files still hold.
         """
         self._check_for_hidden_rows()
         actions = pa.table(self._table.get_add_actions(flatten=True))
@@ -182,16 +180,15 @@ class ArchiveTable:
     def append(self, written: Sequence[WrittenFile], advances: Sequence[Advance]) -> None:
         """Add files by one commit; `advances` are the partitions whose records they bring, with files or without.
 
-        What was committed since the table was opened is no hindrance where it leaves these partitions at the offsets
-        that are expected. Raises CommitConflictError where one of them is not there; LakeError.
+        Commits since the table was opened are no conflict if they left these partitions at the expected offsets. Raises
+        CommitConflictError if one of them is elsewhere; LakeError.
         """
         actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
         transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
         contradiction = self._contradiction(advances)
         if contradiction is not None:
-            # It may be but this table's own last commit.
-            self._look_again()
-            contradiction = self._contradiction(advances)
+            # It may be only this table's own last commit.
+            contradiction = self._refreshed_contradiction(advances)
         for _ in range(COMMITS_MAX):
             if contradiction is not None:
                 raise CommitConflictError(contradiction)
@@ -199,55 +196,50 @@ class ArchiveTable:
                 # deltalake's own retries would take an append for one that has read all that a compaction removes.
                 self._commit(actions, transactions)
             except CommitConflictError:
-                self._look_again()
-                contradiction = self._contradiction(advances)
+                contradiction = self._refreshed_contradiction(advances)
             else:
                 return
         raise CommitConflictError(f"{self.uri}: others committed before each of {COMMITS_MAX} tries")
 
     def _contradiction(self, advances: Sequence[Advance]) -> str | None:
-        """Return how the table as it was seen last contradicts what is expected of it."""
         for each in advances:
             at = self.next_offset(each.partition)
             if at is not None and at != each.expected:
                 return f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
         return None
 
-    def _look_again(self) -> None:
-        try:
+    def _refreshed_contradiction(self, advances: Sequence[Advance]) -> str | None:
+        with lake_errors(self.uri):
             self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.uri}: {error}") from error
+        return self._contradiction(advances)
 
     def replace(self, removed: Sequence[TableFile], written: Sequence[WrittenFile], now_ms: int) -> None:
-        """Take files out by one commit, and add those that hold their rows now; without any the rows are gone.
+        """Remove files by one commit, and add those that hold their rows now; without any the rows are gone.
 
-        Raises CommitConflictError where one of them is not in the table, or any other commit came first; LakeError.
+        Raises CommitConflictError if one of them is not in the table, or any other commit came first; LakeError.
         """
         self.check_rewritable()
         missing = {each.path for each in removed} - {each.path for each in self.files()}
         if missing:
             raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
-        # All removals are said to change data, though those of a compaction do not: deltalake passes over others where
-        # it looks for conflicts, and an OPTIMIZE of its own that began before would add the rows a second time.
+        # All removals are marked as changing data, though those of a compaction do not: deltalake ignores others when
+        # it checks for conflicts, and an OPTIMIZE of its own that began before would add the rows a second time.
         removals = [
             RemoveAction(each.path, True, now_ms, each.size_bytes, {PARTITION: str(each.partition)})  # noqa: FBT003 - takes no keyword
             for each in removed
         ]
         self._commit(
             [*(each.add_action(data_change=False) for each in written), *removals],
-            # Work of this kind has one version of its own: of two at once, deltalake lets one pass, in any case.
+            # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
             [Transaction(f"korvet:{self._topic_id}:{_MAINTENANCE}", self.version + 1)],
         )
 
     def _check_for_hidden_rows(self) -> None:
-        """Raise LakeError where the table has deletion vectors: nobody is to be served rows that somebody deleted."""
+        """Raise LakeError if the table has deletion vectors: rows that a user deleted must not be served."""
         if _DELETION_VECTORS not in (self._table.protocol().reader_features or ()):
             return
-        try:
+        with lake_errors(self.uri):
             hidden = any(each.num_rows for each in self._table.deletion_vectors())
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.uri}: {error}") from error
         if hidden:
             raise LakeError(
                 f"{self.uri}: it has deletion vectors, which hide rows that its files still hold; "
@@ -255,40 +247,37 @@ class ArchiveTable:
             )
 
     def check_rewritable(self) -> None:
-        """Raise LakeError where somebody gave the table features by which its files do not say all of their rows."""
+        """Raise LakeError if a user gave the table features by which its files do not define all of their rows."""
         protocol = self._table.protocol()
         if protocol.min_reader_version > _READER_VERSION:
             features = ", ".join(protocol.reader_features or ["column mapping"])
-            raise LakeError(f"{self.uri}: its files cannot be rewritten: somebody gave it {features}")
+            raise LakeError(f"{self.uri}: its files cannot be rewritten: a user enabled {features}")
 
     def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
-        """Delete the files that no commit names any more since so many hours, or never did; returns their paths.
+        """Delete the files that no commit has named for `hours`, or ever; returns their paths.
 
         A file that was written since stays: some commit may be about to name it. Raises LakeError.
         """
-        try:
+        with lake_errors(self.uri):
             return self._table.vacuum(hours, dry_run, enforce_retention_duration=False, full=True)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.uri}: {error}") from error
 
     def _commit(self, actions: list[AddAction | RemoveAction], transactions: list[Transaction]) -> None:
-        # Without retries the commit is the next one behind this very version, or there is none.
+        # Without retries the commit is the next one after this very version, or there is none.
         properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
-        try:
-            self._table.create_write_transaction(
-                actions, "append", self._table.schema(), [PARTITION], commit_properties=properties
-            )
-        except CommitFailedError as error:
-            raise CommitConflictError(f"{self.uri}: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.uri}: {error}") from error
+        with lake_errors(self.uri):
+            try:
+                self._table.create_write_transaction(
+                    actions, "append", self._table.schema(), [PARTITION], commit_properties=properties
+                )
+            except CommitFailedError as error:
+                raise CommitConflictError(f"{self.uri}: {error}") from error
 
     def _app_id(self, partition: int) -> str:
         return f"korvet:{self._topic_id}:{partition}"
 
 
 def _column(actions: pa.Table, name: str) -> list[object]:
-    """Return a column of the table's files; timestamps as numbers, and null where no file has statistics of them."""
+    """Return a column of the table's files; timestamps as numbers, null if no file has statistics of them."""
     if name not in actions.column_names and name.endswith(f".{TIMESTAMP}"):
         return [None] * actions.num_rows
     column = actions.column(name)
@@ -302,14 +291,14 @@ _LOG = "_delta_log"
 
 
 class Lake(NamedTuple):
-    """Where the tables are, and what their object store needs."""
+    """Where the tables are, and the options of their object store."""
 
     path: str
     storage_options: StorageOptions = None
 
 
 class StoredFiles(NamedTuple):
-    """What lies below a table, of whatever kind and age: files, and their bytes."""
+    """All files below a table, of any kind and age, and their bytes."""
 
     files: int
     bytes: int
@@ -317,7 +306,8 @@ class StoredFiles(NamedTuple):
 
 def list_tables(lake: Lake) -> list[LakeTopic]:
     """Return the topics that have a table, by name and id; raises LakeError."""
-    try:
+    # The directory is created when something is archived for the first time.
+    with lake_errors(lake.path), contextlib.suppress(TableNotFoundError):
         files = filesystem(lake.path, lake.storage_options)
         return sorted(
             LakeTopic(topic.base_name, each.base_name)
@@ -325,47 +315,38 @@ def list_tables(lake: Lake) -> list[LakeTopic]:
             for each in _directories(files, topic.path)
             if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
         )
-    except TableNotFoundError:
-        # A directory that is made when something is archived for the first time.
-        return []
-    except (DeltaError, OSError, ValueError) as error:
-        raise LakeError(f"{lake.path}: {error}") from error
+    return []
 
 
 def stored_files(lake: Lake, of: LakeTopic) -> StoredFiles:
-    """Return what a table takes with all that lies below it; raises LakeError."""
-    try:
-        files = filesystem(lake.path, lake.storage_options)
-        sizes = [each.size or 0 for each in _below(files, of) if each.type == FileType.File]
-    except (DeltaError, OSError, ValueError) as error:
-        raise LakeError(f"{lake.path}: {error}") from error
-    return StoredFiles(len(sizes), sum(sizes))
+    """Return the files of a table, with all that lies below it; raises LakeError."""
+    with lake_errors(lake.path):
+        found = _below(filesystem(lake.path, lake.storage_options), of)
+    return StoredFiles(len(found), sum(each.size or 0 for each in found))
 
 
 def remove_table(lake: Lake, of: LakeTopic) -> StoredFiles:
-    """Delete a table with all that lies below it; returns what that was. Raises LakeError.
+    """Delete a table with all that lies below it; returns what was deleted. Raises LakeError.
 
     Its log goes last: after a crash it is still a table, and the next removal takes the rest.
     """
     found = stored_files(lake, of)
-    try:
+    with lake_errors(lake.path):
         files = filesystem(lake.path, lake.storage_options)
         log = f"{'/'.join(of)}/{_LOG}/"
-        paths = [each.path for each in _below(files, of) if each.type == FileType.File]
-        for path in sorted(paths, key=lambda each: (each.startswith(log), each)):
+        for path in sorted(
+            (each.path for each in _below(files, of)), key=lambda each: (each.startswith(log), each)
+        ):
             files.delete_file(path)
         if "://" not in lake.path:
             # deltalake knows files only; here they are in directories.
             shutil.rmtree(Path(lake.path, *of))
-    except (DeltaError, OSError, ValueError) as error:
-        raise LakeError(f"{lake.path}: {error}") from error
     return found
 
 
 def _below(files: FileSystem, of: LakeTopic) -> list[FileInfo]:
     selector = FileSelector("/".join(of), recursive=True, allow_not_found=True)
-    found: list[FileInfo] = files.get_file_info(selector)
-    return found
+    return [each for each in files.get_file_info(selector) if each.type == FileType.File]
 
 
 def _directories(files: FileSystem, path: str) -> Iterator[FileInfo]:
@@ -374,7 +355,7 @@ def _directories(files: FileSystem, path: str) -> Iterator[FileInfo]:
 
 
 def write_problem(lake: Lake) -> str:
-    """Return in one line why `lake` cannot be written, "" where it can; a directory is made where it is missing."""
+    """Return in one line why `lake` cannot be written, "" if it can; creates a directory that is missing."""
     name = f".korvet-doctor-{uuid.uuid4().hex}"
     try:
         if not urlsplit(lake.path).scheme:

@@ -1,19 +1,18 @@
-"""What is to be archived next, and what of it may be committed: pure functions over offsets.
+"""What is archived next and what of it may be committed, and one task: a range read from Redis and written to a file.
 
-Knows where tables and logs begin and end, and how large what lies between is; nothing of Redis, tables or Spark. A
+The plan is pure functions over offsets: where tables and logs begin and end, and how large the log between them is. A
 range is one task's work and becomes one file. Few records make small files, soon; a backlog makes files of some 100 MB,
-cut where the log's index tells how many bytes lie below an offset.
+split where the log's index knows how many bytes lie below an offset.
 
-One task of archiving: a range of a partition, read from Redis and written to one file.
-
-Knows how entries become rows; nothing of plans, commits or Spark. It raises nothing that the log or the lake are the
-reason of: what was read before a failure is written, and the outcome says how far it came and why no further.
+A task raises nothing that the log or the lake cause: what was read before a failure is written, and the outcome says
+how far it came and why no further.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -29,11 +28,11 @@ from korvet.lake.schema import OFFSET
 from korvet.lake.source import LakeSource
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Bounds, Fetched, Read
 from korvet.topics.types import Partition
 
 RANGE_BYTES_MIN = 8 * 1024 * 1024
-"""A task of less is not worth starting only to keep another core busy."""
+"""A smaller task is not worth starting only to keep another core busy."""
 
 RANGE_BYTES_MAX = 128 * 1024 * 1024
 """Bytes as stored in Redis; a file of them has between a third and all of it."""
@@ -43,10 +42,10 @@ RANGES_PER_CORE = 4
 
 
 class LogExtent(NamedTuple):
-    """One partition: `next_offset` is what its table is to have next, None where that has nothing of it.
+    """One partition: `next_offset` is what its table takes next, None if it has nothing of it.
 
-    The log is Redis' from `local_start` up to `end`. `archived` is what Redis was told of the table, 0 for nothing;
-    `deleted`: what lies below `local_start` was deleted on purpose, unless the table has it.
+    Redis holds the log from `local_start` up to `end`, and knows offsets below `archived` to be in the table, 0 for
+    none; `deleted`: what lies below `local_start` was deleted on purpose, unless the table has it.
     """
 
     next_offset: int | None
@@ -55,16 +54,23 @@ class LogExtent(NamedTuple):
     archived: int
     deleted: bool
 
+    @classmethod
+    def of(cls, bounds: Bounds, next_offset: int | None) -> LogExtent:
+        """Return what bounds of the log say."""
+        # Not `local_start`, which is the first entry's offset: below it nothing may be missing from the table.
+        start = bounds.log_start if bounds.remote is None else bounds.remote.end
+        return cls(next_offset, start, bounds.high_watermark, bounds.archived, bounds.remote is None)
+
 
 class OffsetGap(NamedTuple):
-    """Offsets `first` to just before `behind` that neither the table nor Redis holds, though nobody deleted them."""
+    """Offsets `first` to just before `end` that neither the table nor Redis holds, though nobody deleted them."""
 
     first: int
-    behind: int
+    end: int
 
 
 class ResumePoint(NamedTuple):
-    """Where archiving goes on: the table is at `expected`, and the first record to take lies at `first` or behind."""
+    """Where archiving resumes: the table is at `expected`, and the first record to take lies at `first` or after."""
 
     expected: int
     first: int
@@ -72,34 +78,34 @@ class ResumePoint(NamedTuple):
 
 
 class SplitPoint(NamedTuple):
-    """An offset between two entries of the log, and what ever came below it, in bytes."""
+    """An offset between two entries of the log, and the bytes ever appended below it."""
 
     offset: int
     bytes: int
 
 
 class OffsetRange(NamedTuple):
-    """The offsets `first` to just before `behind`, and about how many bytes they are."""
+    """The offsets `first` to just before `end`, and about how many bytes they are."""
 
     first: int
-    behind: int
+    end: int
     bytes: int
 
 
 class WrittenRange(NamedTuple):
-    """What became of a range: its records up to just before `next_offset` are written."""
+    """A range after its task: its records up to just before `next_offset` are written."""
 
     first: int
-    behind: int
+    end: int
     next_offset: int
 
 
 class PlanError(Exception):
-    """Table and log contradict each other, and nothing may be archived before somebody has looked; says how."""
+    """Table and log contradict each other, and nothing may be archived before somebody has checked; says how."""
 
 
 def another_lake(archived: int, next_offset: int | None) -> str | None:
-    """Say what is wrong where Redis was told of more than the table holds; None where all is well."""
+    """Return what is wrong if Redis knows more to be archived than the table holds; None if nothing is."""
     if (next_offset or 0) >= archived:
         return None
     reached = "nothing" if next_offset is None else f"it up to {next_offset}"
@@ -107,7 +113,7 @@ def another_lake(archived: int, next_offset: int | None) -> str | None:
 
 
 def resume_point(extent: LogExtent) -> ResumePoint:
-    """Return where to go on; raises PlanError where that would lose or repeat records."""
+    """Return where to resume; raises PlanError if that would lose or repeat records."""
     expected = extent.local_start if extent.next_offset is None else extent.next_offset
     if other := another_lake(extent.archived, extent.next_offset):
         raise PlanError(other)
@@ -121,30 +127,30 @@ def resume_point(extent: LogExtent) -> ResumePoint:
 
 
 def range_bytes(backlog: int, cores: int) -> int:
-    """Return how large ranges should be, so that a backlog of so many bytes keeps all cores busy."""
+    """Return how large ranges should be, so that a backlog of this size keeps all cores busy."""
     return min(max(backlog // max(cores, 1), RANGE_BYTES_MIN), RANGE_BYTES_MAX)
 
 
 def split(
-    first: int, end: SplitPoint, cuts: Sequence[SplitPoint], target: int, count_max: int
+    first: int, end: SplitPoint, points: Sequence[SplitPoint], target: int, count_max: int
 ) -> list[OffsetRange]:
-    """Return up to `count_max` ranges of about `target` bytes, one behind the other, from `first` up to `end` at most.
+    """Return up to `count_max` ranges of about `target` bytes, one after the other, from `first` up to `end` at most.
 
-    `cuts` lie above `first`, and rise. Where none are known, all is one range.
+    `points` lie above `first`, and rise. Without any, all is one range.
     """
     found: list[OffsetRange] = []
     if first >= end.offset:
         return found
-    known = [cut for cut in cuts if first < cut.offset < end.offset]
+    known = [point for point in points if first < point.offset < end.offset]
     below = known[0].bytes if known else end.bytes
-    for cut in known:
+    for point in known:
         if len(found) == count_max:
             return found
-        if cut.bytes - below >= target:
-            found.append(OffsetRange(first, cut.offset, cut.bytes - below))
-            first, below = cut.offset, cut.bytes
+        if point.bytes - below >= target:
+            found.append(OffsetRange(first, point.offset, point.bytes - below))
+            first, below = point.offset, point.bytes
     rest = OffsetRange(first, end.offset, max(end.bytes - below, 0))
-    # More than that lies behind the last cut that is known: the next plan knows more.
+    # More than that lies after the last known point: the next plan knows more.
     if len(found) < count_max and (not found or rest.bytes <= 2 * target):
         found.append(rest)
     return found
@@ -153,7 +159,7 @@ def split(
 def advance(expected: int, done: Iterable[WrittenRange]) -> tuple[int, list[int]]:
     """Return the offset up to which a partition may be committed, and which of `done` that takes, by their places.
 
-    They are the ranges of one plan in the order of their offsets. One that ends early hides those behind it.
+    They are the ranges of one plan in the order of their offsets. One that ends early hides those after it.
     """
     at, taken = expected, []
     whole = True
@@ -163,12 +169,12 @@ def advance(expected: int, done: Iterable[WrittenRange]) -> tuple[int, list[int]
         if each.next_offset > each.first:
             at = each.next_offset
             taken.append(place)
-        whole = each.next_offset >= each.behind
+        whole = each.next_offset >= each.end
     return at, taken
 
 
 def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
-    """Spread works of such sizes, named by their places, over up to `count_max` bins that are about equally full."""
+    """Spread tasks of these sizes, named by their places, over up to `count_max` bins that are about equally full."""
     found: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
     full = [0] * len(found)
     for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
@@ -180,28 +186,28 @@ def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
 
 
 _READ_BYTES = 2 * 1024 * 1024
-"""What is read at once: Redis serves nobody else meanwhile, some milliseconds."""
+"""Read at once: Redis serves nobody else meanwhile, some milliseconds."""
 
 _ENTRIES_FIRST, _ENTRIES_GROWTH = 16, 8
 _ENTRIES_MAX = 2000
-"""Entries read at once, however small they are: for the same reason."""
+"""Entries read at once, however small: for the same reason."""
 
 _CONTAINERS = 50 * _ENTRIES_MAX
 """Many more lists and tuples than one read makes."""
 
 _ROWS_BYTES_MAX = 4 * RANGE_BYTES_MAX
-"""Where nobody could tell how much a range holds, the rest waits for the next plan; in bytes of Arrow."""
+"""If the size of a range was not known, the rest of it waits for the next plan; in bytes of Arrow."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a partition with offsets `first` to just before `behind`, for the table at `uri`.
+    """Records of a partition with offsets `first` to just before `end`, for the table at `uri`.
 
-    `last`: no other task of the plan lies behind it, so it may end early.
+    `last`: no other task of the plan lies after it, so it may end early.
     """
 
     partition: Partition
     first: int
-    behind: int
+    end: int
     bytes: int
     last: bool
     uri: str
@@ -209,10 +215,10 @@ class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a task: `file` holds its records up to just before `next_offset`, None: there are none.
+    """The result of a task: `file` holds its records up to just before `next_offset`, None: there are none.
 
-    `error`: why that is below `behind`, None also where there was more than one file is to have. `gone`: the topic was
-    deleted, or made anew. `gaps` are offsets that Redis should hold, and does not, in their order.
+    `error`: why that is below `end`, None also if there was more than one file takes. `gone`: the topic was deleted, or
+    re-created. `gaps` are offsets that Redis should hold, and does not, in their order.
     """
 
     task: ArchiveTask
@@ -226,7 +232,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def archive_ranges(
     source: LakeSource, storage_options: StorageOptions, tasks: Iterable[ArchiveTask]
 ) -> list[TaskOutcome]:
-    """Do tasks one after the other, over one connection to Redis."""
+    """Run tasks one after the other, over one connection to Redis."""
     with source.opened() as stores, _rare_collections():
         return [
             archive_range(stores.logs, task, storage_options, source.decompressed_bytes_max) for task in tasks
@@ -237,25 +243,32 @@ def archive_range(
     logs: LogStore, task: ArchiveTask, storage_options: StorageOptions, decompressed_bytes_max: int
 ) -> TaskOutcome:
     """Write the records of a task to a file of its own, which no table knows yet."""
-    reading = RangeReader(logs, task, decompressed_bytes_max)
+    reader = RangeReader(
+        logs,
+        task.partition,
+        (task.first, task.end),
+        decompressed_bytes_max,
+        log_append_time=task.log_append_time,
+        rows_bytes_max=_ROWS_BYTES_MAX if task.last else None,
+    )
     try:
         files = filesystem(task.uri, storage_options)
-        file = write_file(files, task.partition.index, reading.rows(), time.time_ns() // 1_000_000)
+        file = write_file(files, task.partition.index, reader.rows(), time.time_ns() // 1_000_000)
     except (OSError, ValueError, pa.ArrowException) as error:
         return TaskOutcome(task=task, next_offset=task.first, error=str(LakeError(f"{task.uri}: {error}")))
     return TaskOutcome(
         task=task,
-        next_offset=reading.next_offset,
+        next_offset=reader.next_offset,
         file=file,
-        error=reading.error,
-        gone=reading.gone,
-        gaps=tuple(sorted(reading.gaps + reading.holes)),
+        error=reader.error,
+        gone=reader.gone,
+        gaps=tuple(sorted(reader.gaps + reader.holes)),
     )
 
 
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Let the collector of cycles sleep while entries come and go: they have none, and it would take a third more."""
+    """Collect cycles rarely while entries are read: they have none, and collections would take a third more time."""
     usual = gc.get_threshold()
     gc.set_threshold(_CONTAINERS, *usual[1:])
     try:
@@ -265,33 +278,45 @@ def _rare_collections() -> Iterator[None]:
 
 
 class RangeReader:
-    """The records of a task as rows, and how far they were read: up to `next_offset`, and why no further.
+    """Records of a partition in Redis as rows, and how far they were read: up to `next_offset`, and why no further.
 
-    Of what was not there, `gaps` lie below the start of what Redis holds now, and may be in the lake; `removed` below
-    the start of the log, where retention or DeleteRecords has moved it; `holes` in the middle of the log, where nobody
-    but a hand on Redis removes anything. In format `record` offsets are sparse, and holes cannot be told.
+    Of the offsets that were missing, `gaps` lie below the start of what Redis holds now, and may be in the lake;
+    `removed` below the start of the log, which retention or DeleteRecords has moved; `holes` in the middle of the log,
+    where only a user of Redis can have deleted entries. In format `record` offsets are sparse: holes are not found.
     """
 
-    def __init__(self, logs: LogStore, task: ArchiveTask, decompressed_bytes_max: int) -> None:
-        self.next_offset = task.first
+    def __init__(
+        self,
+        logs: LogStore,
+        partition: Partition,
+        offsets: tuple[int, int],
+        decompressed_bytes_max: int,
+        *,
+        log_append_time: bool = False,
+        rows_bytes_max: int | None = None,
+    ) -> None:
+        """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows."""
+        self.next_offset, self._end = offsets
         self.error: str | None = None
         self.gone = False
         self.gaps: list[OffsetGap] = []
         self.removed: list[OffsetGap] = []
         self.holes: list[OffsetGap] = []
         self._logs = logs
-        self._task = task
+        self._partition = partition
         self._bytes_max = decompressed_bytes_max
+        self._log_append_time = log_append_time
+        self._rows_bytes_max = math.inf if rows_bytes_max is None else rows_bytes_max
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in their order; ends without an exception where no more can be read."""
+        """Yield the rows in their order; ends without an exception if no more can be read."""
         entries = _ENTRIES_FIRST
         written = 0
-        while self.next_offset < self._task.behind and not (self._task.last and written > _ROWS_BYTES_MAX):
+        while self.next_offset < self._end and written <= self._rows_bytes_max:
             found = self._read(self.next_offset, entries)
             if isinstance(found, KafkaError):
                 if entries > 1 and _is_damage(found):
-                    # What lies before it is sound, and is not to wait for it.
+                    # What lies before the damage is sound, and does not wait for it.
                     entries = max(entries // _ENTRIES_GROWTH, 1)
                     continue
                 self._fail(found)
@@ -303,15 +328,15 @@ class RangeReader:
                     self._skip(found)
                 if self.error is not None:
                     return
-                # Fewer may have been nothing but entries of others, with batches behind them.
+                # Fewer may have been nothing but external entries, with batches after them.
                 entries = _ENTRIES_MAX
                 continue
             size = 0
             for rows, next_offset in self._rows_of(found):
                 size += rows.nbytes
-                yield _slice(rows, at, self._task.behind)
+                yield _slice(rows, at, self._end)
                 self.next_offset = next_offset
-            self.holes += [each for each in _holes(at, found) if each.behind <= self.next_offset]
+            self.holes += [each for each in _holes(at, found) if each.end <= self.next_offset]
             if self.error is not None:
                 return
             if not found.more:
@@ -321,43 +346,42 @@ class RangeReader:
 
     def _read(self, offset: int, entries: int) -> Fetched | KafkaError:
         try:
-            [found] = self._logs.read([Read(self._task.partition, offset, entries, self._task.behind)])
+            [found] = self._logs.read([Read(self._partition, offset, entries, self._end)])
         except StorageUnavailableError as error:
             return error
         return found
 
     def _pass_removed(self, found: Fetched) -> None:
-        after = min(found.log_start, self._task.behind)
+        after = min(found.log_start, self._end)
         if after > self.next_offset:
             self.removed.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
 
     def _skip(self, found: Fetched) -> None:
-        """Go on behind what is no more, or never was."""
+        """Continue after offsets that are gone, or never were."""
         if found.remote is not None and self.next_offset < found.remote.end:
-            after = min(found.remote.end, self._task.behind)
+            after = min(found.remote.end, self._end)
             self.gaps.append(OffsetGap(self.next_offset, after))
             self.next_offset = after
         elif not found.more:
             self._pass_rest(found)
 
     def _pass_rest(self, found: Fetched) -> None:
-        """Go to the end, before which nothing follows."""
-        behind = self._task.behind
-        if found.high_watermark < behind:
+        end = self._end
+        if found.high_watermark < end:
             message = f"the log ends at {found.high_watermark}: Redis has lost records"
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
             return
         first = max(self.next_offset, found.compacted_end)
-        if self._task.partition.format == "batch" and first < behind:
-            self.holes.append(OffsetGap(first, behind))
-        self.next_offset = max(self.next_offset, behind)
+        if self._partition.format == "batch" and first < end:
+            self.holes.append(OffsetGap(first, end))
+        self.next_offset = max(self.next_offset, end)
 
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield rows, each with the offset just past them; ends early, with the error kept, at a damaged batch."""
-        index = self._task.partition.index
+        """Yield rows, each with the offset just past them; ends early, with `error` set, at a damaged batch."""
+        index = self._partition.index
         if not found.batches:
-            rows = records_to_arrow(index, found.records, log_append_time=self._task.log_append_time)
+            rows = records_to_arrow(index, found.records, log_append_time=self._log_append_time)
             yield rows, found.next_offset
             return
         try:
@@ -380,7 +404,7 @@ class RangeReader:
 
 
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
-    """Yield offsets from `first` on that should be in what was found, and are in no batch."""
+    """Yield offsets from `first` on that should have been found, and are in no batch."""
     at = max(first, found.compacted_end)
     for batch in found.batches:
         if batch.base_offset > at:
@@ -392,16 +416,15 @@ def _is_damage(error: KafkaError) -> bool:
     return error.code == ErrorCode.KAFKA_STORAGE_ERROR and not isinstance(error, StorageUnavailableError)
 
 
-def _slice(rows: pa.RecordBatch, first: int, behind: int) -> pa.RecordBatch:
-    """Return the rows from `first` on, and before `behind`: a batch may hold others."""
+def _slice(rows: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
+    """Return the rows from `first` on, and before `end`: a batch may hold others."""
     offsets = rows.column(OFFSET).to_numpy()
-    if not len(offsets) or (offsets[0] >= first and offsets[-1] < behind):
+    if not len(offsets) or (offsets[0] >= first and offsets[-1] < end):
         return rows
-    start, stop = np.searchsorted(offsets, (first, behind))
+    start, stop = np.searchsorted(offsets, (first, end))
     return rows.slice(int(start), int(stop - start))
 
 
 def _next_entries(entries: int, size: int) -> int:
-    """Return how many entries to read next, where the last ones had so many bytes as rows."""
-    wished = entries * _READ_BYTES // max(size, 1)
-    return max(1, min(wished, entries * _ENTRIES_GROWTH, _ENTRIES_MAX))
+    """Return how many entries to read next, after some that became rows of `size` bytes."""
+    return max(1, min(entries * _READ_BYTES // max(size, 1), entries * _ENTRIES_GROWTH, _ENTRIES_MAX))

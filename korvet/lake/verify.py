@@ -1,12 +1,8 @@
-"""Verification of a lake: whether tables hold what they say, and the same as Redis where both hold it.
+"""How far topics are archived, and whether tables hold what they say, and the same as Redis if both hold it.
 
-Knows tables, files and logs; changes nothing. What it finds is told, not thrown: one damaged file hides no other. In
-storage format `batch` every offset of a log is a record, but where it was compacted once, so gaps are found; in format
-`record` offsets are sparse, and what is missing is found only where Redis still has it.
-
-How far topics are archived: what the tables hold, and what of the logs they do not hold yet.
-
-Knows logs and tables; changes nothing, and needs no Spark.
+Nothing is changed. A discrepancy is reported, not raised: one damaged file hides no other. In storage format `batch`
+every offset of a log is a record, unless it was compacted once, so gaps are found; in format `record` offsets are
+sparse, and what is missing is found only while Redis still has it.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from korvet.lake.files import DataFiles, StorageOptions, filesystem
 from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, Lake, TableFile
-from korvet.lake.tasks import ArchiveTask, RangeReader, another_lake
+from korvet.lake.tasks import RangeReader, another_lake
 from korvet.log.index import LogPosition
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.log.types import Bounds, Fetched, Read
@@ -37,14 +33,14 @@ from korvet.topics.types import Partition
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
 
 _COMPARED = {
-    # In format `record` the log does not tell of which type a timestamp is, nor who produced a record.
+    # In format `record` the log does not know the type of a timestamp, nor the producer of a record.
     "record": ("offset", "timestamp", "timestamp_ms", "key", "value", "headers"),
     "batch": tuple(each.name for each in SCHEMA if each.name != "partition"),
 }
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
-    """What is not as it is to be, and from which offset on; -1 where it is about no single one."""
+    """What is wrong, and from which offset on; -1 if it is about no single offset."""
 
     kind: Kind
     offset: int
@@ -52,7 +48,7 @@ class Discrepancy(msgspec.Struct, frozen=True):
 
 
 class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition: what was read of its table, of which `compared` records are in Redis too, and what is wrong."""
+    """A partition: what was read of its table, how many records were compared with Redis, and what is wrong."""
 
     topic: str
     partition: int
@@ -63,7 +59,7 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscrepancyError(Exception):
-    """Ends what is looked at, with the finding."""
+    """Ends the check of a file or of a comparison."""
 
     def __init__(self, kind: Kind, offset: int, message: str) -> None:
         super().__init__(message)
@@ -71,7 +67,7 @@ class DiscrepancyError(Exception):
 
 
 class _PartitionView(NamedTuple):
-    """A partition as table and log tell of it; `start` is where the log starts in the lake."""
+    """A partition by table and log; `start` is where the log starts in the lake."""
 
     partition: Partition
     bounds: Bounds
@@ -85,9 +81,9 @@ class _PartitionView(NamedTuple):
 def verify(
     stores: LakeStores, lake: Lake, topic: SourceTopic, decompressed_bytes_max: int
 ) -> Iterator[VerifiedPartition]:
-    """Look at each partition of a topic that has a table.
+    """Verify each partition of a topic that has a table.
 
-    `decompressed_bytes_max` is what a batch in Redis may have uncompressed. Raises LakeError where the table cannot be
+    `decompressed_bytes_max` is what a batch in Redis may have uncompressed. Raises LakeError if the table cannot be
     opened, StorageUnavailableError.
     """
     table = ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
@@ -114,13 +110,13 @@ def _view(
     found = [each for each in table.files() if each.partition == partition.index]
     try:
         system = filesystem(table.uri, lake.storage_options)
-        told = system.get_file_info([each.path for each in found])
+        infos = system.get_file_info([each.path for each in found])
     except (DeltaError, OSError) as error:
         raise LakeError(f"{table.uri}: {error}") from error
-    sizes = {each.path: each.size for each in told if each.size is not None}
+    sizes = {each.path: each.size for each in infos if each.size is not None}
     next_offset = table.next_offset(partition.index) or 0
     first = min((each.first_offset for each in found), default=next_offset)
-    # Before Redis was told for the first time, the table alone tells it.
+    # Until Redis knows that the log is archived, only the table knows its start.
     start = first if start == NOT_ARCHIVED else start
     return _PartitionView(partition, bounds, start, found, next_offset, DataFiles(table.uri, system), sizes)
 
@@ -148,7 +144,7 @@ def _verified(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: 
     except DiscrepancyError as wrong:
         findings.append(wrong.finding)
     except LakeError as error:
-        # Each file that cannot be read is told of above.
+        # Each file that cannot be read is reported above.
         if not any(each.kind == "unreadable" for each in findings):
             findings.append(Discrepancy("unreadable", -1, str(error)))
     return VerifiedPartition(
@@ -178,7 +174,7 @@ def _ends(view: _PartitionView) -> Iterator[Discrepancy]:
 
 
 def _check_file(view: _PartitionView, file: TableFile) -> int:
-    """Return how many rows a file has; raises WrongError and LakeError."""
+    """Return how many rows a file has; raises DiscrepancyError and LakeError."""
     if view.sizes.get(file.path) != file.size_bytes:
         message = f"{file.path} has {view.sizes.get(file.path, 'no')} bytes instead of {file.size_bytes}"
         raise DiscrepancyError("unreadable", file.first_offset, message)
@@ -207,7 +203,7 @@ def _check_file(view: _PartitionView, file: TableFile) -> int:
 
 
 def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int | None) -> None:
-    """Raise WrongError where offsets, behind `last` in the same file, do not rise, or leave out a record."""
+    """Raise DiscrepancyError if offsets, after `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
     is_dense = view.partition.format == "batch"
     # Below the end of what was compacted any may be missing.
@@ -221,27 +217,27 @@ def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int
 
 
 def _check_statistics(file: TableFile, rows: int, without: int, last: int | None) -> None:
-    told = (file.rows, file.rows_without_timestamp, file.last_offset)
-    if told != (rows, without, last):
+    if (file.rows, file.rows_without_timestamp, file.last_offset) != (rows, without, last):
         message = (
-            f"{file.path}: the table says {told[0]} rows, {told[1]} without a timestamp, up to {told[2]},"
+            f"{file.path}: the table says {file.rows} rows, {file.rows_without_timestamp} without a timestamp, up to"
+            f" {file.last_offset},"
             f" and it has {rows}, {without}, {last}"
         )
         raise DiscrepancyError("statistics", file.first_offset, message)
 
 
 def _check_times(file: TableFile, first: int | None, last: int | None) -> None:
-    """Compare timestamps (us), which the table tells in milliseconds."""
+    """Compare timestamps (us), which the table has in milliseconds."""
     if first is None or last is None:
         return
-    told_first, told_last = file.first_timestamp, file.last_timestamp
-    if told_first is None or told_last is None or told_first > first or told_last + 999 < last:
-        message = f"{file.path}: the table says timestamps {told_first} to {told_last}, and it has {first} to {last}"
+    low, high = file.first_timestamp, file.last_timestamp
+    if low is None or high is None or low > first or high + 999 < last:
+        message = f"{file.path}: the table says timestamps {low} to {high}, and it has {first} to {last}"
         raise DiscrepancyError("statistics", file.first_offset, message)
 
 
 def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
-    """Yield what is missing between the files of a log without gaps; within a file it is found as that is read."""
+    """Yield offsets that are missing between files, for a dense log; `_check_file` finds those within a file."""
     if view.partition.format != "batch":
         return
     at = max(view.start, min(view.bounds.compacted_end, view.next_offset))
@@ -254,58 +250,49 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
 
 
 def _compare(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: int) -> Iterator[int]:
-    """Yield how many records were the same in both tiers, again and again; raises WrongError and LakeError."""
+    """Yield counts of records that are the same in both tiers; raises DiscrepancyError and LakeError."""
     first = max(view.bounds.local_start, view.start)
-    behind = min(view.next_offset, view.bounds.high_watermark)
-    if first >= behind:
+    end = min(view.next_offset, view.bounds.high_watermark)
+    if first >= end:
         return
-    task = ArchiveTask(
-        partition=view.partition,
-        first=first,
-        behind=behind,
-        bytes=0,
-        last=False,
-        uri="",
-        log_append_time=False,
-    )
-    reading = RangeReader(stores.logs, task, decompressed_bytes_max)
-    cold = _ColdRows(view, first, _COMPARED[view.partition.format])
+    reader = RangeReader(stores.logs, view.partition, (first, end), decompressed_bytes_max)
+    archived = _ArchivedRows(view, first, _COMPARED[view.partition.format])
     at = first
-    for rows in reading.rows():
+    for rows in reader.rows():
         if not rows.num_rows:
             continue
-        hot_end = rows.column(OFFSET)[-1].as_py() + 1
-        # Retention went on meanwhile: what it took there is nothing to compare with.
-        at = max([at, *(gap.behind for gap in reading.gaps)])
-        _check_equal(cold.take(at, hot_end), cold.shaped(rows))
+        rows_end = rows.column(OFFSET)[-1].as_py() + 1
+        # Retention went on meanwhile: there is nothing to compare with what it deleted in Redis.
+        at = max([at, *(gap.end for gap in reader.gaps)])
+        _check_equal(archived.take(at, rows_end), archived.select(rows))
         yield rows.num_rows
-        at = hot_end
-    if reading.error is not None:
-        raise DiscrepancyError("unreadable", reading.next_offset, f"Redis: {reading.error}")
-    at = max([at, *(gap.behind for gap in reading.gaps)])
-    _check_equal(cold.take(at, behind), cold.shaped(None))
+        at = rows_end
+    if reader.error is not None:
+        raise DiscrepancyError("unreadable", reader.next_offset, f"Redis: {reader.error}")
+    at = max([at, *(gap.end for gap in reader.gaps)])
+    _check_equal(archived.take(at, end), archived.select(None))
 
 
-class _ColdRows:
-    """The rows of a table, taken one range of offsets behind the other."""
+class _ArchivedRows:
+    """The rows of a table, taken one range of offsets after the other."""
 
     def __init__(self, view: _PartitionView, first: int, columns: Sequence[str]) -> None:
         self._schema = pa.schema([SCHEMA.field(name) for name in columns])
         self._groups = self._from(view, first)
-        self._pending = self.shaped(None)
+        self._pending = self.select(None)
 
-    def shaped(self, rows: pa.RecordBatch | None) -> pa.Table:
+    def select(self, rows: pa.RecordBatch | None) -> pa.Table:
         """Return the columns that are compared."""
         if rows is None:
             return self._schema.empty_table()
         return pa.Table.from_batches([rows]).select(self._schema.names).cast(self._schema)
 
-    def take(self, first: int, behind: int) -> pa.Table:
-        """Return the rows from `first` to just before `behind`; those below are passed over."""
+    def take(self, first: int, end: int) -> pa.Table:
+        """Return the rows from `first` to just before `end`; skips those below."""
         taken = []
         while True:
             offsets = self._pending.column(OFFSET).to_numpy()
-            start, stop = np.searchsorted(offsets, (first, behind))
+            start, stop = np.searchsorted(offsets, (first, end))
             taken.append(self._pending.slice(int(start), int(stop - start)))
             if stop < len(offsets):
                 self._pending = self._pending.slice(int(stop))
@@ -322,37 +309,37 @@ class _ColdRows:
                 continue
             for group in view.data.groups(file.path):
                 if group.last_offset >= first:
-                    yield self.shaped(view.data.rows(file.path, group))
+                    yield self.select(view.data.rows(file.path, group))
 
 
-def _check_equal(cold: pa.Table, hot: pa.Table) -> None:
-    cold_offsets, hot_offsets = cold.column(OFFSET).to_numpy(), hot.column(OFFSET).to_numpy()
-    if not np.array_equal(cold_offsets, hot_offsets):
-        missing = np.setdiff1d(hot_offsets, cold_offsets)
+def _check_equal(archived: pa.Table, local: pa.Table) -> None:
+    archived_offsets, local_offsets = archived.column(OFFSET).to_numpy(), local.column(OFFSET).to_numpy()
+    if not np.array_equal(archived_offsets, local_offsets):
+        missing = np.setdiff1d(local_offsets, archived_offsets)
         if len(missing):
             raise DiscrepancyError(
                 "gap", int(missing[0]), f"offset {missing[0]} is in Redis, but not in the table"
             )
-        extra = np.setdiff1d(cold_offsets, hot_offsets)
-        at = int(extra[0]) if len(extra) else int(cold_offsets[0])
+        extra = np.setdiff1d(archived_offsets, local_offsets)
+        at = int(extra[0]) if len(extra) else int(archived_offsets[0])
         raise DiscrepancyError("unequal", at, f"offset {at} is in the table, but not so in Redis")
-    for name in cold.column_names:
-        one, other = cold.column(name), hot.column(name)
+    for name in archived.column_names:
+        one, other = archived.column(name), local.column(name)
         if not one.equals(other):
             pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
             place = next(place for place, (left, right) in enumerate(pairs) if left != right)
-            at = int(cold_offsets[place])
+            at = int(archived_offsets[place])
             raise DiscrepancyError(
                 "unequal", at, f"offset {at} has another {name} in the table than in Redis"
             )
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: the log's `start` in lake and Redis together, and its `end`; None where something cannot be told.
+    """One partition: the log's `start` in lake and Redis together, and its `end`; None for what is unknown.
 
-    The table holds it up to `archived`, None for nothing yet, and Redis was told `mirrored`, 0 for nothing: trimming
-    goes no further. `lag_records` are not in the table, the oldest of them `lag_ms` old by its timestamp. `error` says
-    why the rest is missing, or that the table is not the one which Redis was told of.
+    The table holds it up to `archived`, None for nothing yet, and Redis knows it up to `mirrored`, 0 for nothing:
+    trimming goes no further. `lag_records` are not in the table, the oldest of them `lag_ms` old by its timestamp.
+    `error` says why the rest is missing, or that the table is not the one that Redis knows.
     """
 
     topic: str
@@ -373,14 +360,14 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
 def status(
     source: LakeSource, lake: str, storage_options: StorageOptions = None, names: Sequence[str] = ()
 ) -> list[PartitionStatus]:
-    """Return the status of every partition with a cold tier, or of those of the topics named.
+    """Return the status of every partition with a remote tier, or of those of the topics named.
 
-    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a cold tier.
+    Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
     """
     with source.opened() as stores:
         found = []
         for topic in source.topics(stores, names):
-            # Before the table is: Redis is told after a commit, so what it says now any later look finds there.
+            # Before the table is opened: Redis is updated after a commit, so the table holds what Redis says now.
             known = stores.logs.bounds(topic.partitions)
             try:
                 table = ArchiveTable.open(lake, topic.name, topic.id, storage_options)
@@ -428,7 +415,7 @@ def _of_topic(
 def _lag(
     stores: LakeStores, partition: Partition, first: int, bounds: Bounds
 ) -> tuple[int | None, int | None]:
-    """Return how many records lie from `first` on, and how old (ms) the first of them is; None where unknown."""
+    """Return how many records lie from `first` on, and how old (ms) the first of them is; None if unknown."""
     if first >= bounds.high_watermark:
         return 0, 0
     [count] = stores.indexes.records_from([LogPosition(partition, first)])

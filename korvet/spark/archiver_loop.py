@@ -148,7 +148,7 @@ class ArchiverLoop:
         return [*works, self._keep_up] if self._settings.lake_upkeep_interval_ms else works
 
     def archive(self) -> None:
-        """Archive for ever. Raises SparkError where Spark does not start, or stopped."""
+        """Archive indefinitely. Raises SparkError where Spark does not start, or stopped."""
         if not self._settings.lake_interval_ms:
             threading.Event().wait()
         self._wait_for_topics()
@@ -206,7 +206,7 @@ class ArchiverLoop:
                 time.sleep(max(pause_s, 0))
 
     def _keep_up(self) -> None:
-        """Look after the tables for ever."""
+        """Look after the tables indefinitely."""
         while True:
             time.sleep(self._settings.lake_upkeep_interval_ms / 1000)
             done: UpkeepRound | None = None

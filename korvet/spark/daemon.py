@@ -19,7 +19,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - p
     try:
         code: int = _worker(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
-        # As the daemon does behind its traceback: no flushing, and nothing of the parent's is run.
+        # As the daemon does after its traceback: no flushing, and nothing of the parent's is run.
         os._exit(1)
     return code
 

@@ -110,7 +110,7 @@ def archive_continuously(
 
 
 _MERGES_PER_CORE = 2
-"""Of one Spark job, behind which they are committed: what a crash may cost."""
+"""Of one Spark job, after which they are committed: what a crash may cost."""
 
 
 def merge_runner(session: SparkSession, storage_options: StorageOptions = None) -> RunMerges:

@@ -55,7 +55,7 @@ class ArchiverConfig(msgspec.Struct, frozen=True):
 
 
 class ExitReason(Enum):
-    """Why the process ends, or begins anew."""
+    """Why the process ends, or starts over."""
 
     TOLD = auto()
     SUPERVISOR_GONE = auto()
@@ -125,7 +125,7 @@ class ArchiverProcess:
         self._acting: ArchiverLoop | None = None
 
     def run(self) -> ExitReason:
-        """Archive as long as the lease is held; returns when the process is to end, or to begin anew."""
+        """Archive as long as the lease is held; returns when the process is to end, or to starts over."""
         self._spawn(self._lease.keep, ExitReason.LEASE_LOST)
         self._spawn(self._watch_supervisor, ExitReason.SUPERVISOR_GONE)
         self._spawn(self._act, None)
@@ -172,7 +172,7 @@ class ArchiverProcess:
 
 
 def main() -> NoReturn:
-    """Archive until the supervisor is gone, or SIGTERM; a lost lease begins the program anew, without Spark."""
+    """Archive until the supervisor is gone, or SIGTERM; a lost lease begins the program again, without Spark."""
     told_fd = int(sys.argv[1])
     told = os.pread(told_fd, os.fstat(told_fd).st_size, 0)
     configuration = msgspec.json.decode(told, type=ArchiverConfig)

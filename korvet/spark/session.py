@@ -181,7 +181,7 @@ def session(
     configs: Mapping[str, str] | None = None,
     launch: Callable[[SparkConf], None] | None = None,
 ) -> Iterator[SparkSession]:
-    """Give a session of the application `name`, and stop it behind the block; raises SparkError.
+    """Give a session of the application `name`, and stop it after the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
     was told. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
@@ -248,10 +248,10 @@ def reason_of(error: Exception) -> str:
 
 
 def _after_traceback(lines: Sequence[str]) -> str | None:
-    """Return what Python says behind the last of its stacks, which Spark may put behind words of its own."""
+    """Return what Python says after the last of its stacks, which Spark may put after words of its own."""
     stacks = [at for at, line in enumerate(lines) if "Traceback (most recent" in line]
     if not stacks:
         return None
-    behind = (line for line in lines[stacks[-1] + 1 :] if not line[:1].isspace() and line.strip("^~ "))
-    said = next(behind, None)
+    end = (line for line in lines[stacks[-1] + 1 :] if not line[:1].isspace() and line.strip("^~ "))
+    said = next(end, None)
     return None if said is None else _OWN_ERROR.sub("", said)

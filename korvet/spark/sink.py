@@ -2,7 +2,7 @@
 
 Knows Spark's interface for sinks, and which columns are what of a record; how records become batches stands in
 `korvet.lake.encoding`. Each task is an idempotent producer of its own: what it sends twice is appended once. A task
-that Spark runs again begins anew, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
+that Spark runs again starts over, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
 
     frame.write.format("korvet").option("bootstrap.servers", ADDRESS).option("topic", NAME).mode("append").save()
 """

@@ -256,10 +256,10 @@ class _BatchReader(DataSourceReader):
                 if not low <= index <= high:
                     continue
                 first = int(max(starts[index], wanted.offset[0]))
-                behind = int(min(ends[index], wanted.offset[1] + 1))
+                end = int(min(ends[index], wanted.offset[1] + 1))
                 if options.fail_on_data_loss and starts[index] < log.start:
                     raise data_loss_error(log.topic.name, index, log, starts[index])
-                wish = ScanRange(first, behind, wanted.times, options.records_per_partition)
+                wish = ScanRange(first, end, wanted.times, options.records_per_partition)
                 found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
         return found or [_PartInput(None)]
 
@@ -391,8 +391,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found: list[InputPartition] = []
             for log in self._logs(stores, began):
                 index = log.partition.index
-                first, behind = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
-                wish = ScanRange(first, behind, records_max=self._options.records_per_partition)
+                first, stop = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
+                wish = ScanRange(first, stop, records_max=self._options.records_per_partition)
                 found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
         return found
 
@@ -409,7 +409,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         topic = options.source.topic(stores, options.topic)
         if began is not None and began.topic_id != topic.id:
-            message = f"{topic.name} was deleted and made anew (id {topic.id}, not {began.topic_id})"
+            message = f"{topic.name} was deleted and re-created (id {topic.id}, not {began.topic_id})"
             raise LakeError(f"{message}: begin with a new checkpoint")
         logs = snapshots(stores, options.lake, topic)
         if began is not None and options.fail_on_data_loss:

@@ -50,7 +50,7 @@ def main() -> None:
         for sharing in ("keep", "hash"):
             for _ in range(args.rounds):
                 target = stage.make("batch", PARTITIONS)
-                wish = ReplaySpec(source=source.name, target=target.name, sharing=sharing)
+                wish = ReplaySpec(source=source.name, target=target.name, partitioning=sharing)
                 replay = stage.replay(wish)
                 _measured(
                     f"replay, {sharing}",

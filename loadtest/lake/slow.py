@@ -69,7 +69,7 @@ def _broker(url: str, directory: Path) -> Iterator[Broker]:
 
 
 def _fill(broker: Broker, url: str, directory: Path) -> int:
-    """Make both topics; returns the offset behind the last cold record, all of which are in the lake only."""
+    """Make both topics; returns the offset after the last cold record, all of which are in the lake only."""
     with Client(broker.address) as client:
         client.create("hot", storage_format="batch")
         client.create("cold", storage_format="batch", remote_storage_enable="true")

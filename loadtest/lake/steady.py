@@ -1,4 +1,4 @@
-"""How far the archive is behind in steady state: a broker that archives on its own, and a producer that never stops.
+"""How far the archive is after in steady state: a broker that archives on its own, and a producer that never stops.
 
 Run as `python -m loadtest.lake.steady [--seconds 120] [--rate 20000] [--interval-ms 10000]` from the repository. The
 lag is what /metrics says of it, the age of the oldest record that is not archived, looked at twice a second once the

@@ -106,7 +106,7 @@ def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None
     def said(code: int, *arguments: str, target: str = "nowhere") -> str:
         return failed(replay(stage, source, target, *arguments), code)
 
-    assert "Error: there is no topic nowhere: make it first" in said(1)
+    assert "Error: there is no topic nowhere: create it first" in said(1)
     assert "--from-offset and --from-time exclude each other" in said(
         2, "--from-offset", "1", "--from-time", "2026-01-01"
     )

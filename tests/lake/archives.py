@@ -38,8 +38,8 @@ def archive(lake: Lake, stop: int, per_file: int = 10, partition: int = 0) -> No
     """Archive records up to `stop`, so many in a file."""
     table = ArchiveTable.create(lake.path, *OF)
     for first in range(table.next_offset(partition) or 0, stop, per_file):
-        behind = min(first + per_file, stop)
-        append(lake, [record(at) for at in range(first, behind)], behind, partition)
+        end = min(first + per_file, stop)
+        append(lake, [record(at) for at in range(first, end)], end, partition)
 
 
 def opened(lake: Lake) -> ArchiveTable:
@@ -60,7 +60,7 @@ def path_of(lake: Lake, file: str) -> Path:
 
 
 def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
-    """Return the offsets of all rows as they lie, file behind file."""
+    """Return the offsets of all rows as they lie, file after file."""
     found: list[int] = []
     for file in files(lake):
         if file.partition == partition:

@@ -79,7 +79,7 @@ def test_topics_without_a_cold_tier_are_left_alone(topics: Topics) -> None:
         lambda row: msgspec.structs.replace(row, configs={"storage.format": "batch"}),
     )
     assert [each.name for each in topics.source.topics(topics.stores)] == ["orders"]
-    with pytest.raises(ValueError, match="topic plain has no cold tier"):
+    with pytest.raises(ValueError, match="topic plain has no remote tier"):
         topics.archiver(names=["plain"]).round(topics.run)
     with pytest.raises(ValueError, match="there is no topic other"):
         topics.archiver(names=["other"]).round(topics.run)
@@ -128,7 +128,7 @@ def test_nothing_is_made_or_told_by_a_plan(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     [some], _ = topics.archiver().plan()
-    assert [(each.first, each.behind) for each in some.partitions[0].ranges] == [(0, 2)]
+    assert [(each.first, each.end) for each in some.partitions[0].ranges] == [(0, 2)]
     assert not Path(topics.lake).exists()
     assert topics.bounds(topic.partitions[0]).archived == 0
 
@@ -174,7 +174,7 @@ def test_files_whose_commit_is_said_to_be_refused_and_is_there_stay(
     topics.check(topic)
 
 
-def test_of_ranges_behind_one_that_ended_early_no_file_stays(topics: Topics) -> None:
+def test_of_ranges_after_one_that_ended_early_no_file_stays(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     for at in range(4):
@@ -182,11 +182,11 @@ def test_of_ranges_behind_one_that_ended_early_no_file_stays(topics: Topics) -> 
 
     def in_two(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         [task] = tasks
-        one = msgspec.structs.replace(task, behind=2, last=False)
-        early, behind = topics.run([one, msgspec.structs.replace(task, first=2)])
+        one = msgspec.structs.replace(task, end=2, last=False)
+        early, end = topics.run([one, msgspec.structs.replace(task, first=2)])
         assert early.file is not None
-        assert behind.file is not None
-        return [msgspec.structs.replace(early, next_offset=0, error="the first of two"), behind]
+        assert end.file is not None
+        return [msgspec.structs.replace(early, next_offset=0, error="the first of two"), end]
 
     done = topics.archiver().round(in_two)
     assert (done.records, len(done.failures)) == (0, 1)
@@ -220,7 +220,7 @@ def test_redis_is_told_by_the_next_round_what_a_crash_left_untold(topics: Topics
     task = ArchiveTask(
         partition=topic.partitions[0],
         first=0,
-        behind=2,
+        end=2,
         bytes=0,
         last=True,
         uri=table.uri,
@@ -250,7 +250,7 @@ def test_where_all_is_archived_the_lake_is_not_looked_at(topics: Topics) -> None
     topics.produce(topic.partitions[0], b"1")
     archives = topics.archiver()
     archives.round(topics.run)
-    # Once behind its own commit, to see what came meanwhile, and then no more.
+    # Once after its own commit, to see what came meanwhile, and then no more.
     archives.round(topics.run)
     shutil.rmtree(topics.lake)
     Path(topics.lake).write_text("in the way")

@@ -106,7 +106,7 @@ def test_a_batch_whose_records_have_other_offsets_stops_its_partition(topics: To
     wrong = AppendBatch(partition=partition, batch=data, codec=0, record_count=2, max_timestamp=1000)
     [appended] = topics.stores.logs.append([wrong])
     assert not isinstance(appended, KafkaError)
-    topics.produce(partition, b"behind")
+    topics.produce(partition, b"after")
     done = topics.rounds(topics.archiver())
     [failure] = done.failures
     assert failure.error.endswith("offset 1 cannot be read: its records have no rising offsets of its own")
@@ -256,7 +256,7 @@ def test_entries_that_a_hand_removed_from_the_middle_are_told_of(
     entries = [entry for entry, _ in raw_redis.xrange(partition.stream)]
     raw_redis.xdel(partition.stream, *(entries[at] for at in gone))
     done = topics.archiver().round(topics.run)
-    missing = [offset for lost in done.lost for offset in range(lost.first, lost.behind)]
+    missing = [offset for lost in done.lost for offset in range(lost.first, lost.end)]
     assert missing == [2 * at + second for at in gone for second in (0, 1)]
     assert [offset for offset, *_ in topics.archived(topic)] == [
         offset for offset in range(20) if offset not in missing
@@ -277,7 +277,7 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
         task = ArchiveTask(
             partition=compacted.partition,
             first=0,
-            behind=held[-1].offset + 1,
+            end=held[-1].offset + 1,
             bytes=0,
             last=True,
             uri=str(tmp_path),
@@ -285,7 +285,7 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
         )
         outcome = archive_range(stores.logs, task, None, source.decompressed_bytes_max)
     assert outcome.file is not None
-    assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.behind, ())
+    assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
 
 
 def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics) -> None:
@@ -337,7 +337,7 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
     task = ArchiveTask(
         partition=topic.partitions[0],
         first=0,
-        behind=1,
+        end=1,
         bytes=0,
         last=True,
         uri="s3://bucket/lake/orders/id",

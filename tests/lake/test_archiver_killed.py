@@ -20,7 +20,7 @@ def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str)
             assert process.stdout is not None
             assert process.stdout.readline().strip() == point
         for topic in found:
-            topics.produce(topic.partitions[0], b"produced behind the crash")
+            topics.produce(topic.partitions[0], b"produced after the crash")
     done = topics.archiver().round(topics.run)
     assert done.failures == []
     for topic in found:

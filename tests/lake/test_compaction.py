@@ -263,10 +263,10 @@ class Crowd:
     def consume(self) -> None:
         reader = LakeReader(self._lake.path)
         while not self._archived.is_set():
-            behind = opened(self._lake).next_offset(0) or 0
-            got = consumed(reader, behind)
-            if len(got) < behind or got != list(range(len(got))):
-                self.failures.append(f"read {got} of {behind}")
+            end = opened(self._lake).next_offset(0) or 0
+            got = consumed(reader, end)
+            if len(got) < end or got != list(range(len(got))):
+                self.failures.append(f"read {got} of {end}")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

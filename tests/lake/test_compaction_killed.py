@@ -41,11 +41,11 @@ match point:
         compaction.write_file = killed
     case "while a file is written":
         compaction._one = killed
-    case "behind a file":
+    case "after a file":
         compaction.write_file = killed_behind(compaction.write_file)
     case "before the commit":
         ArchiveTable.replace = killed
-    case "behind the commit":
+    case "after the commit":
         ArchiveTable.replace = killed_behind(ArchiveTable.replace)
 list(compaction.compact(Lake(lake), OF))
 """
@@ -56,9 +56,9 @@ list(compaction.compact(Lake(lake), OF))
     [
         ("before a file is written", 0),
         ("while a file is written", 0),
-        ("behind a file", 1),
+        ("after a file", 1),
         ("before the commit", 1),
-        ("behind the commit", 0),
+        ("after the commit", 0),
     ],
 )
 def test_a_killed_compactor_costs_a_file_at_most(tmp_path: Path, point: str, left: int) -> None:
@@ -69,7 +69,7 @@ def test_a_killed_compactor_costs_a_file_at_most(tmp_path: Path, point: str, lef
     process = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert offsets_in_files(lake) == list(range(ROWS))
-    assert (len(files(lake)) == 1) == (point == "behind the commit")
+    assert (len(files(lake)) == 1) == (point == "after the commit")
     append(lake, [record(ROWS)], ROWS + 1)
     for each in compact(lake, OF):
         assert each.done

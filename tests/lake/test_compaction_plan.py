@@ -94,7 +94,7 @@ def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[i
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=300))
 def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> None:
-    """Let files come one at a time, with a compaction behind each."""
+    """Let files come one at a time, with a compaction after each."""
     limits = FileSizes(file_bytes_min=4096, file_bytes_max=8192)
     held: list[TableFile] = []
     written = 0

@@ -42,7 +42,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
-    """Give a topic with three archived batches of three records, the last one behind them only in Redis."""
+    """Give a topic with three archived batches of three records, the last one after them only in Redis."""
     with both(redis_url, tmp_path / "lake") as made:
         made.archive_batches((1000, 1001, 1002), (2000, 2001, 2002), (3000, 3001, 3002))
         made.append(4000, 4001)
@@ -95,7 +95,7 @@ def test_a_file_of_others_that_tells_no_times_is_looked_into(redis_url: str, tmp
         assert (done.start, done.files) == (0, 0)
 
 
-def test_a_log_whose_files_all_leave_starts_behind_what_is_archived(topic: Both) -> None:
+def test_a_log_whose_files_all_leave_starts_after_what_is_archived(topic: Both) -> None:
     topic.trim(9)
     [done] = expire(topic, older_than(9999))
     assert (done.start, done.files) == (9, 3)
@@ -377,7 +377,7 @@ def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size:
     assert count == max((number for number in range(1, len(some) + 1) if may(number)), default=0)
 
 
-def test_a_log_starts_behind_all_that_left_even_where_files_overlap() -> None:
+def test_a_log_starts_after_all_that_left_even_where_files_overlap() -> None:
     some = [file(0, 9, 1, 1), file(5, 14, 1, 1), file(20, 29, 1, 1)]
     assert [start_after(some, count, 50) for count in (1, 2, 3)] == [10, 20, 50]
 

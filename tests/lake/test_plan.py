@@ -81,10 +81,10 @@ def test_a_round_takes_no_more_ranges_than_it_may() -> None:
     assert found == [OffsetRange(3, 20, MIB), OffsetRange(20, 30, MIB)]
 
 
-def test_what_lies_far_behind_the_last_known_cut_waits() -> None:
+def test_what_lies_far_after_the_last_known_cut_waits() -> None:
     cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
     found = split(3, SplitPoint(1000, 100 * MIB), cuts, 2 * MIB, 100)
-    assert found[-1].behind == 90
+    assert found[-1].end == 90
 
 
 @given(
@@ -104,8 +104,8 @@ def test_ranges_follow_each_other_without_holes(
     found = split(first, end, cuts, target, count_max)
     assert bool(found) == (first < end.offset)
     assert len(found) <= count_max
-    assert [each.first for each in found] == [first, *(each.behind for each in found)][: len(found)]
-    assert all(each.first < each.behind <= end.offset for each in found)
+    assert [each.first for each in found] == [first, *(each.end for each in found)][: len(found)]
+    assert all(each.first < each.end <= end.offset for each in found)
 
 
 def test_the_size_of_ranges_goes_by_the_backlog() -> None:
@@ -121,7 +121,7 @@ def test_only_what_follows_without_a_hole_may_be_committed() -> None:
     assert advance(5, []) == (5, [])
 
 
-def test_what_is_passed_over_is_committed_with_the_range_behind_it() -> None:
+def test_what_is_passed_over_is_committed_with_the_range_after_it() -> None:
     assert advance(5, [WrittenRange(8, 10, 10)]) == (10, [0])
 
 

@@ -66,7 +66,7 @@ def test_a_range_of_offsets_or_of_times_is_what_it_says(stage: Stage) -> None:
 
     def replayed(begin: ReplayEdge, end: ReplayEdge, *partitions: int) -> list[list[int]]:
         target = stage.make("batch", 2)
-        wish = ReplaySpec(source=source.name, target=target.name, partitions=partitions, begin=begin, end=end)
+        wish = ReplaySpec(source=source.name, target=target.name, partitions=partitions, start=begin, end=end)
         stage.run(wish)
         return [values(stage, target, at) for at in (0, 1)]
 
@@ -100,7 +100,7 @@ def test_keys_choose_the_partition_as_kafkas_clients_let_them(stage: Stage) -> N
         ReplayError, match=r"has 1 partitions, and none 1, which .* has: give it more, or let"
     ):
         stage.run(ReplaySpec(source=source.name, target=few.name))
-    stage.run(ReplaySpec(source=source.name, target=target.name, sharing="hash"))
+    stage.run(ReplaySpec(source=source.name, target=target.name, partitioning="hash"))
     produced = [(at, each) for at in (0, 1) for each in stage.produced(source, at)]
     for place in range(5):
         assert stage.contents(target, place) == [
@@ -199,7 +199,7 @@ def test_a_topic_is_replayed_into_itself_up_to_an_end(stage: Stage) -> None:
         ReplayError, match="ends at offset 5: a topic is replayed into itself up to an end that"
     ):
         stage.run(msgspec.structs.replace(itself, end=ReplayEdge(offset=6)))
-    stage.run(msgspec.structs.replace(itself, begin=ReplayEdge(offset=3), end=ReplayEdge(offset=5)))
+    stage.run(msgspec.structs.replace(itself, start=ReplayEdge(offset=3), end=ReplayEdge(offset=5)))
     assert values(stage, topic) == [0, 1, 2, 3, 4, 3, 4]
 
 
@@ -214,7 +214,7 @@ def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
         stage.run(ReplaySpec(source=source.name, target=target.name, end=ReplayEdge(offset=4)), "mine")
     settled(stage.admin.topics.delete([target.name]))
     settled(stage.admin.topics.create([target.name]))
-    with pytest.raises(ReplayError, match="was deleted and made anew since it began"):
+    with pytest.raises(ReplayError, match="was deleted and re-created since it began"):
         stage.run(wish, "mine")
     settled(stage.admin.offsets.alter("readers", {TopicPartition(source.name, 0): 2}))
     with pytest.raises(ReplayError, match="readers is a consumer group that has committed offsets"):
@@ -224,7 +224,7 @@ def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
 
 def test_what_cannot_be_replayed_is_one_clear_error(stage: Stage) -> None:
     source = numbered(stage, 5, partitions=2)
-    with pytest.raises(ReplayError, match="there is no topic nowhere: make it first"):
+    with pytest.raises(ReplayError, match="there is no topic nowhere: create it first"):
         stage.run(ReplaySpec(source=source.name, target="nowhere"))
     with pytest.raises(ValueError, match="there is no topic nothing"):
         stage.run(ReplaySpec(source="nothing", target=source.name))
@@ -235,8 +235,8 @@ def test_what_cannot_be_replayed_is_one_clear_error(stage: Stage) -> None:
     with pytest.raises(ReplayError, match="--bootstrap-server and --redis-url name different clusters"):
         stage.run(ReplaySpec(source=other.name, target=source.name))
     many = stage.make("batch", 201)
-    with pytest.raises(ReplayError, match="has 201 partitions: records are shared out to 200 at the most"):
-        stage.run(ReplaySpec(source=source.name, target=many.name, sharing="hash"))
+    with pytest.raises(ReplayError, match="has 201 partitions: records are hashed to 200 at the most"):
+        stage.run(ReplaySpec(source=source.name, target=many.name, partitioning="hash"))
 
 
 def test_records_that_were_deleted_before_they_were_replayed_are_told(stage: Stage) -> None:

@@ -93,15 +93,15 @@ def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Bot
 
 def test_what_the_table_has_is_not_asked_of_redis(tiers: Both) -> None:
     log = log_of(tiers)
-    [cold, hot] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
-    assert (cold.cold, hot.cold) == (True, False)
-    assert cold.behind <= hot.first == log.archived
+    [archived, local] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
+    assert (archived.remote, local.remote) == (True, False)
+    assert archived.end <= local.first == log.archived
 
 
 def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None:
     log = log_of(tiers)
     found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, records_max=6))
-    assert [each.cold for each in found] == [True, True, False]
+    assert [each.remote for each in found] == [True, True, False]
     assert [value for _, value in rows_of(tiers, found)] == VALUES
 
 
@@ -110,15 +110,15 @@ def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> 
     for at in range(4):
         times = TimestampRange(batch(at)[1] * 1000, batch(at)[1] * 1000)
         found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times))
-        [cold] = [each for each in found if each.cold]
-        assert [value for _, value in rows_of(tiers, [cold])] == VALUES[3 * at : 3 * at + 3]
-    [hot] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, TimestampRange(batch(5)[0] * 1000)))
-    assert not hot.cold
+        [archived] = [each for each in found if each.remote]
+        assert [value for _, value in rows_of(tiers, [archived])] == VALUES[3 * at : 3 * at + 3]
+    [local] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, TimestampRange(batch(5)[0] * 1000)))
+    assert not local.remote
     late = TimestampRange((batch(5)[2] + 1) * 1000)
     assert scan_parts(tiers.stores, log, ScanRange(log.start, log.end, late)) == []
 
 
-def test_a_range_that_left_redis_behind_the_plan_is_found_in_the_lake(tiers: Both) -> None:
+def test_a_range_that_left_redis_after_the_plan_is_found_in_the_lake(tiers: Both) -> None:
     log = log_of(tiers)
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     tiers.archive()
@@ -161,7 +161,7 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
     assert calls > second
 
 
-def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> None:
+def test_files_that_are_compacted_after_the_plan_are_no_loss(tiers: Both) -> None:
     log = log_of(tiers)
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     before = tiers.files()
@@ -177,7 +177,7 @@ def test_files_that_are_compacted_behind_the_plan_are_no_loss(tiers: Both) -> No
 
 
 @pytest.mark.parametrize("left", [1, 7, 14, 17])
-def test_what_retention_removes_behind_the_plan_is_an_error_or_left_out(tiers: Both, left: int) -> None:
+def test_what_retention_removes_after_the_plan_is_an_error_or_left_out(tiers: Both, left: int) -> None:
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     remove(tiers, offsets[left])
@@ -200,7 +200,7 @@ def test_what_retention_removes_before_the_plan_is_an_error(tiers: Both) -> None
         rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.archived, log.end)))
 
 
-def test_what_retention_removes_behind_its_reading_is_no_loss(tiers: Both) -> None:
+def test_what_retention_removes_after_its_reading_is_no_loss(tiers: Both) -> None:
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     got = rows_of(tiers, planned[:1])
@@ -242,8 +242,8 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
             assert rows_of(tiers, scan_parts(tiers.stores, log, wish)) == whole_log[at : last + 1]
     for at in range(12):
         for count in range(1, 12 - at):
-            behind = offset_after(tiers.stores, tiers.lake, log, whole_log[at][0], count)
-            assert behind == whole_log[at + count - 1][0] + 1
+            end = offset_after(tiers.stores, tiers.lake, log, whole_log[at][0], count)
+            assert end == whole_log[at + count - 1][0] + 1
 
 
 def test_a_file_of_others_that_tells_no_times_is_not_passed_over(tiers: Both) -> None:
@@ -295,7 +295,7 @@ def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
 
 
 def test_what_only_the_lake_has_is_missed_where_there_is_none(tiers: Both) -> None:
-    with pytest.raises(LakeError, match=r"in the lake only, and nothing says where"):
+    with pytest.raises(LakeError, match=r"in the lake only, and no lake is given"):
         snapshots(tiers.stores, None, tiers.topic)
     elsewhere = tiers.lake._replace(path=f"{tiers.lake.path}-of-another")
     with pytest.raises(LakeError, match="in the lake only, but"):
@@ -326,10 +326,10 @@ def test_no_more_records_are_counted_off_than_wished_and_all_in_the_end(tiers: B
     for count in range(1, len(offsets) + 2):
         first, steps = log.start, []
         while first < log.end:
-            behind = offset_after(tiers.stores, tiers.lake, log, first, count)
-            steps.append(sum(first <= offset < behind for offset in offsets))
-            assert behind > first
-            first = behind
+            end = offset_after(tiers.stores, tiers.lake, log, first, count)
+            steps.append(sum(first <= offset < end for offset in offsets))
+            assert end > first
+            first = end
         assert sum(steps) == len(offsets)
         assert max(steps) <= count
         assert steps[0] == min(count, len(offsets))
@@ -360,10 +360,10 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
             for entry, _ in raw.xrevrange(made.partition.stream, count=3):
                 raw.xdel(made.partition.stream, entry)
         offsets = [offset for offset, _ in whole(made)]
-        behind = offset_after(made.stores, None, log, log.start, 2)
-        assert sum(offset < behind for offset in offsets) == 2
-        behind = offset_after(made.stores, None, log, behind, 2)
-        assert offset_after(made.stores, None, log, behind, 2) == log.end
+        end = offset_after(made.stores, None, log, log.start, 2)
+        assert sum(offset < end for offset in offsets) == 2
+        end = offset_after(made.stores, None, log, end, 2)
+        assert offset_after(made.stores, None, log, end, 2) == log.end
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -378,14 +378,14 @@ def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_
         held = compacted.read()
         reading = PartReader(stores, None, source)
         for first in (0, held[2].offset, held[-2].offset):
-            for behind in (held[3].offset, held[-3].offset, log.end):
+            for end in (held[3].offset, held[-3].offset, log.end):
                 got = [
                     row
-                    for part in scan_parts(stores, log, ScanRange(first, behind))
+                    for part in scan_parts(stores, log, ScanRange(first, end))
                     for rows in reading.rows(part)
                     for row in rows.to_pylist()
                 ]
-                wanted = [each for each in held if first <= each.offset < behind]
+                wanted = [each for each in held if first <= each.offset < end]
                 assert [(row["offset"], row["key"], row["value"]) for row in got] == [
                     each[:3] for each in wanted
                 ]

@@ -87,7 +87,7 @@ def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) ->
     assert contents(archived(tmp_path)) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_one_table_takes_one_commit_behind_the_other(tmp_path: Path) -> None:
+def test_one_table_takes_one_commit_after_the_other(tmp_path: Path) -> None:
     table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
     for first in range(5):
         table.append([written(table, first, first + 1)], [Advance(0, first, first + 1)])

@@ -14,7 +14,7 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
 def encoded(numbers: list[int]) -> tuple[bytes, list[int]]:
-    """Return the numbers' bytes behind each other, and where each begins."""
+    """Return the numbers' bytes after each other, and where each begins."""
     out = bytearray()
     at = []
     for number in numbers:

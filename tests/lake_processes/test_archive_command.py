@@ -1,4 +1,4 @@
-"""`korvet lake archive` with a Spark of its own: for ever, ended in the middle, and by spark-submit."""
+"""`korvet lake archive` with a Spark of its own: indefinitely, ended in the middle, and by spark-submit."""
 
 from __future__ import annotations
 

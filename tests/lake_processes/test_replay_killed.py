@@ -70,7 +70,7 @@ def test_a_killed_replay_loses_and_repeats_nothing(
 
 def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
-    wish = ReplaySpec(source=source.name, target=target.name, sharing="hash")
+    wish = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
     killed(stage, wish, "before a batch", 2)
     killed(stage, wish, "after a batch")
     stage.run(wish)
@@ -84,11 +84,11 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     source, target = stage.make(), stage.make("batch", 3)
     records = [Record(b"%d" % at, b"%d" % at) for at in range(30)]
     stage.topics.produce(source.partitions[0], *records)
-    wish = ReplaySpec(source=source.name, target=target.name, sharing="hash")
+    wish = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
     killed(stage, wish, "before a batch")
     # One of its three batches, as where the broker of the others is away.
     whole = stage.make("batch", 3)
-    stage.run(ReplaySpec(source=source.name, target=whole.name, sharing="hash"))
+    stage.run(ReplaySpec(source=source.name, target=whole.name, partitioning="hash"))
     mine = [Record(value, key, at) for at, key, value, _ in stage.contents(whole, 1)]
     assert 0 < len(mine) < 30
     producer = IdempotentProducer(stage.admin, state_of(stage, wish, target).note.identity)
@@ -142,7 +142,7 @@ def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: Sour
     settled(stage.admin.configs.alter({Resource.cluster(): {name: "1"}}))
     try:
         wait_until(lambda: not settled(stage.admin.partitions.producers([place]))[place], "producers go")
-        with pytest.raises(ReplayError, match="stood still for longer than producers are remembered"):
+        with pytest.raises(ReplayError, match="was stopped for longer than brokers remember producers"):
             stage.run(wish)
     finally:
         settled(stage.admin.configs.alter({Resource.cluster(): {name: None}}))

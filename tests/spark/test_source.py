@@ -143,9 +143,7 @@ def test_filters_leave_fewer_files_and_ranges_to_read(topics: Topics) -> None:
         reader = source.reader(COLUMNS)
         assert list(reader.pushFilters(list(filters))) == list(filters)
         found = [each.value for each in reader.partitions()]
-        return [
-            (each.partition.index, each.first, each.behind) for each in found if isinstance(each, ScanPart)
-        ]
+        return [(each.partition.index, each.first, each.end) for each in found if isinstance(each, ScanPart)]
 
     assert len(parts()) == 8
     assert parts(EqualTo(("partition",), 1)) == [(1, 0, 2), (1, 2, 4), (1, 4, 6), (1, 6, 8)]
@@ -213,7 +211,7 @@ def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> N
     reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
     began = reader.initialOffset()
     assert began == {"topic_id": topic.id, "offsets": {"0": 0}}
-    with pytest.raises(Exception, match="was deleted and made anew"):
+    with pytest.raises(Exception, match="was deleted and re-created"):
         reader.partitions(began | {"topic_id": "B" * 22}, began)
     with pytest.raises(Exception, match="holds offsets 0 to 9, not 11"):
         reader.partitions(began | {"offsets": {"0": 11}}, began)

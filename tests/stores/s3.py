@@ -68,7 +68,7 @@ class Store:
 
 @contextlib.contextmanager
 def store() -> Iterator[Store]:
-    """Give a store, and end it behind the block."""
+    """Give a store, and end it after the block."""
     running = Store()
     try:
         yield running

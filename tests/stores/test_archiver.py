@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from korvet.lake.archiver import ArchiveRound
-from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, run_here
+from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, rewrite
 from korvet.lake.table import Lake, LakeTopic, list_tables, remove_table, stored_files
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from tests.support.archive_driver import POINTS
@@ -26,7 +26,7 @@ def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str)
             assert process.stdout is not None
             assert process.stdout.readline().strip() == point
         for topic in found:
-            topics.produce(topic.partitions[0], b"produced behind the crash")
+            topics.produce(topic.partitions[0], b"produced after the crash")
     assert topics.archiver().round(topics.run).failures == []
     for topic in found:
         topics.check(topic)
@@ -69,11 +69,10 @@ def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(top
         topics.produce(topic.partitions[0], b"%d" % at)
         topics.archiver().round(topics.run)
     lake, of = Lake(topics.lake, topics.storage_options), LakeTopic(topic.name, topic.id)
-    rewrite = run_here(topics.storage_options)
     others: list[MergeOutcome] = []
 
     def overtaken(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
-        merged = list(rewrite(tasks))
+        merged = [rewrite(each, topics.storage_options) for each in tasks]
         others.extend(compact(lake, of))
         return merged
 

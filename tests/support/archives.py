@@ -213,7 +213,7 @@ def all_kinds(topics: Topics, topic: SourceTopic) -> None:
 
 @contextmanager
 def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an archiver of its own (tests.support.archive_driver) that comes to a point; kill it behind the block."""
+    """Start an archiver of its own (tests.support.archive_driver) that comes to a point; kill it after the block."""
     program = [sys.executable, "-m", "tests.support.archive_driver"]
     command = [*program, topics.source.redis_url, topics.lake, point, *master]
     root = Path(__file__).parents[2]

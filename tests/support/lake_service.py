@@ -27,7 +27,7 @@ class LakeService(NamedTuple):
 
 @contextlib.contextmanager
 def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
-    """Start the process for the lake at `lake`, listening in `directory`, and end it behind the block."""
+    """Start the process for the lake at `lake`, listening in `directory`, and end it after the block."""
     path = directory / "lake.sock"
     life, alive = os.pipe()
     noted, note = os.pipe()

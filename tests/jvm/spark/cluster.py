@@ -70,7 +70,7 @@ def _command_line(pid: int) -> bytes:
 
 @contextlib.contextmanager
 def cluster(directory: Path) -> Iterator[Cluster]:
-    """Start one, with what it writes in `directory`, and end it behind the block."""
+    """Start one, with what it writes in `directory`, and end it after the block."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as running:

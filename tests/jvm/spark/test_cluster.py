@@ -152,7 +152,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Top
         assert process.stdout.readline().strip() == point
     wait_until(lambda: running.executors() <= before, "its executors are gone", SECONDS_MAX)
     for topic in found:
-        topics.produce(topic.partitions[0], b"produced behind the crash")
+        topics.produce(topic.partitions[0], b"produced after the crash")
     assert topics.archiver().round(topics.run).failures == []
     for topic in found:
         topics.check(topic)

@@ -96,7 +96,7 @@ def execute(spark: SparkSession, /, statement: str) -> None:
 
 
 def checkpoint(spark: SparkSession, /, uri: str) -> None:
-    """Let Delta Lake write a checkpoint of the table's log, as it does behind some commits."""
+    """Let Delta Lake write a checkpoint of the table's log, as it does after some commits."""
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri).checkpoint()
 
