@@ -279,9 +279,10 @@ class Archiver:
                 continue
             try:
                 resume = resume_point(LogExtent.of(each, next_offset))
-                why = contradiction(reader, topic, partition, each, next_offset or 0)
             except PlanError as error:
-                why = str(error)
+                done.failed(partition.topic, partition.index, str(error))
+                continue
+            why = contradiction(reader, topic, partition, each, next_offset or 0)
             if why is not None:
                 done.failed(partition.topic, partition.index, why)
                 continue
