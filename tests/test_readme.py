@@ -61,3 +61,16 @@ def test_every_command_and_flag_that_the_readme_names_exists() -> None:
 def test_the_tools_of_kafka_that_the_readme_names_are_those_that_are_tested() -> None:
     section = TEXT.split("\n## Kafka's tools and Kafka Connect\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`(kafka-[a-z-]+)`", section)) == set(TOOLS)
+
+
+def test_every_step_that_the_architecture_page_names_exists() -> None:
+    text = (readme.README.parent / "docs/architecture.md").read_text()
+    named = re.findall(r"`((?:korvet|lua|docs)/[\w./]+?)(?::(\w+))?`", text)
+    assert len(named) > 25
+    missing = [
+        f"{path}:{name}"
+        for path, name in named
+        if not (file := readme.README.parent / path).exists()
+        or (name and not re.search(rf"(?:def|class) {name}\b", file.read_text()))
+    ]
+    assert not missing
