@@ -21,6 +21,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     logs        log lines, as text or JSON
     java        where Java is, for Spark
     backoff     pauses between attempts that failed
+    pending     what is under way, and its result
     errors      Kafka's error codes and Korvet's exceptions
 
 `lua/`, beside this package (inside it in a wheel), holds the scripts; `lua/README.md` lists every key in Redis.

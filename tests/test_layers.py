@@ -15,10 +15,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
 # What each room may import of Korvet, besides itself, from the ground up.
-GROUND = {"errors", "backoff", "config", "logs", "protocol"}
+GROUND = {"errors", "backoff", "pending", "config", "logs", "protocol"}
 BELOW = {
     "errors": set[str](),
     "backoff": set[str](),
+    "pending": set[str](),
     "config": {"errors", "protocol"},
     "logs": {"errors", "config"},
     "java": set[str](),
@@ -144,6 +145,16 @@ def test_wire_messages_stop_at_the_handlers() -> None:
         for name in imported(tree)
         if part(path) in {"redis", "cluster", "topics", "log", "groups"}
         and name.startswith("korvet.protocol.messages")
+    ]
+    assert wrong == []
+
+
+def test_handlers_import_nothing_of_redis() -> None:
+    wrong = [
+        f"korvet/{path} imports {name}"
+        for path, tree in sources()
+        for name in imported(tree)
+        if part(path) == "handlers" and name.startswith("korvet.redis")
     ]
     assert wrong == []
 

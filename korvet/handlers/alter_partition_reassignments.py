@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), versions 0-1: an administrator moves partitions to other brokers (KIP-455).
 
-A move is a new order of preference and copies nothing, so it is done when it is answered: the timeout has nothing to
-wait for, and there is never a move to give up (NO_REASSIGNMENT_IN_PROGRESS).
+A move is a new order of preference and copies nothing: it is done when it is answered. So the timeout is not used, and
+there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from korvet.topics.placement import Target, reassign
 def handle(
     request: AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
 ) -> AlterPartitionReassignmentsResponse:
-    """Move the partitions, those of a topic in one step; one that is refused does not keep the others from it."""
+    """Move the partitions, those of a topic in one step; the failure of one leaves the others unaffected."""
     live = api.cluster.refresh()
     api.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
     targets: dict[str, list[Target]] = {}
     for topic in request.topics:
-        given = [Target(each.partition_index, each.replicas) for each in topic.partitions]
-        targets.setdefault(topic.name, []).extend(given)
+        wanted = [Target(each.partition_index, each.replicas) for each in topic.partitions]
+        targets.setdefault(topic.name, []).extend(wanted)
     outcomes = {
-        name: iter(_move(name, given, live, api, factor_may_change=factor_may_change))
-        for name, given in targets.items()
+        name: iter(_move(name, moves, live, api, factor_may_change=factor_may_change))
+        for name, moves in targets.items()
     }
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=factor_may_change,
@@ -74,7 +74,7 @@ def _move(
 
 
 def _answer(asked: ReassignableTopic, outcomes: Iterator[KafkaError | None]) -> ReassignableTopicResponse:
-    """Take what became of these partitions off `outcomes`, which are those of all of the topic in the request."""
+    """Answer for these partitions with the next of the outcomes, which are those of all of the topic in the request."""
     return ReassignableTopicResponse(
         name=asked.name, partitions=[_result(each, next(outcomes)) for each in asked.partitions]
     )

@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), versions 0-4: what this broker serves, as the table of handlers says.
+"""ApiVersions (key 18), versions 0-4: the APIs this broker serves, from the registry of handlers.
 
-From version 3 on the client names its software, and a name that is no name is refused (KIP-511). A version that is
-not served never comes here: dispatch answers it in version 0 with `unsupported`.
+From version 3 on the client names its software, and a malformed name is refused (KIP-511). A version that is not served
+never comes here: dispatch answers it in version 0 with `unsupported`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(request: ApiVersionsRequest, caller: Caller, _api: ClusterApi) -> ApiVersionsResponse:
-    """Answer with every API that is served. No feature is finalized: none that clients ask for is built."""
+    """List every API that is served. No feature is finalized, since none that clients look for is supported."""
     if caller.version >= SOFTWARE_VERSION_FIRST:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
@@ -36,7 +36,7 @@ def refuse(_request: ApiVersionsRequest, _caller: Caller, error: KafkaError) -> 
 
 
 def unsupported() -> ApiVersionsResponse:
-    """Answer, in version 0, a version that is not served: with this API's own range, to ask again in (KIP-511)."""
+    """Answer, in version 0, a version that is not served: with the range in which to ask again (KIP-511)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(ApiVersionsRequest.api)]
     )

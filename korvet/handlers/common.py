@@ -1,15 +1,4 @@
-"""How long a request may be worked at whose sender says how long it waits.
-
-Which code clients get where Redis is away while they ask for something of a group.
-
-Consumers take KAFKA_STORAGE_ERROR for the end of their group. COORDINATOR_NOT_AVAILABLE says the same as Kafka does
-where a group's state cannot be reached: all of them look for the coordinator again, and retry.
-
-What a client may do with a resource, as describing APIs tell of it (KIP-430): everything, since there are no ACLs.
-
-Knows the operations that Kafka has for each kind of resource, by the numbers of its AclOperation. A set of them is an
-int32 with a bit for each number.
-"""
+"""What several handlers need: deadlines, the error codes of groups, and authorized operations."""
 
 from __future__ import annotations
 
@@ -18,16 +7,19 @@ from korvet.protocol.types import UNKNOWN_OPERATIONS
 
 
 def work_until(timeout_ms: int, now: float) -> float:
-    """Return the moment when to stop, where `now` (monotonic seconds) is when a request with that timeout began.
+    """Return when to stop working at a request with that timeout; it began at `now` (monotonic seconds).
 
-    Clients count the same time from when they send, give up exactly then, and never hear of what was done: half of it
-    is for the way.
+    A client counts the same time from when it sends, and gives up exactly then: half of it is for the way.
     """
     return now + timeout_ms / 1000 / 2
 
 
-def code_of(error: KafkaError) -> ErrorCode:
-    """Return the code to answer with."""
+def group_error_code(error: KafkaError) -> ErrorCode:
+    """Return the code that a request about a group is answered with.
+
+    Consumers take KAFKA_STORAGE_ERROR for the end of their group. COORDINATOR_NOT_AVAILABLE is what Kafka answers if a
+    group's state cannot be reached: every client finds the coordinator again, and retries.
+    """
     unavailable = isinstance(error, StorageUnavailableError)
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if unavailable else error.code
 
@@ -37,16 +29,20 @@ _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(10, 13)
 
 
 def _bits(*operations: int) -> int:
+    """Return a set of operations (the numbers of Kafka's AclOperation) as an int32 with a bit for each (KIP-430)."""
     return sum(1 << each for each in operations)
 
 
-TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER = _bits(
+# There are no ACLs: every client may do all that Kafka knows for the kind of resource.
+TOPIC_OPERATIONS = _bits(
+    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+)
+GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+CLUSTER_OPERATIONS = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
 )
 
 
-def told(operations: int, *, asked: bool) -> int:
-    """Return the operations where they are asked for."""
-    return operations if asked else UNKNOWN_OPERATIONS
+def authorized(operations: int, *, requested: bool) -> int:
+    """Return the operations if the request asks for them."""
+    return operations if requested else UNKNOWN_OPERATIONS

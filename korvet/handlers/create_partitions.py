@@ -1,7 +1,7 @@
-"""CreatePartitions (key 37), versions 0-3: gives topics more partitions, or with validate_only says whether it could.
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, or validates that it could.
 
-Each topic grows in one step and is answered by itself. The timeout has nothing to wait for: when the answer is sent
-every worker finds the new partitions.
+Each topic grows in one step and is answered by itself. The timeout is not used: when the response is sent every worker
+finds the new partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from korvet.topics.placement import with_partitions
 
 
 def handle(request: CreatePartitionsRequest, _caller: Caller, api: TopicApi) -> CreatePartitionsResponse:
-    """Let each topic grow; one that cannot does not keep the others from it."""
+    """Add partitions to each topic; the failure of one leaves the others unaffected."""
     api.topics.refresh()
     live = {each.broker_id for each in api.cluster.refresh().all}
     times = Counter(topic.name for topic in request.topics)
@@ -46,7 +46,7 @@ def refuse(request: CreatePartitionsRequest, _caller: Caller, error: KafkaError)
 def _grow(
     asked: CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
 ) -> KafkaError | None:
-    """Return why it is refused, None where it is done."""
+    """Return the reason for which it is refused, if it is."""
     topic = api.topics.get_cached(asked.name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")

@@ -1,10 +1,9 @@
-"""CreateTopics (key 19), versions 2-7: creates topics, or with validate_only says whether they could be.
+"""CreateTopics (key 19), versions 2-7: creates topics, or validates that it could.
 
-Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the answer has
-all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1, since
-Redis replicates and not the broker; where brokers are assigned it is their number. When the answer is sent every worker
-finds the topic. The timeout, half of it, is for what a deleted topic of that name has left and is to be cleared away
-first.
+Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the response
+has all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1,
+since Redis replicates and not the broker; if brokers are assigned it is their number. When the response is sent every
+worker finds the topic. Half of the timeout is for removing first what is left of a deleted topic of that name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from korvet.topics.registry import Topic, TopicSpec
 
 
 def handle(request: CreateTopicsRequest, _caller: Caller, api: TopicApi) -> CreateTopicsResponse:
-    """Create each topic; one that cannot be does not keep the others from it, unless all are too many."""
+    """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
     api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, time.monotonic())
     times = Counter(topic.name for topic in request.topics)
@@ -52,19 +51,19 @@ def _create(
     topic: CreatableTopic, api: TopicApi, until: float, *, validate_only: bool
 ) -> CreatableTopicResult:
     try:
-        # First, as in Kafka: who makes topics that may be there already is to hear that, and not what else is wrong.
+        # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
         api.topics.check_available(topic.name)
-        made = api.topics.create(_new_topic(topic, api), validate_only=validate_only, until=until)
+        created = api.topics.create(_new_topic(topic, api), validate_only=validate_only, until=until)
     except KafkaError as error:
         return _failed(topic.name, error)
-    return _result(made, api)
+    return _result(created, api)
 
 
 def _new_topic(topic: CreatableTopic, api: TopicApi) -> TopicSpec:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
-            message = "Partitions and replication factor must be -1 where there are assignments."
+            message = "Partitions and replication factor must be -1 if there are assignments."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         live = {each.broker_id for each in api.cluster.refresh().all}
         given = [(each.partition_index, each.broker_ids) for each in topic.assignments]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.delete_groups import (
@@ -14,13 +14,13 @@ from korvet.protocol.messages.delete_groups import (
 
 
 def handle(request: DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> DeleteGroupsResponse:
-    """Delete each group; one that cannot be does not keep the others from it. One named twice is deleted once."""
+    """Delete each group; the failure of one leaves the others unaffected. One named twice is deleted once."""
     results = []
     for group in dict.fromkeys(request.groups_names):
         try:
             api.listing.delete(group)
         except KafkaError as error:
-            results.append(DeletableGroupResult(group_id=group, error_code=code_of(error)))
+            results.append(DeletableGroupResult(group_id=group, error_code=group_error_code(error)))
         else:
             results.append(DeletableGroupResult(group_id=group))
     return DeleteGroupsResponse(results=results)
@@ -29,7 +29,7 @@ def handle(request: DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> Dele
 def refuse(request: DeleteGroupsRequest, _caller: Caller, error: KafkaError) -> DeleteGroupsResponse:
     """Answer every group with the error."""
     names = dict.fromkeys(request.groups_names)
-    results = [DeletableGroupResult(group_id=group, error_code=code_of(error)) for group in names]
+    results = [DeletableGroupResult(group_id=group, error_code=group_error_code(error)) for group in names]
     return DeleteGroupsResponse(results=results)
 
 

@@ -1,7 +1,7 @@
 """DeleteRecords (key 21), versions 0-2: deletes the oldest records of partitions, up to an offset.
 
-It is done when it is answered, so the timeout has nothing to wait for. A topic whose cleanup.policy does not delete
-takes no deletion (POLICY_VIOLATION), as in Kafka.
+It is done when it is answered, so the timeout is not used. As in Kafka, a topic whose cleanup.policy does not
+include delete is refused (POLICY_VIOLATION).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_LOW_WATERMARK = -1
 
 
 def handle(request: DeleteRecordsRequest, _caller: Caller, api: LogApi) -> DeleteRecordsResponse:
-    """Delete in each partition; one that refuses does not keep the others from it."""
+    """Delete records of each partition; the failure of one leaves the others unaffected."""
     refs = [
         PartitionRef(TopicRef(topic.name), each.partition_index, each)
         for topic in request.topics
@@ -43,7 +43,9 @@ def refuse(request: DeleteRecordsRequest, _caller: Caller, error: KafkaError) ->
 
 def _deletion(asked: DeleteRecordsPartition, topic: Topic, partition: Partition) -> Deletion:
     if not topic.config.delete:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic.name} does not delete")
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic.name} does not include delete"
+        )
     return Deletion(partition, asked.offset)
 
 

@@ -1,10 +1,10 @@
 """DeleteTopics (key 20), versions 1-6: deletes topics, records and all.
 
-A topic is gone when it is answered. Of a large one something may be left that takes no place but in memory: the keeper
-clears away what was not within half of the request's timeout.
+A topic is gone when it is answered. Of a large one keys may be left: the keeper removes those that were not removed
+within half of the request's timeout.
 
 Version 6 names topics or gives ids. Deletion can be forbidden by delete.topic.enable; clients older than version 3 do
-not know that code and get INVALID_REQUEST, as Kafka does.
+not know that code and get INVALID_REQUEST, as from Kafka.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
 
-DISABLED_VERSION_FIRST = 3
+DELETION_DISABLED_VERSION_FIRST = 3
 
 Given = Mapping[tuple[str | None, bytes], int]
 """How often each topic is given in a request: by its name with the zero id, or by its id without a name."""
 
 
 def handle(request: DeleteTopicsRequest, caller: Caller, api: TopicApi) -> DeleteTopicsResponse:
-    """Delete each topic; one that cannot be does not keep the others from it."""
+    """Delete each topic; the failure of one leaves the others unaffected."""
     if not api.live.settings.delete_topic_enable:
-        known = caller.version >= DISABLED_VERSION_FIRST
-        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
+        code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
+        code = ErrorCode.TOPIC_DELETION_DISABLED if code_known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
-    # A topic this worker knows may have been made anew meanwhile, and it is the new one that is to go.
+    # A topic that this worker knows may have been created again meanwhile: the new one is to be deleted.
     api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))

@@ -1,12 +1,12 @@
 """DescribeCluster (key 60), versions 0-2: the brokers, for administration clients (KIP-700).
 
-Controllers cannot be asked for: there are no separate ones (KIP-919), and no broker is ever fenced (version 2).
+There are no separate controllers to ask for (KIP-919), and no broker is ever fenced (version 2).
 """
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers import common as operations
+from korvet.handlers.common import CLUSTER_OPERATIONS, authorized
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_cluster import (
@@ -33,8 +33,8 @@ def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> 
             DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
-        cluster_authorized_operations=operations.told(
-            operations.CLUSTER, asked=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorized(
+            CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations
         ),
     )
 

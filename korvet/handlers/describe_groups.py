@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: the state of groups, and who their members are.
 
-A group that is not there is Dead, and an error from version 6 on. What members told and were told is shown of a stable
-group only, as in Kafka. Every client may do everything.
+A group that does not exist is Dead, and an error from version 6 on. Metadata and assignments of members are shown of a
+stable group only, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.listing import DEAD, STABLE
 from korvet.groups.store import Described, DescribedMember
-from korvet.handlers import common as operations
-from korvet.handlers.common import code_of
+from korvet.handlers.common import GROUP_OPERATIONS, authorized, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_groups import (
@@ -24,8 +23,8 @@ NOT_FOUND_VERSION_FIRST = 6
 
 
 def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> DescribeGroupsResponse:
-    """Describe each group, once: its name is short, and what its members told may be much."""
-    authorized = operations.told(operations.GROUP, asked=request.include_authorized_operations)
+    """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
+    operations = authorized(GROUP_OPERATIONS, requested=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
     outcomes = api.listing.describe(names)
     groups = []
@@ -36,7 +35,7 @@ def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> Des
             error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
             groups.append(_refused(group, caller, error))
         else:
-            groups.append(_described(group, outcome, authorized))
+            groups.append(_described(group, outcome, operations))
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -45,7 +44,7 @@ def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) ->
     return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
 
 
-def _described(group: str, found: Described, authorized: int) -> DescribedGroup:
+def _described(group: str, found: Described, operations: int) -> DescribedGroup:
     is_stable = found.state == STABLE
     return DescribedGroup(
         group_id=group,
@@ -53,7 +52,7 @@ def _described(group: str, found: Described, authorized: int) -> DescribedGroup:
         protocol_type=found.protocol_type,
         protocol_data=found.protocol if is_stable else "",
         members=[_member(each, is_stable=is_stable) for each in found.members],
-        authorized_operations=authorized,
+        authorized_operations=operations,
     )
 
 
@@ -69,13 +68,13 @@ def _member(member: DescribedMember, *, is_stable: bool) -> DescribedGroupMember
 
 
 def _refused(group: str, caller: Caller, error: KafkaError) -> DescribedGroup:
-    told = caller.version >= NOT_FOUND_VERSION_FIRST
+    has_message = caller.version >= NOT_FOUND_VERSION_FIRST
     not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         group_id=group,
         group_state=DEAD if not_found else "",
-        error_code=code_of(error),
-        error_message=(error.message or None) if told else None,
+        error_code=group_error_code(error),
+        error_message=(error.message or None) if has_message else None,
     )
 
 

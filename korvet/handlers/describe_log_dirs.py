@@ -1,9 +1,8 @@
 """DescribeLogDirs (key 35), versions 1-4: how much a broker stores, and where (KIP-113, KIP-827).
 
-All brokers share one Redis, and so each tells of the partitions that it leads: summed over the brokers each log counts
-once. The size is that of its entries as they are stored, by which retention goes too; the room (version 4) is Redis'
-maxmemory and what is left of it, -1 without one. Partitions that are not there, or led by another, are left out, as in
-Kafka.
+All brokers share one Redis, so each reports the partitions that it leads: summed over the brokers each log counts once.
+The size is that of the stored entries, which retention counts too; the volume (version 4) is Redis' maxmemory and what
+is left of it, -1 without one. Partitions that do not exist, or are led by another broker, are left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from korvet.topics.types import Partition
 
 
 def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) -> DescribeLogDirsResponse:
-    """Tell of the one log directory; where Redis is away, that it is offline."""
+    """Describe the one log directory; it is offline while Redis is away."""
     log_dir = api.log_dir
     try:
         live = api.cluster.refresh()
@@ -49,12 +48,12 @@ def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) ->
 
 
 def refuse(_request: DescribeLogDirsRequest, _caller: Caller, error: KafkaError) -> DescribeLogDirsResponse:
-    """Answer with the error, which versions before 3 do not tell, and no directory."""
+    """Answer with the error, which versions before 3 do not carry, and no directory."""
     return DescribeLogDirsResponse(error_code=error.code)
 
 
 def _asked(request: DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
-    """Return topics and the indexes of those of their partitions that are asked for, each once."""
+    """Return the topics asked for, each with the indexes of the partitions asked for that it has, each once."""
     if request.topics is None:
         return [(topic, range(len(topic.partitions))) for topic in api.topics.list_cached()]
     indexes: dict[str, set[int]] = {}

@@ -1,8 +1,8 @@
 """DescribeProducers (key 61), version 0: the idempotent producers that partitions remember (KIP-664).
 
-Any broker tells of any partition; one that is asked for twice is answered once. The last timestamp is the time of the
-producer's last batch by Redis' clock, which is also what producer.id.expiration.ms goes by; there are no transactions,
-hence neither coordinator nor open one (-1).
+Any broker describes any partition; one that is named twice is described once. The last timestamp is the time of the
+producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. There are no transactions, hence
+neither a coordinator nor an open one (-1).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from korvet.protocol.messages.describe_producers import (
 NO_COORDINATOR = -1
 
 Asked = Mapping[str, Iterable[int]]
-"""The partitions of each topic, each once: it takes 4 bytes of a request, and its producers thousands of an answer."""
+"""The partitions of each topic, each once: one takes 4 bytes of a request, its producers thousands of a response."""
 
 
 def handle(request: DescribeProducersRequest, _caller: Caller, api: LogApi) -> DescribeProducersResponse:
-    """Tell of each partition's producers; one that is not there does not keep the others from it."""
+    """Describe the producers of each partition; the failure of one leaves the others unaffected."""
     asked = _asked(request)
     places = [(name, index) for name, indexes in asked.items() for index in indexes]
     return _response(asked, iter(api.active_producers.read(places)))

@@ -1,14 +1,14 @@
-"""DescribeTopicPartitions (key 75), version 0: topics in order of their names, so many partitions at a time (KIP-966).
+"""DescribeTopicPartitions (key 75), version 0: topics by name, a page of partitions at a time (KIP-966).
 
-An answer ends behind the partition that reaches the limit, and its cursor says where the next one is to begin. Nothing
-is created by asking, and a partition is without a leader (-1) only for clients of a listener that its leader has not.
+A response ends with the partition that reaches the limit, and its cursor says where the next one begins. No topic is
+created by asking. A partition has no leader (-1) only for clients of a listener that its leader does not have.
 """
 
 from __future__ import annotations
 
 from korvet.cluster.brokers import LEADER_EPOCH, Placed, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers import common as operations
+from korvet.handlers.common import TOPIC_OPERATIONS
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.describe_topic_partitions import (
@@ -21,7 +21,7 @@ from korvet.protocol.messages.describe_topic_partitions import (
 from korvet.topics.registry import Topic, check_name
 
 PARTITIONS_MAX = 2000
-"""Partitions of one answer, whatever limit was asked for: Kafka's max.request.partition.size.limit."""
+"""Partitions of one response at most: Kafka's max.request.partition.size.limit."""
 
 
 def handle(
@@ -36,7 +36,7 @@ def handle(
     else:
         names = [topic.name for topic in api.topics.list_cached() if topic.name >= cursor.topic_name]
     _check_cursor(request, names)
-    # Who asks for none at a time gets one nevertheless: else following the cursor would never end.
+    # At least one: else following the cursor would never end.
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -44,7 +44,7 @@ def handle(
         if left == 0:
             return _response(described, Cursor(topic_name=name, partition_index=0))
         if topic is None:
-            # One that was asked for; of all topics this worker knows each.
+            # One that was asked for: this worker knows each of all topics.
             described.append(_failed(name, _why_unknown(name, unknown)))
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
@@ -67,11 +67,11 @@ def refuse(
 
 
 def _refresh(api: TopicApi) -> ErrorCode:
-    """Take in what changed; returns what a topic that this worker does not know is then."""
+    """Refresh; returns the error of a topic that this worker does not know then."""
     try:
         api.topics.refresh()
     except StorageUnavailableError:
-        # As in Metadata: what this worker knows is better than nothing, and for the rest clients wait and ask again.
+        # As in Metadata: what this worker knows is better than nothing, and for the rest clients retry.
         return ErrorCode.LEADER_NOT_AVAILABLE
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -104,7 +104,7 @@ def _described(
         name=topic.name,
         topic_id=topic.id,
         partitions=[_partition(index, places[index]) for index in range(first, end)],
-        topic_authorized_operations=operations.TOPIC,
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 

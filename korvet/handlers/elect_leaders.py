@@ -1,8 +1,8 @@
-"""ElectLeaders (key 43), versions 0-2: an administrator wants preferred leaders, or any (KIP-183, KIP-460).
+"""ElectLeaders (key 43), versions 0-2: elects preferred leaders, or any (KIP-183, KIP-460).
 
-The first live broker of a partition's assignment always leads it, without any election; the answer says for each
-partition what this means. Where all partitions are asked for (null), those that need no election are not told of, as in
-Kafka, nor are topics without any other. The timeout has nothing to wait for.
+The first live broker of a partition's assignment always leads it, without an election; the response says for
+each partition what this means. If all partitions are asked for (null), those that need no election are left out, as in
+Kafka, and so are topics that have no other. The timeout is not used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ERROR_VERSION_FIRST = 1
 
 
 def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> ElectLeadersResponse:
-    """Say what an election comes to for each partition."""
+    """Return the outcome of an election for each partition."""
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
@@ -46,7 +46,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
                 results.append(_result(topic.name, list(others), others))
         return ElectLeadersResponse(replica_election_results=results)
 
-    @cache  # a few bytes name a topic once more, and it may have very many partitions
+    @cache  # a few bytes of a request name a topic again, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
         found = api.topics.get_cached(name)
         return {} if found is None else _outcomes(found, live, unclean=unclean)
@@ -60,18 +60,18 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
 
 
 def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> ElectLeadersResponse:
-    """Answer the whole and every partition asked for with the error."""
+    """Answer with the error, at the top and for every partition."""
     results = [
         _result(asked.topic, asked.partitions, dict.fromkeys(asked.partitions, error))
         for asked in request.topic_partitions or ()
     ]
-    # KIP-460: version 0 has no error of the whole.
+    # KIP-460: version 0 has no top-level error.
     code = error.code if caller.version >= ERROR_VERSION_FIRST else ErrorCode.NONE
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
-    """Return what an election comes to for each partition, by its index."""
+    """Return the outcome of an election for each partition, by its index."""
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(places)}
 

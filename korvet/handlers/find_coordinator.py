@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10), versions 0-6: which broker keeps a group. Any can, so it is advice that spreads the load.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group. Any can; it spreads the load.
 
-Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not supported: their
-keys get INVALID_REQUEST, which ends such a client at once, with the reason, instead of leaving it to retry.
+Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not
+supported: their keys get INVALID_REQUEST, with which such a client fails at once, with the reason, and does not retry.
 """
 
 from __future__ import annotations

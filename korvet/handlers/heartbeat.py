@@ -1,9 +1,9 @@
-"""Heartbeat (key 12), versions 0-4: a member is still there, and is told by an error where it is to join again."""
+"""Heartbeat (key 12), versions 0-4: renews a member's session; an error asks it to join again."""
 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -18,7 +18,7 @@ def handle(request: HeartbeatRequest, _caller: Caller, api: GroupApi) -> Heartbe
 
 def refuse(_request: HeartbeatRequest, _caller: Caller, error: KafkaError) -> HeartbeatResponse:
     """Answer with the error."""
-    return HeartbeatResponse(error_code=code_of(error))
+    return HeartbeatResponse(error_code=group_error_code(error))
 
 
 register(HeartbeatRequest, GroupApi, handle, refuse)

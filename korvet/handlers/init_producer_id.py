@@ -1,7 +1,7 @@
 """InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
 
-Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): that
-producer begins anew. Transactions are not supported.
+Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): the
+sequences of that producer start over. Transactions are not supported.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, Ini
 
 
 def handle(request: InitProducerIdRequest, _caller: Caller, api: LogApi) -> InitProducerIdResponse:
-    """Hand out the next id."""
+    """Return a new producer id."""
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
     return InitProducerIdResponse(producer_id=api.producer_ids.take(), producer_epoch=0)
 
 
 def refuse(_request: InitProducerIdRequest, _caller: Caller, error: KafkaError) -> InitProducerIdResponse:
-    """Answer with the error; the code that every producer tries again by itself is the one of Kafka's own broker.
+    """Answer with the error; COORDINATOR_LOAD_IN_PROGRESS, as Kafka's broker answers, is the code that producers retry.
 
-    A code that sends it to look for its coordinator would not do: without a transactional id it has none, and Java's
+    A code that makes it look for its coordinator would not do: without a transactional id it has none, and Java's
     producer fails at the attempt.
     """
     code = error.code

@@ -1,27 +1,27 @@
 """JoinGroup (key 11), versions 0-9: a member asks to be part of a group's next generation, and waits for it.
 
-Versions below 4 cannot be told an id first, and join at once. A version below 9 cannot tell a leader to assign nothing:
-such a one is told that it does not lead.
+From version 4 on a new member gets an id first, and joins with that (KIP-394). Below version 9 a leader cannot be asked
+to assign nothing: it gets a response as if it did not lead (KIP-814).
 """
 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.groups.membership import JoinRequest, MemberIdRequiredError
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
-TOLD_VERSION_FIRST = 4
+MEMBER_ID_REQUIRED_VERSION_FIRST = 4
 NULL_PROTOCOL_VERSION_FIRST = 7
-SKIP_VERSION_FIRST = 9
+SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 
 def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGroupResponse:
     """Join, waiting for the other members."""
-    # Version 0 has one time-out for both.
+    # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = api.groups.join(
         JoinRequest(
@@ -34,8 +34,8 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
             rebalance_ms=request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=tuple((each.name, each.metadata) for each in request.protocols),
-            told=caller.version >= TOLD_VERSION_FIRST,
-            skips=caller.version >= SKIP_VERSION_FIRST,
+            told=caller.version >= MEMBER_ID_REQUIRED_VERSION_FIRST,
+            skips=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
         )
     )
     return JoinGroupResponse(
@@ -55,12 +55,12 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
 
 
 def refuse(request: JoinGroupRequest, caller: Caller, error: KafkaError) -> JoinGroupResponse:
-    """Answer with the error, and with the id that a new member is told."""
-    told = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
+    """Answer with the error, and with the id that a new member is to join with."""
+    member_id = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
     return JoinGroupResponse(
-        error_code=code_of(error),
+        error_code=group_error_code(error),
         protocol_name=None if caller.version >= NULL_PROTOCOL_VERSION_FIRST else "",
-        member_id=told,
+        member_id=member_id,
     )
 
 

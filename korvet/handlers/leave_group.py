@@ -1,9 +1,9 @@
-"""LeaveGroup (key 13), versions 0-5: members go. Before version 3 it is one, whose error is that of the whole."""
+"""LeaveGroup (key 13), versions 0-5: removes members; before version 3 one, whose error is the top-level one."""
 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -12,7 +12,7 @@ BATCH_VERSION_FIRST = 3
 
 
 def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGroupResponse:
-    """Take the members out."""
+    """Remove the members."""
     if caller.version < BATCH_VERSION_FIRST:
         [outcome] = api.groups.leave(request.group_id, [(request.member_id, "")])
         return LeaveGroupResponse(error_code=outcome)
@@ -29,8 +29,8 @@ def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGr
 
 
 def refuse(_request: LeaveGroupRequest, _caller: Caller, error: KafkaError) -> LeaveGroupResponse:
-    """Answer with the error, for all of them."""
-    return LeaveGroupResponse(error_code=code_of(error))
+    """Answer with the error, for all members."""
+    return LeaveGroupResponse(error_code=group_error_code(error))
 
 
 register(LeaveGroupRequest, GroupApi, handle, refuse)

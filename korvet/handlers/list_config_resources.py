@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0-1: which topics and brokers have configs (KIP-1142).
 
-Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Groups are told in Kafka where
-something is set on them, which cannot be here; loggers are a setting of the broker's, and no resources.
+Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Kafka lists groups that have
+configs, which they cannot have here; loggers are a setting of the broker, and no resources.
 """
 
 from __future__ import annotations

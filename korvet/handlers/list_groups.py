@@ -1,10 +1,10 @@
-"""ListGroups (key 16), versions 0-5: which groups there are. Any broker lists all of them."""
+"""ListGroups (key 16), versions 0-5: lists the groups. Any broker lists all of them."""
 
 from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.groups.listing import CLASSIC
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -27,7 +27,7 @@ def handle(request: ListGroupsRequest, _caller: Caller, api: GroupApi) -> ListGr
 
 def refuse(_request: ListGroupsRequest, _caller: Caller, error: KafkaError) -> ListGroupsResponse:
     """Answer with the error."""
-    return ListGroupsResponse(error_code=code_of(error))
+    return ListGroupsResponse(error_code=group_error_code(error))
 
 
 register(ListGroupsRequest, GroupApi, handle, refuse)

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), version 0: the partitions that move, which is none ever (KIP-455).
+"""ListPartitionReassignments (key 46), version 0: the partitions that are being moved, which are none (KIP-455).
 
-A move is done when it is answered. What is asked for and not there is not told of either, as in Kafka.
+A move is done when it is answered. Partitions that do not exist are left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from korvet.protocol.messages.list_partition_reassignments import (
 def handle(
     _request: ListPartitionReassignmentsRequest, _caller: Caller, _api: TopicApi
 ) -> ListPartitionReassignmentsResponse:
-    """Answer that nothing moves."""
+    """Answer that no partition is being moved."""
     return ListPartitionReassignmentsResponse(error_message=None)
 
 

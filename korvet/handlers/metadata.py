@@ -1,9 +1,9 @@
-"""Metadata (key 3), versions 0-13: the brokers, and all, named or identified topics, which asking may create.
+"""Metadata (key 3), versions 0-13: the brokers and topics; a topic that is asked for may be created.
 
 Version 0 asks for all topics by an empty list. A topic is created if it is unknown, the request allows it (from
-version 4 on it may not) and so does auto.create.topics.enable. Ids can be asked for from version 12 on; where there is
-one the name beside it does not count, which Java's describeTopics leaves empty rather than null. Brokers are those
-that have the caller's listener, at its addresses; a partition led by another has an error in the place of its leader.
+version 4 on it may not) and so does auto.create.topics.enable. From version 12 on topics may be given by id; with an
+id the name does not count, which Java's describeTopics leaves empty rather than null. Brokers are those that have
+the caller's listener, with its addresses; a partition led by another has an error instead of its leader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 
 from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers import common as operations
+from korvet.handlers.common import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.metadata import (
@@ -35,8 +35,8 @@ _AT_ONCE = -math.inf
 
 def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
-    # A topic this worker knows may be gone, or made anew with another id, by the hand of another worker.
-    live = _look_again(api).on(caller.listener)
+    # Another worker may have deleted a topic that this one knows, or created it again with another id.
+    live = _refresh(api).on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
         topics = [_described(topic, live, request, caller) for topic in api.topics.list_cached()]
     else:
@@ -49,8 +49,8 @@ def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataR
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
-        cluster_authorized_operations=operations.told(
-            operations.CLUSTER, asked=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorized(
+            CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations
         ),
     )
 
@@ -62,8 +62,8 @@ def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> Meta
     return MetadataResponse(topics=topics, error_code=error.code)
 
 
-def _look_again(api: TopicApi) -> LiveBrokers:
-    # Without Redis what this worker knows is better than nothing: clients find the brokers and wait with them.
+def _refresh(api: TopicApi) -> LiveBrokers:
+    # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
     with api.cluster.refreshing(), contextlib.suppress(StorageUnavailableError):
         api.topics.refresh()
     return api.cluster.live
@@ -94,7 +94,7 @@ def _asked(
 def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool) -> Topic:
     if name is None:
         return api.topics.resolve(TopicRef("", topic_id))
-    check_name(name, reserved_prefix="")  # a reserved name is a name, only not one to be made
+    check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
     try:
         return api.topics.get(name)
     except KafkaError as error:
@@ -108,8 +108,8 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool)
             case ErrorCode.TOPIC_ALREADY_EXISTS:
                 return api.topics.get(name)  # another client was faster
             case ErrorCode.REQUEST_TIMED_OUT:
-                # What a deleted topic of that name has left is being cleared away: nobody of the many who may ask is
-                # to wait for that, nor to do it too.
+                # What is left of a deleted topic of that name is being removed. Many clients may ask for the topic:
+                # none is to wait for that, or to do it too.
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, refusal.message) from None
             case _:
                 raise
@@ -119,9 +119,9 @@ def _described(
     topic: Topic, live: ReachableBrokers, request: MetadataRequest, caller: Caller
 ) -> MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
-    # As in Kafka; both are retried, for the leader may have the listener after its next start.
-    finds = caller.version >= LISTENER_NOT_FOUND_VERSION_FIRST
-    unreached = ErrorCode.LISTENER_NOT_FOUND if finds else ErrorCode.LEADER_NOT_AVAILABLE
+    # As in Kafka; clients retry both, since the leader may have the listener after its next start.
+    code_known = caller.version >= LISTENER_NOT_FOUND_VERSION_FIRST
+    unreached = ErrorCode.LISTENER_NOT_FOUND if code_known else ErrorCode.LEADER_NOT_AVAILABLE
     partitions = [
         MetadataResponsePartition(
             error_code=unreached if placed.leader == NOBODY else ErrorCode.NONE,
@@ -138,14 +138,14 @@ def _described(
         name=topic.name,
         topic_id=topic.id,
         partitions=partitions,
-        topic_authorized_operations=operations.told(
-            operations.TOPIC, asked=request.include_topic_authorized_operations
+        topic_authorized_operations=authorized(
+            TOPIC_OPERATIONS, requested=request.include_topic_authorized_operations
         ),
     )
 
 
 def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> MetadataResponseTopic:
-    # Clients wait and ask again for a leader that is not available, which is what a lost Redis comes to.
+    # While Redis is away clients are to wait and ask again, as for a leader that is not available.
     code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, StorageUnavailableError) else error.code
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
 

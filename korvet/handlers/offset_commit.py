@@ -1,14 +1,14 @@
-"""OffsetCommit (key 8), versions 2-10: a consumer says how far it has come.
+"""OffsetCommit (key 8), versions 2-10: commits the offsets of a consumer group.
 
-All that can be committed is, by one script. The error of a group stands at every partition. Versions 2 to 4 may say for
-how long the offsets are to be kept; -1 there, and every other version, means offsets.retention.minutes.
+All offsets that can be committed are, by one script. An error of the group is returned for every partition. Versions 2
+to 4 may carry a retention time; -1, and every other version, means offsets.retention.minutes.
 """
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_commit import (
@@ -26,7 +26,7 @@ RETENTION_OF_BROKER = -1
 
 
 def handle(request: OffsetCommitRequest, caller: Caller, api: GroupApi) -> OffsetCommitResponse:
-    """Commit for each partition."""
+    """Commit the offset of each partition."""
     by = Committer(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -72,7 +72,7 @@ def _topic(topic: OffsetCommitRequestTopic, errors: list[KafkaError | None]) -> 
     partitions = [
         OffsetCommitResponsePartition(
             partition_index=each.partition_index,
-            error_code=ErrorCode.NONE if error is None else code_of(error),
+            error_code=ErrorCode.NONE if error is None else group_error_code(error),
         )
         for each, error in zip(topic.partitions, errors, strict=True)
     ]

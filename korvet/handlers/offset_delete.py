@@ -1,9 +1,9 @@
-"""OffsetDelete (key 47), version 0: has a group forget offsets of topics that none of its members is subscribed to."""
+"""OffsetDelete (key 47), version 0: deletes offsets of a group, of topics that none of its members is subscribed to."""
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_delete import (
@@ -16,9 +16,9 @@ from korvet.protocol.types import TopicPartition
 
 
 def handle(request: OffsetDeleteRequest, _caller: Caller, api: GroupApi) -> OffsetDeleteResponse:
-    """Forget each partition's offset."""
+    """Delete each partition's offset."""
     if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group has no name")
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     places = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
@@ -37,11 +37,11 @@ def handle(request: OffsetDeleteRequest, _caller: Caller, api: GroupApi) -> Offs
 
 def refuse(_request: OffsetDeleteRequest, _caller: Caller, error: KafkaError) -> OffsetDeleteResponse:
     """Answer with the error, and no partitions."""
-    return OffsetDeleteResponse(error_code=code_of(error))
+    return OffsetDeleteResponse(error_code=group_error_code(error))
 
 
 def _partition(index: int, error: KafkaError | None) -> OffsetDeleteResponsePartition:
-    code = ErrorCode.NONE if error is None else code_of(error)
+    code = ErrorCode.NONE if error is None else group_error_code(error)
     return OffsetDeleteResponsePartition(partition_index=index, error_code=code)
 
 

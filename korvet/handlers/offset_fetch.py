@@ -1,7 +1,7 @@
-"""OffsetFetch (key 9), versions 1-10: where groups have come to.
+"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
-A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only who calls himself a member
-of a group that is not there gets GROUP_ID_NOT_FOUND. There are no transactions, so every committed offset is stable.
+A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only a request with a member
+epoch for a group that does not exist gets GROUP_ID_NOT_FOUND. Without transactions every committed offset is stable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.offset_fetch import (
@@ -40,9 +40,9 @@ NO_EPOCH = -1
 
 
 def handle(request: OffsetFetchRequest, caller: Caller, api: GroupApi) -> OffsetFetchResponse:
-    """Answer for each group; one that cannot be read does not keep the others from their answers."""
+    """Answer for each group; the failure of one leaves the others unaffected."""
     groups = []
-    # All that a group has committed is told once: its name is short, and that may be much.
+    # All offsets of a group are returned once, however often it is named: a name is short, and they may be many.
     whole: set[str] = set()
     for asked in _groups(request, caller):
         if asked.topics is None and asked.group_id in whole:
@@ -62,7 +62,7 @@ def refuse(request: OffsetFetchRequest, caller: Caller, error: KafkaError) -> Of
 
 
 def _groups(request: OffsetFetchRequest, caller: Caller) -> list[OffsetFetchRequestGroup]:
-    """Return what is asked for in the form of version 8."""
+    """Return what is asked for as in version 8."""
     if caller.version >= GROUPS_VERSION_FIRST:
         return request.groups
     topics = request.topics
@@ -92,7 +92,9 @@ def _group(asked: OffsetFetchRequestGroup, caller: Caller, api: GroupApi) -> Off
     topics = []
     for name, topic in zip(names, asked.topics, strict=True):
         if isinstance(name, KafkaError):
-            partitions = [_partition(index, None, code_of(name)) for index in topic.partition_indexes]
+            partitions = [
+                _partition(index, None, group_error_code(name)) for index in topic.partition_indexes
+            ]
         else:
             partitions = [_partition(index, next(answers)) for index in topic.partition_indexes]
         topics.append(
@@ -136,16 +138,20 @@ def _partition(
 
 
 def _refused(asked: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
-    """Answer a group with an error; its partitions tell it to those that know no error of the whole."""
+    """Answer a group with an error, at its partitions too for versions without a top-level one."""
     topics = [
         OffsetFetchResponseTopics(
             name=topic.name,
             topic_id=ZERO_UUID,
-            partitions=[_partition(index, None, code_of(error)) for index in topic.partition_indexes],
+            partitions=[
+                _partition(index, None, group_error_code(error)) for index in topic.partition_indexes
+            ],
         )
         for topic in asked.topics or ()
     ]
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=code_of(error))
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id, topics=topics, error_code=group_error_code(error)
+    )
 
 
 def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> OffsetFetchResponse:
@@ -156,8 +162,8 @@ def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> Off
         return OffsetFetchResponse(groups=list(groups))
     [group] = groups
     code = group.error_code
-    # The first version has nowhere else to tell an error than at the partitions.
-    told = [] if code and caller.version >= TOP_LEVEL_ERROR_VERSION_FIRST else group.topics
+    # Version 1 carries errors at the partitions only.
+    answered = [] if code and caller.version >= TOP_LEVEL_ERROR_VERSION_FIRST else group.topics
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -165,7 +171,7 @@ def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> Off
                 OffsetFetchResponsePartition(**msgspec.structs.asdict(each)) for each in topic.partitions
             ],
         )
-        for topic in told
+        for topic in answered
     ]
     return OffsetFetchResponse(topics=topics, error_code=code)
 

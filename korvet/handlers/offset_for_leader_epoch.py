@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4: where the records of an epoch end.
 
-Consumers compare the answer with their position to find out that the log was cut (KIP-320). It never is here: the
-present epoch answers with the end of the log, any other with "undefined" (-1), which clients take as nothing known.
+Consumers compare the answer with their position to detect that the log was truncated (KIP-320). Here it never is: the
+current epoch is answered with the end of the log, any other with "undefined" (-1), which clients ignore.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Produce (key 0), versions 3-13: appends one record batch to each partition named.
 
-acks 0 gets no response, and a closed connection where something went wrong; acks 1 waits for the append, and acks all
+acks 0 gets no response, and a closed connection if something went wrong; acks 1 waits for the append, and acks all
 also for the replicas of Redis that the setting `replicas` asks for.
 Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110). A transactional
 producer is refused: transactions are not supported.
 
-Where the store is nearly full the answer carries a throttle, and the connection is muted for as long; in every version
-the answer goes out before that, as Kafka's broker sends it since KIP-219. Where it is as good as full nothing is
-written, and the error is KAFKA_STORAGE_ERROR: the clients know it as one after which nothing was written and which they
-are to try again (the Java client and librdkafka among them), and it is what Redis' own refusal becomes.
-THROTTLING_QUOTA_EXCEEDED is unknown to some of them as an answer to Produce.
+If the store is nearly full the response carries a throttle time, and the connection is then muted for as long; in every
+version the response is sent before that, as by Kafka's broker since KIP-219. If the store is full nothing is written,
+and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
+nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
+THROTTLING_QUOTA_EXCEEDED as an answer to Produce.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedEr
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register_pipelined
 from korvet.log.append import AppendResult
+from korvet.pending import Done, Pending, Then
 from korvet.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -28,7 +29,6 @@ from korvet.protocol.messages.produce import (
 )
 from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
-from korvet.redis.pending import Done, Pending, Then
 from korvet.telemetry.request_timer import REDIS, WAIT
 from korvet.topics.types import PartitionRef, TopicRef
 

@@ -12,8 +12,8 @@ import msgspec
 
 from korvet.errors import KafkaError
 from korvet.handlers.context import Caller
+from korvet.pending import Pending
 from korvet.protocol.schema import Message
-from korvet.redis.pending import Pending
 
 
 class Reply(NamedTuple):

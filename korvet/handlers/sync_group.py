@@ -1,13 +1,13 @@
-"""SyncGroup (key 14), versions 0-5: a member asks for its part, waiting for the leader, who brings those of all.
+"""SyncGroup (key 14), versions 0-5: a member waits for its assignment, the leader brings those of all members.
 
-From version 5 on it has to say what it takes the group for, the protocol and its type (KIP-559).
+From version 5 on it names the protocol that it takes part in, and its type (KIP-559).
 """
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import Sync
-from korvet.handlers.common import code_of
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -16,9 +16,9 @@ PROTOCOL_VERSION_FIRST = 5
 
 
 def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGroupResponse:
-    """Take or give assignments."""
+    """Return the member's assignment."""
     if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
-        message = "the member does not say which protocol it takes part in, or of which type"
+        message = "the request has no protocol type or no protocol name"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
     synced = api.groups.sync(
         Sync(
@@ -38,7 +38,7 @@ def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGrou
 
 def refuse(_request: SyncGroupRequest, _caller: Caller, error: KafkaError) -> SyncGroupResponse:
     """Answer with the error."""
-    return SyncGroupResponse(error_code=code_of(error))
+    return SyncGroupResponse(error_code=group_error_code(error))
 
 
 register(SyncGroupRequest, GroupApi, handle, refuse)
