@@ -37,7 +37,7 @@ def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) ->
     except StorageUnavailableError as error:
         offline = DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
         return DescribeLogDirsResponse(results=[offline])
-    room = log_dir.room()
+    room = log_dir.space()
     result = DescribeLogDirsResult(
         log_dir=log_dir.place,
         topics=_topics(zip(led, sizes, strict=True)),

@@ -1,9 +1,8 @@
-"""Offsets by question: the start and end of a log, the offset that belongs to a timestamp, the end of an epoch.
+"""ListOffsets and OffsetForLeaderEpoch: the ends of a log, the offset that belongs to a timestamp, the end of an epoch.
 
-Knows the special timestamps of ListOffsets and what "not found" is; nothing of messages. A search by timestamp asks the
-index of the log where the answer may lie, and reads that interval, most often one. In format `batch` only such batches
-are decoded whose header says that the answer may lie in them. Records that only the lake holds are older: it is asked
-first, and Redis where they are no answer.
+A search by timestamp asks the index of the log which intervals may hold the answer, and reads these, most often one. In
+format `batch` only batches whose header says that the answer may be in them are decoded. Records that only the remote
+tier holds are older: it is asked first, and Redis if it has no answer.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.types import Partition
 
 EXACT_END = 2**53
-"""From here on timestamps are compared as doubles where the index is kept, and two may be taken for one."""
+"""From here on the scripts of the index compare timestamps as doubles, and two may be taken for one."""
 
 SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
 
 
 class OffsetFound(msgspec.Struct, frozen=True):
-    """An offset with its timestamp (ms) and leader epoch; all -1 where no record answers the question."""
+    """An offset with its timestamp (ms) and leader epoch; all -1 if no record matches."""
 
     offset: int = -1
     timestamp: int = -1
@@ -44,7 +43,7 @@ class OffsetFound(msgspec.Struct, frozen=True):
 
 
 class OffsetQuery(msgspec.Struct, frozen=True):
-    """A timestamp in ms, or a SpecialTimestamp, for one partition; `remote_storage`: its topic is archived."""
+    """A timestamp in ms, or a SpecialTimestamp, of one partition; `remote_storage`: its topic is archived."""
 
     partition: Partition
     timestamp: int
@@ -59,46 +58,46 @@ class Run(NamedTuple):
 
 
 class Offsets:
-    """Answers questions for offsets."""
+    """Finds offsets."""
 
     def __init__(
-        self, log: LogStore, index: IndexStore, cold: RemoteTier, decompressed_bytes_max: int
+        self, log: LogStore, index: IndexStore, remote: RemoteTier, decompressed_bytes_max: int
     ) -> None:
         """`decompressed_bytes_max` is record.decompressed.max.bytes."""
         self._log = log
         self._index = index
-        self._cold = cold
+        self._remote = remote
         self._decompressed_bytes_max = decompressed_bytes_max
 
-    def find(self, questions: Sequence[OffsetQuery]) -> list[OffsetFound | KafkaError]:
-        """Answer each question, in order.
+    def find(self, queries: Sequence[OffsetQuery]) -> list[OffsetFound | KafkaError]:
+        """Answer each query, in order.
 
         A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
         """
-        bounds = self._log.bounds([question.partition for question in questions])
+        bounds = self._log.bounds([query.partition for query in queries])
         searches = {
             place: search
-            for place, (question, found) in enumerate(zip(questions, bounds, strict=True))
-            if not isinstance(found, KafkaError) and (search := _search(question, found)) is not None
+            for place, (query, found) in enumerate(zip(queries, bounds, strict=True))
+            if not isinstance(found, KafkaError) and (search := _search(query, found)) is not None
         }
         intervals = (
             dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
         )
-        wishes = {
-            place: _stamp_wish(questions[place], cold)
+        requests = {
+            place: _timestamp_request(queries[place], remote)
             for place in searches
-            if not isinstance(found := bounds[place], KafkaError) and (cold := found.remote) is not None
+            if not isinstance(found := bounds[place], KafkaError) and (remote := found.remote) is not None
         }
-        stamps = dict(zip(wishes, self._cold.stamps(list(wishes.values())), strict=True))
+        stamps = dict(zip(requests, self._remote.timestamps(list(requests.values())), strict=True))
         answers: list[OffsetFound | KafkaError] = []
-        for place, (question, found) in enumerate(zip(questions, bounds, strict=True)):
+        for place, (query, found) in enumerate(zip(queries, bounds, strict=True)):
             if isinstance(found, KafkaError):
                 answers.append(found)
             elif place in searches:
-                look = partial(self._look, question, searches[place], intervals[place])
-                answers.append(_of_both(question, found, stamps.get(place), look))
+                look = partial(self._find_in_redis, query, searches[place], intervals[place])
+                answers.append(_of_both(query, found, stamps.get(place), look))
             else:
-                answers.append(_bound(question, found))
+                answers.append(_bound(query, found))
         return answers
 
     def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
@@ -114,13 +113,13 @@ class Offsets:
                 answers.append(OffsetFound())
         return answers
 
-    def _look(
-        self, question: OffsetQuery, search: Search, intervals: SearchResult | KafkaError
+    def _find_in_redis(
+        self, query: OffsetQuery, search: Search, intervals: SearchResult | KafkaError
     ) -> OffsetFound | KafkaError:
         if isinstance(intervals, KafkaError):
             return intervals
         try:
-            if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
+            if query.timestamp != SpecialTimestamp.MAX_TIMESTAMP:
                 return self._first_from(search, intervals)
             found = OffsetFound()
             if search.timestamp < EXACT_END:
@@ -133,8 +132,8 @@ class Offsets:
     def _first_from(self, search: Search, found: SearchResult) -> OffsetFound:
         partition, timestamp, start = search
         while True:
-            for first, behind in found.intervals:
-                for run in self._runs(partition, first, behind):
+            for first, end in found.intervals:
+                for run in self._runs(partition, first, end):
                     if run.max_timestamp < timestamp:
                         continue
                     for offset, at in run.stamps():
@@ -142,35 +141,35 @@ class Offsets:
                             return OffsetFound(offset, at, LEADER_EPOCH)
             if found.searched >= found.end:
                 return OffsetFound()
-            # What the index promised has left the log.
+            # The records that the index knows of have left the log.
             [following] = self._index.find([search._replace(offset=found.searched)])
             if isinstance(following, KafkaError):
                 raise following
             found = following
 
     def _largest(self, partition: Partition, start: int) -> OffsetFound:
-        """Return the first record from `start` on with the largest timestamp, the most promising pieces first."""
+        """Return the first record from `start` on with the largest timestamp, from the most promising interval on."""
         largest = OffsetFound()
-        pieces = sorted(self._index.intervals(partition), key=lambda piece: (-piece.bound, piece.first))
-        for first, behind, bound in pieces:
+        intervals = sorted(self._index.intervals(partition), key=lambda each: (-each.bound, each.first))
+        for first, end, bound in intervals:
             # As doubles, as the index compares them.
             if float(bound) < float(largest.timestamp):
                 break
-            for run in self._runs(partition, first, behind):
+            for run in self._runs(partition, first, end):
                 if run.max_timestamp < largest.timestamp:
                     continue
                 for offset, at in run.stamps():
                     better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
-                    if better and max(first, start) <= offset < behind:
+                    if better and max(first, start) <= offset < end:
                         largest = OffsetFound(offset, at, LEADER_EPOCH)
         return largest
 
-    def _runs(self, partition: Partition, first: int, behind: int) -> Iterator[Run]:
-        """Yield the log from one offset to another, in order: batch by batch, or so many records at a time."""
+    def _runs(self, partition: Partition, first: int, end: int) -> Iterator[Run]:
+        """Yield the log from one offset to another, in order: batch by batch, or SCAN_RECORDS at a time."""
         offset = first
         count = SCAN_BATCHES if partition.format == "batch" else SCAN_RECORDS
-        while offset < behind:
-            [fetched] = self._log.read([Read(partition, offset, count, behind)])
+        while offset < end:
+            [fetched] = self._log.read([Read(partition, offset, count, end)])
             if isinstance(fetched, KafkaError):
                 raise fetched
             if fetched.batches:
@@ -188,7 +187,7 @@ class Offsets:
         try:
             records = stored_records(header, batch.payload, batch.base_offset, bytes_max)
         except KafkaError:
-            # Nobody has looked at its records before: what its header says must do, and the search goes on.
+            # Its records cannot be read: its header answers, and the search goes on.
             return [(batch.base_offset, header.max_timestamp)]
         return [(record[0], record[1]) for record in records]
 
@@ -203,41 +202,41 @@ def _run(records: Sequence[StoredRecord]) -> tuple[Run, int]:
     return Run(max(at for _, at in stamps), lambda: stamps), stamps[-1][0] + 1
 
 
-def _search(question: OffsetQuery, bounds: Bounds) -> Search | None:
-    """Return what the index is to be asked; None where the bounds of the log are the answer."""
-    # Redis may hold more below the log's start, which is then that of the lake.
+def _search(query: OffsetQuery, bounds: Bounds) -> Search | None:
+    """Return the search of the index; None if the bounds of the log are the answer."""
+    # Redis may hold more below the log's start, which is then that of the remote tier.
     first = -1 if bounds.remote else bounds.log_start
-    if question.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+    if query.timestamp == SpecialTimestamp.MAX_TIMESTAMP:
         # A record without a timestamp has -1, and is no answer.
-        return Search(question.partition, max(bounds.max_timestamp, 0), first)
-    return Search(question.partition, question.timestamp, first) if question.timestamp >= 0 else None
+        return Search(query.partition, max(bounds.max_timestamp, 0), first)
+    return Search(query.partition, query.timestamp, first) if query.timestamp >= 0 else None
 
 
-def _stamp_wish(question: OffsetQuery, cold: RemoteRange) -> RemoteTimestampRequest:
-    by_time = question.timestamp != SpecialTimestamp.MAX_TIMESTAMP
-    return RemoteTimestampRequest(question.partition, cold, question.timestamp if by_time else None)
+def _timestamp_request(query: OffsetQuery, remote: RemoteRange) -> RemoteTimestampRequest:
+    by_time = query.timestamp != SpecialTimestamp.MAX_TIMESTAMP
+    return RemoteTimestampRequest(query.partition, remote, query.timestamp if by_time else None)
 
 
 def _of_both(
-    question: OffsetQuery,
+    query: OffsetQuery,
     bounds: Bounds,
     stamp: Stamp | KafkaError | None,
     look: Callable[[], OffsetFound | KafkaError],
 ) -> OffsetFound | KafkaError:
-    """Return the answer of the lake, `stamp`, or what a look at Redis finds, which holds what is newer."""
+    """Return the answer of the remote tier, `stamp`, or else what `look` finds in Redis, which holds what is newer."""
     if isinstance(stamp, KafkaError):
         return stamp
     if stamp is None:
         return look()
     archived = OffsetFound(*stamp, LEADER_EPOCH)
-    if question.timestamp != SpecialTimestamp.MAX_TIMESTAMP or archived.timestamp >= bounds.max_timestamp:
+    if query.timestamp != SpecialTimestamp.MAX_TIMESTAMP or archived.timestamp >= bounds.max_timestamp:
         return archived
     found = look()
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
 
 
-def _bound(question: OffsetQuery, bounds: Bounds) -> OffsetFound:
-    match question.timestamp:
+def _bound(query: OffsetQuery, bounds: Bounds) -> OffsetFound:
+    match query.timestamp:
         case SpecialTimestamp.LATEST:
             return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
         case SpecialTimestamp.EARLIEST:
@@ -246,8 +245,8 @@ def _bound(question: OffsetQuery, bounds: Bounds) -> OffsetFound:
             return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
         case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
             return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
-        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if question.remote_storage or bounds.archived > 0:
-            # Where nothing was archived yet, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if query.remote_storage or bounds.archived > 0:
+            # Before anything was archived, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
             return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
         case _:
             return OffsetFound()

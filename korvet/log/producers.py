@@ -1,15 +1,7 @@
-"""Idempotent producers: ids for them, in blocks so that most requests cost Redis nothing, and who of them is known.
+"""Idempotent producers (KIP-98): their ids, and the rows that the logs keep of them.
 
-Knows that an id must never be given twice; the rules for epochs and sequences are the append script's (KIP-98).
-
-The idempotent producers of partitions, as their logs remember them.
-
-Knows the rows that the append scripts write; nothing of who asks. A row that cannot be read is an error of its
-partition, as it is for the producer that it belongs to.
-
-Producer ids, handed out to brokers in blocks by one counter in Redis.
-
-Knows the counter; nothing of epochs or sequences, which live beside each partition's log.
+Ids are handed out in blocks by one counter in Redis, so that most requests cost no round trip; no id is ever given
+twice. The rules for epochs and sequences are those of the append scripts, which write the rows (lua/shared).
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, listed, malformed
+from korvet.redis.replies import Reply, checked, listed, malformed
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
@@ -89,7 +81,7 @@ class ProducerRows:
         while cursors:
             commands: list[Sequence[Arg]] = []
             for at, cursor in cursors.items():
-                # The fence in each step: a topic that is deleted meanwhile has no producers.
+                # The topic id in each step: a topic that is deleted meanwhile has no producers.
                 state, producers = partitions[at].state, partitions[at].producers
                 commands += (
                     ("HMGET", state, "topic"),
@@ -102,9 +94,9 @@ class ProducerRows:
                 replies[1::_COMMANDS_PER_PARTITION],
                 strict=True,
             )
-            for at, fence, scanned in steps:
+            for at, topic_id, scanned in steps:
                 try:
-                    cursors[at] = _take(partitions[at], fence, scanned, rows[at])
+                    cursors[at] = _take(partitions[at], topic_id, scanned, rows[at])
                 except KafkaError as error:
                     errors[at] = error
                 if at in errors or cursors[at] == b"0":
@@ -112,9 +104,9 @@ class ProducerRows:
         return [errors.get(at) or [found[each] for each in sorted(found)] for at, found in enumerate(rows)]
 
 
-def _take(partition: Partition, fence: Reply, scanned: Reply, rows: dict[int, ActiveProducer]) -> bytes:
-    """Add the rows of one step, which may tell of one twice; returns the cursor of the next step."""
-    if listed(partition.state, fence) != [partition.topic_id.encode()]:
+def _take(partition: Partition, topic_id: Reply, scanned: Reply, rows: dict[int, ActiveProducer]) -> bytes:
+    """Add the rows of one step, which may hold one twice; returns the cursor of the next step."""
+    if listed(partition.state, topic_id) != [partition.topic_id.encode()]:
         raise stale_topic(partition)
     try:
         cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.producers, scanned))
@@ -136,50 +128,42 @@ def _expired(partition: Partition, reply: Reply) -> tuple[str, int] | KafkaError
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.producers}: Redis answered {reply!r}")
 
 
-class ProducerStore:
-    """The counter of one namespace; ids begin with 0."""
-
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._key = keys.producer_ids
-
-    def next_block(self, size: int) -> int:
-        """Return the first of `size` ids that nobody else gets. A lost answer loses its block, no more.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR (the counter is no number, or used up); StorageUnavailableError.
-        """
-        try:
-            reply = self._redis.call("INCRBY", self._key, size)
-        except RespError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._key}: Redis answered {error}") from error
-        if not isinstance(reply, int) or reply < size:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._key}: {reply!r} is no count of producer ids"
-            )
-        return reply - size
-
-
 BLOCK_SIZE = 1000
 """Ids per block, as Kafka's brokers take them; those of a worker that dies are lost, of 2^63."""
 
 
 class ProducerIds:
-    """The ids of one worker."""
+    """The ids that one worker hands out; the first of a namespace is 0."""
 
-    def __init__(self, store: ProducerStore) -> None:
-        self._store = store
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._key = keys.producer_ids
         self._next = 0
         self._end = 0
         self._taking = RLock()
 
     def take(self) -> int:
-        """Return an id that nobody else has; raises StorageUnavailableError where a block is needed and Redis away."""
+        """Return an id that no other producer has.
+
+        Raises, if a block is needed, KafkaError KAFKA_STORAGE_ERROR (the counter is no number, or used up);
+        StorageUnavailableError.
+        """
         with self._taking:
             if self._next == self._end:
-                self._next = self._store.next_block(BLOCK_SIZE)
+                self._next = self._next_block()
                 self._end = self._next + BLOCK_SIZE
             self._next += 1
             return self._next - 1
+
+    def _next_block(self) -> int:
+        """Return the first of BLOCK_SIZE ids. A lost answer loses its block, no more."""
+        [reply] = self._redis.pipeline([("INCRBY", self._key, BLOCK_SIZE)])
+        end = checked(self._key, reply)
+        if not isinstance(end, int) or end < BLOCK_SIZE:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._key}: {end!r} is no count of producer ids"
+            )
+        return end - BLOCK_SIZE
 
 
 class ActiveProducers:

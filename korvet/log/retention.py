@@ -1,19 +1,17 @@
-"""What a log keeps: retention.ms and retention.bytes, and for topics with a cold tier local.retention.*.
+"""Retention of a log: retention.ms and retention.bytes, and for topics with a remote tier local.retention.*.
 
-Knows Kafka's rules. By time everything goes, from the start on, whose timestamps are all older than retention.ms, so
-a record from the future holds what lies behind it. By size the oldest go while what stays is not below
-retention.bytes. Both go by the intervals of the index; only where the first record is too old and its interval is not
-are single records looked at, or quiet topics would keep theirs for months. Nothing of when this is done.
+Kafka's rules. By time the longest prefix goes whose timestamps are all older than retention.ms, so a record from the
+future keeps those after it. By size the oldest go as long as what stays is not below retention.bytes. Both go by the
+intervals of the index; only if the first record is too old and its interval is not are single records read, or quiet
+topics would keep theirs for months.
 
-Retention by size where a log grows faster than the keeper looks: by the worker that appends, beside its requests.
-
-Knows which topics are limited in size; the limit itself is retention's. A producer at full speed writes more between
-two looks of the keeper than retention.bytes allows, and Redis holds it in memory.
+The keeper does this in its rounds. A producer at full speed writes more between two rounds than retention.bytes allows,
+and Redis holds it in memory; so a worker whose append wrote a row of the index checks the size of that log itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,29 +19,29 @@ import msgspec
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.store import LogStore
-from korvet.log.trim import BackgroundTrims, Extent, Reason, Start, Trimmed, Trimmer, TrimStore
-from korvet.log.types import Read
+from korvet.log.trim import BackgroundTrims, LogExtent, NewStart, Reason, Trimmed, Trimmer, TrimStore
+from korvet.log.types import CheckStep, Read
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition
 
 FIRST_ROWS = 1
-"""Index rows looked at of every log: enough to tell whether anything is due."""
+"""Index rows read of every log: enough to see whether anything is due."""
 
 ROWS_PER_STEP = 256
-"""Index rows looked at where something is."""
+"""Index rows read if something is due."""
 
 _ENTRIES_MAX, _ENTRIES_GROWTH = 64, 8
-"""Entries read at once where single records decide: one at first, for it is mostly not too old, then more."""
+"""Entries read at once if single records decide: one at first, for it is mostly not too old, then more."""
 
 _OLDEST_REMEMBERED_MAX = 100_000
-"""Logs whose first timestamp is remembered; all are forgotten beyond it, and looked at again."""
+"""Logs whose first timestamp is remembered; all are forgotten beyond it, and read again."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What is to be kept of a log: times in ms, sizes in bytes, -1 without a limit.
+    """What is kept of a log: times in ms, sizes in bytes, -1 without a limit.
 
-    `archived_only`: nothing may go that the cold tier does not hold.
+    `archived_only`: only what the remote tier holds may go.
     """
 
     retention_ms: int = -1
@@ -57,9 +55,9 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def policy_of(config: TopicConfig) -> Policy:
-    """Return what a topic's configuration asks for: without `delete` in its cleanup.policy, to keep everything.
+    """Return the policy of a topic: without `delete` in its cleanup.policy, everything is kept.
 
-    Where the policy is empty, and there is a cold tier, that keeps everything, and Redis what is local
+    With an empty cleanup.policy the remote tier keeps everything, and Redis what is local
     (UnifiedLog.deleteOldSegments).
     """
     if not config.delete and (config.compact or not config.remote_storage):
@@ -69,38 +67,38 @@ def policy_of(config: TopicConfig) -> Policy:
     return Policy(config.local_retention_ms, config.local_retention_bytes, archived_only=True)
 
 
-class Due(NamedTuple):
+class Trimming(NamedTuple):
     """Where a log is to start, and why."""
 
     start: int
     reason: Reason
 
 
-def due(extent: Extent, policy: Policy, now_ms: int) -> Due | None:
-    """Return where the log is to start as far as the index tells; None where it is to stay as it is.
+def due(extent: LogExtent, policy: Policy, now_ms: int) -> Trimming | None:
+    """Return where the log is to start by its index; None if it stays as it is.
 
-    Records without a timestamp are as old as those behind them.
+    Records without a timestamp are as old as those after them.
     """
     by_time = _by_time(extent, now_ms - policy.retention_ms) if policy.retention_ms >= 0 else -1
     by_size = _by_size(extent, policy.retention_bytes) if policy.retention_bytes >= 0 else -1
-    wished = Due(by_time, "time") if by_time >= by_size else Due(by_size, "size")
-    return _allowed(extent, policy, wished)
+    trimming = Trimming(by_time, "time") if by_time >= by_size else Trimming(by_size, "size")
+    return _allowed(extent, policy, trimming)
 
 
-def _by_time(extent: Extent, expired_before_ms: int) -> int:
+def _by_time(extent: LogExtent, expired_before_ms: int) -> int:
     start = -1
     for row in extent.rows:
         if row.interval >= expired_before_ms:
             return start
         if row.interval >= 0:
             start = row.offset
-    # Behind the last row: what came since, if that is the last row.
+    # What came after the last row, if that is the last one.
     if not extent.more_rows and 0 <= extent.interval < expired_before_ms:
         start = extent.end
     return start
 
 
-def _by_size(extent: Extent, retention_bytes: int) -> int:
+def _by_size(extent: LogExtent, retention_bytes: int) -> int:
     if extent.reindex:
         return -1
     start = -1
@@ -113,20 +111,20 @@ def _by_size(extent: Extent, retention_bytes: int) -> int:
     return start
 
 
-def _allowed(extent: Extent, policy: Policy, wished: Due) -> Due | None:
-    start = min(wished.start, extent.archived) if policy.archived_only else wished.start
-    return Due(start, wished.reason) if start > extent.start else None
+def _allowed(extent: LogExtent, policy: Policy, trimming: Trimming) -> Trimming | None:
+    start = min(trimming.start, extent.archived) if policy.archived_only else trimming.start
+    return Trimming(start, trimming.reason) if start > extent.start else None
 
 
-class Kept(NamedTuple):
-    """A log and what is to be kept of it."""
+class RetainedLog(NamedTuple):
+    """A log and what is kept of it."""
 
     partition: Partition
     policy: Policy
 
 
 class Retention:
-    """Lets go what is not to be kept; remembers from one look to the next how old the first records are."""
+    """Trims logs; remembers from one round to the next how old their first records are."""
 
     def __init__(self, log: LogStore, store: TrimStore, trimmer: Trimmer) -> None:
         self._log = log
@@ -136,15 +134,14 @@ class Retention:
         self._oldest: dict[str, tuple[str, int, int]] = {}
 
     def enforce(
-        self, logs: Sequence[Kept], check: Callable[[], None] = lambda: None
+        self, logs: Sequence[RetainedLog], check: CheckStep = lambda: None
     ) -> Iterator[tuple[Partition, KafkaError]]:
-        """Look at all `logs` in one round trip, and let go what is due, in bounded steps; yields what failed.
+        """Read the extents of all `logs` in one round trip, and trim what is due, in bounded steps; yields what failed.
 
-        `check` is called before every step and may raise, which ends the work. Raises StorageUnavailableError, and
-        KafkaError where Redis does not tell the time.
+        Raises StorageUnavailableError, what `check` raises, and KafkaError if Redis does not answer with the time.
         """
         check()
-        now_ms, extents = self._store.look([kept.partition for kept in logs], FIRST_ROWS)
+        now_ms, extents = self._store.extents([kept.partition for kept in logs], FIRST_ROWS)
         for kept, extent in zip(logs, extents, strict=True):
             try:
                 if isinstance(extent, KafkaError):
@@ -155,38 +152,40 @@ class Retention:
             except KafkaError as error:
                 yield kept.partition, error
 
-    def _enforce(self, kept: Kept, extent: Extent, now_ms: int, check: Callable[[], None]) -> None:
+    def _enforce(self, kept: RetainedLog, extent: LogExtent, now_ms: int, check: CheckStep) -> None:
         partition, policy = kept
         if extent.unfinished:
-            self._give_back(partition, check)
-        wished = due(extent, policy, now_ms)
-        while wished is not None:
+            self._free(partition, check)
+        trimming = due(extent, policy, now_ms)
+        while trimming is not None:
             check()
-            now_ms, [looked] = self._store.look([partition], ROWS_PER_STEP)
-            if isinstance(looked, KafkaError):
-                raise looked
-            extent, wished = looked, due(looked, policy, now_ms)
-            if wished is not None:
-                self._move(partition, wished, check)
-        wished = self._expired(kept, extent, now_ms, check)
-        if wished is not None:
-            self._move(partition, wished, check)
+            now_ms, [read_again] = self._store.extents([partition], ROWS_PER_STEP)
+            if isinstance(read_again, KafkaError):
+                raise read_again
+            extent, trimming = read_again, due(read_again, policy, now_ms)
+            if trimming is not None:
+                self._move(partition, trimming, check)
+        trimming = self._expired(kept, extent, now_ms, check)
+        if trimming is not None:
+            self._move(partition, trimming, check)
 
-    def _move(self, partition: Partition, wished: Due, check: Callable[[], None]) -> None:
+    def _move(self, partition: Partition, trimming: Trimming, check: CheckStep) -> None:
         check()
-        [outcome] = self._trimmer.move([Start(partition, wished.start)], wished.reason)
+        [outcome] = self._trimmer.move([NewStart(partition, trimming.start)], trimming.reason)
         if not isinstance(outcome, Trimmed):
             raise outcome
         if outcome.more:
-            self._give_back(partition, check)
+            self._free(partition, check)
 
-    def _give_back(self, partition: Partition, check: Callable[[], None]) -> None:
+    def _free(self, partition: Partition, check: CheckStep) -> None:
         more = True
         while more:
             check()
-            more = self._trimmer.give_back(partition)
+            more = self._trimmer.free(partition)
 
-    def _expired(self, kept: Kept, extent: Extent, now_ms: int, check: Callable[[], None]) -> Due | None:
+    def _expired(
+        self, kept: RetainedLog, extent: LogExtent, now_ms: int, check: CheckStep
+    ) -> Trimming | None:
         """Return where the log is to start by the timestamps of the records in its first interval."""
         partition, policy = kept
         if policy.retention_ms < 0 or extent.start >= extent.end:
@@ -204,12 +203,12 @@ class Retention:
                 break
             if timestamp >= 0:
                 start = next_offset
-        return _allowed(extent, policy, Due(start, "time"))
+        return _allowed(extent, policy, Trimming(start, "time"))
 
     def _timestamps(
-        self, partition: Partition, extent: Extent, check: Callable[[], None]
+        self, partition: Partition, extent: LogExtent, check: CheckStep
     ) -> Iterator[tuple[int, int]]:
-        """Yield for each record or batch of the first interval the offset behind it and its largest timestamp."""
+        """Yield for each record or batch of the first interval the offset after it and its largest timestamp."""
         offset = extent.start
         bound = extent.rows[0].offset if extent.rows else extent.end
         entries = 1
@@ -230,7 +229,7 @@ class Retention:
 
 
 class SizeRetentionTrigger:
-    """Watches the appends of one worker."""
+    """Trims logs by size after appends of one worker."""
 
     def __init__(self, topics: TopicRegistry, retention: Retention, background: BackgroundTrims) -> None:
         self._topics = topics
@@ -238,16 +237,16 @@ class SizeRetentionTrigger:
         self._background = background
 
     def crossed(self, grown: Partition) -> None:
-        """Let go in the background what is too much, after an append that wrote a row of the index; never waits."""
+        """Trim a log in the background, after an append that wrote a row of its index; never waits."""
         topic = self._topics.get_cached(grown.topic)
         if topic is None:
             return
         policy = policy_of(topic.config)
         if policy.retention_bytes >= 0:
-            # Only by size: what is too old is so for as long as the keeper takes to look.
+            # Only by size: what is too old can wait for the keeper's next round.
             by_size = Policy(retention_bytes=policy.retention_bytes, archived_only=policy.archived_only)
-            self._background.begin(grown, partial(self._enforce, Kept(grown, by_size)))
+            self._background.begin(grown, partial(self._enforce, RetainedLog(grown, by_size)))
 
-    def _enforce(self, kept: Kept) -> None:
+    def _enforce(self, kept: RetainedLog) -> None:
         for _, error in self._retention.enforce([kept]):
             raise KafkaError(error.code, error.message)

@@ -36,11 +36,11 @@ from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import Offsets
-from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows, ProducerStore
+from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
-from korvet.log.replication import Replicas, Replication
+from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.stats import LogDir, LogStatsStore
 from korvet.log.store import LogStore
@@ -202,7 +202,7 @@ def build_apis(
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = LogDir(
         redis_url.parse(settings.redis_url).safe_url if data_dir is None else str(data_dir),
-        LogStatsStore(storage.reads, keys),
+        LogStatsStore(storage.reads),
         UsageStore(storage.redis, with_file=False),
     )
     return Apis(
@@ -224,9 +224,7 @@ def _log_api(
     live: LiveSettings,
 ) -> LogApi:
     keys = Keys(settings.namespace)
-    replication = Replication(
-        storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
-    )
+    replicas = Replicas(storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms)
     cold = _cold_tier(settings, storage)
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(log, trim_store, _count_trimmed)
@@ -240,9 +238,9 @@ def _log_api(
         fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
-        producer_ids=ProducerIds(ProducerStore(storage.redis, keys)),
+        producer_ids=ProducerIds(storage.redis, keys),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
-        replicas=Replicas(replication),
+        replicas=replicas,
         pressure=_pressure(live, storage, data_dir),
         failures=Failures(_count_failure),
         traffic=traffic,

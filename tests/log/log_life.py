@@ -16,8 +16,8 @@ from korvet.log.index import IndexStore, LogPosition
 from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
 from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
 from korvet.log.remote.archived import RemoteOffsetStore
-from korvet.log.retention import Kept, Policy, Retention
-from korvet.log.stats import LogLook, LogStatsStore
+from korvet.log.retention import Policy, RetainedLog, Retention
+from korvet.log.stats import LogState, LogStatsStore
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Deletion, RecordDeletion, Trimmer, TrimStore
 from korvet.redis.client import Redis
@@ -98,7 +98,7 @@ class LogLife:
             decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX,
         )
         self.mender = IndexRepair(IndexRepairStore(redis))
-        self.figures = LogStatsStore(redis, Keys("korvet"))
+        self.figures = LogStatsStore(redis)
 
     def close(self) -> None:
         """Close the connection."""
@@ -158,7 +158,7 @@ class LogLife:
         """Let go what is not to be kept: only what is over, and all of it that single records tell of."""
         before = self._look().size_bytes
         now_ms = self._now_ms()
-        errors = list(self.retention.enforce([Kept(self.bench.partition, policy)]))
+        errors = list(self.retention.enforce([RetainedLog(self.bench.partition, policy)]))
         assert errors == []
         start = self.bench.bounds().log_start
         assert self.start <= start <= self.end
@@ -217,7 +217,7 @@ class LogLife:
 
     def give_memory_back(self) -> None:
         """Do what is left of a trim."""
-        while self.trimmer.give_back(self.bench.partition):
+        while self.trimmer.free(self.bench.partition):
             pass
 
     def keep(self) -> None:
@@ -271,9 +271,9 @@ class LogLife:
         expected = sum(each.offset >= offset for each in self.records)
         assert count == expected or (self._was_compacted and count > expected)
 
-    def _look(self) -> LogLook:
-        [look] = self.figures.look([self.bench.partition])[1]
-        assert isinstance(look, LogLook), look
+    def _look(self) -> LogState:
+        [look] = self.figures.states([self.bench.partition])[1]
+        assert isinstance(look, LogState), look
         return look
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from korvet.log.index import RowBuilder
-from korvet.log.retention import Kept, Retention, policy_of
+from korvet.log.retention import RetainedLog, Retention, policy_of
 from korvet.log.trim import Trimmer, TrimStore
 from tests.log.compacting import CompactedLog
 from tests.support.batches import TIMESTAMP
@@ -35,7 +35,7 @@ def enforce(log: CompactedLog, **limits: int) -> None:
     config = msgspec.structs.replace(log.topic.config, compact=False, delete=True, **limits)
     trims = TrimStore(log.here.redis)
     retention = Retention(log.logs, trims, Trimmer(log.logs, trims, lambda _reason, _records: None))
-    assert list(retention.enforce([Kept(log.partition, policy_of(config))], lambda: None)) == []
+    assert list(retention.enforce([RetainedLog(log.partition, policy_of(config))], lambda: None)) == []
 
 
 def test_a_compacted_log_is_read_as_before_when_its_topic_is_not_compacted_any_more(

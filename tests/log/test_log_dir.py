@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import StorageUnavailableError
-from korvet.log.stats import LogDir, LogStatsStore, Room
-from korvet.redis.keys import Keys
+from korvet.log.stats import LogDir, LogDirSpace, LogStatsStore
 from korvet.redis.server_info import UsageStore
 from korvet.topics.registry import Topic, TopicSpec
 from tests.support.domain import Domain
@@ -20,7 +19,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 def log_dir(here: Domain) -> LogDir:
-    return LogDir("place", LogStatsStore(here.redis, Keys("korvet")), UsageStore(here.redis, with_file=False))
+    return LogDir("place", LogStatsStore(here.redis), UsageStore(here.redis, with_file=False))
 
 
 @pytest.fixture
@@ -71,21 +70,21 @@ def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
     raw_redis.hset("{korvet:orders:0}:state", "bytes", "many")
     with caplog.at_level(logging.WARNING):
         assert log_dir.sizes(topic.partitions) == [None, 0]
-    assert "no size of a log" in caplog.text
+    assert "log without a size" in caplog.text
 
 
 def test_without_a_limit_the_room_is_not_known(log_dir: LogDir) -> None:
-    assert log_dir.room() == Room(-1, -1)
+    assert log_dir.space() == LogDirSpace(-1, -1)
 
 
 def test_the_room_is_what_maxmemory_leaves(log_dir: LogDir, limited: Any) -> None:
-    before = log_dir.room()
+    before = log_dir.space()
     assert before.total_bytes == 100 * MEBIBYTE
     assert 50 * MEBIBYTE < before.usable_bytes < 100 * MEBIBYTE
     limited.set("other", b"x" * 10 * MEBIBYTE)
-    assert log_dir.room().usable_bytes <= before.usable_bytes - 10 * MEBIBYTE
+    assert log_dir.space().usable_bytes <= before.usable_bytes - 10 * MEBIBYTE
     limited.config_set("maxmemory", MEBIBYTE)
-    assert log_dir.room() == Room(MEBIBYTE, 0)
+    assert log_dir.space() == LogDirSpace(MEBIBYTE, 0)
 
 
 def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
@@ -93,6 +92,6 @@ def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
 ) -> None:
     topic = made(here, "record")
     here.redis.close()
-    assert log_dir.room() == Room(-1, -1)
+    assert log_dir.space() == LogDirSpace(-1, -1)
     with pytest.raises(StorageUnavailableError):
         log_dir.sizes(topic.partitions)

@@ -1,27 +1,125 @@
-"""The producers that logs remember, by a worker's registry that others have changed meanwhile."""
+"""Idempotent producers: blocks of ids, the rows that logs keep, and a registry that others have changed meanwhile."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.producers import ActiveProducer, ActiveProducers, ProducerRows
+from korvet.log.producers import BLOCK_SIZE, ActiveProducer, ActiveProducers, ProducerIds, ProducerRows
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
+from tests.support.log_bench import Bench
 
 PRODUCERS = "{korvet:orders:0}:producers"
+KEYS = Keys("korvet")
+
+
+@pytest.fixture
+def ids(redis: Redis) -> ProducerIds:
+    return ProducerIds(redis, KEYS)
+
+
+def test_ids_begin_with_zero_and_two_workers_take_blocks_of_their_own(redis: Redis, ids: ProducerIds) -> None:
+    other = ProducerIds(redis, KEYS)
+    assert [ids.take(), other.take(), ids.take(), other.take()] == [0, BLOCK_SIZE, 1, BLOCK_SIZE + 1]
+    assert [ids.take() for _ in range(BLOCK_SIZE)] == [
+        *range(2, BLOCK_SIZE),
+        2 * BLOCK_SIZE,
+        2 * BLOCK_SIZE + 1,
+    ]
+
+
+def test_no_two_requests_get_the_same_id(ids: ProducerIds) -> None:
+    jobs = [gevent.spawn(ids.take) for _ in range(50)]
+    gevent.joinall(jobs, timeout=60, raise_error=True)
+    assert sorted(job.get() for job in jobs) == list(range(50))
+
+
+@pytest.mark.parametrize("stored", ["x", str(2**63 - 5), "-100"])
+def test_a_counter_that_cannot_count_is_an_error_that_names_it(
+    ids: ProducerIds, raw_redis: Any, stored: str
+) -> None:
+    raw_redis.set(KEYS.producer_ids, stored)
+    with pytest.raises(KafkaError, match="korvet:producer-ids") as refused:
+        ids.take()
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture
+def rows(redis: Redis) -> ProducerRows:
+    return ProducerRows(redis)
+
+
+def error_of(answer: list[ActiveProducer] | KafkaError) -> KafkaError:
+    assert isinstance(answer, KafkaError)
+    return answer
+
+
+def test_each_partition_has_its_own_producers_by_their_ids(bench: Bench, rows: ProducerRows) -> None:
+    before = bench.raw.time()[0] * 1000
+    for producer_id, epoch, sequences in ((70, 0, (0, 2)), (7, 3, (0,))):
+        for sequence in sequences:
+            bench.append(b"a", b"b", producer=producer_id, epoch=epoch, sequence=sequence)
+    found, none, _ = rows.read(bench.partitions)
+    assert isinstance(found, list)
+    assert [each[:3] for each in found] == [(7, 3, 1), (70, 0, 3)]
+    assert all(before <= each.last_ms <= bench.raw.time()[0] * 1000 + 1000 for each in found)
+    assert none == []
+
+
+def test_many_producers_are_read_in_steps_each_once(
+    record_bench: Bench, rows: ProducerRows, raw_redis: Any
+) -> None:
+    raw_redis.hset(PRODUCERS, mapping={str(n): f"2 {n + 1} 0-{n}@0" for n in range(5000)})
+    [found] = rows.read([record_bench.partition])
+    assert found == [ActiveProducer(n, 2, n, n + 1) for n in range(5000)]
+
+
+def test_more_partitions_than_one_round_trip_holds_are_answered_in_order(
+    record_bench: Bench, rows: ProducerRows, raw_redis: Any
+) -> None:
+    raw_redis.hset(PRODUCERS, "5", "0 9 0-0@0")
+    partitions = [*record_bench.partitions, *record_bench.partitions[1:] * 100, record_bench.partition]
+    answers = rows.read(partitions)
+    assert [at for at, answer in enumerate(answers) if answer] == [0, len(partitions) - 1]
+
+
+def test_another_topic_under_the_name_has_no_producers(record_bench: Bench, rows: ProducerRows) -> None:
+    answers = rows.read([record_bench.at(0, topic_id="id-0"), record_bench.at(0), record_bench.at(0, "none")])
+    assert error_of(answers[0]).code is error_of(answers[2]).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answers[1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("7", "garbage"), ("7", "1 2 3"), ("x", "0 1 0-0@0"), ("7", "0 1 0-0@0 x")]
+)
+def test_a_row_that_cannot_be_read_is_an_error_of_its_partition(
+    record_bench: Bench, rows: ProducerRows, raw_redis: Any, name: str, row: str
+) -> None:
+    raw_redis.hset(PRODUCERS, name, row)
+    damaged, other, _ = rows.read(record_bench.partitions)
+    assert error_of(damaged).code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert PRODUCERS in error_of(damaged).message
+    assert other == []
+
+
+def test_a_key_of_another_type_is_an_error_of_its_partition(
+    record_bench: Bench, rows: ProducerRows, raw_redis: Any
+) -> None:
+    raw_redis.set(PRODUCERS, "no hash")
+    damaged, other, _ = rows.read(record_bench.partitions)
+    assert error_of(damaged).code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert other == []
 
 
 @pytest.fixture
 def active(here: Domain) -> ActiveProducers:
     return ActiveProducers(here.topics, ProducerRows(here.redis))
-
-
-def code(answer: list[ActiveProducer] | KafkaError) -> ErrorCode:
-    assert isinstance(answer, KafkaError)
-    return answer.code
 
 
 def test_answers_are_in_the_order_of_the_question(
@@ -33,7 +131,9 @@ def test_answers_are_in_the_order_of_the_question(
     beyond, found, other, none, again, negative = active.read(places)
     assert found == again == [ActiveProducer(7, 1, 3, 5)]
     assert none == []
-    assert {code(each) for each in (beyond, other, negative)} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert {error_of(each).code for each in (beyond, other, negative)} == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
 
 
 def test_a_topic_that_another_worker_made_is_known(

@@ -1,4 +1,4 @@
-"""korvet/log/remote/client.py with korvet/lake/service.py: a worker's questions, and what becomes of them."""
+"""korvet/log/remote/client.py with korvet/lake/service.py: a worker's requests, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
-from korvet.log.remote import client as cold_store
+from korvet.log.remote import client as remote_client
 from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
@@ -45,13 +45,13 @@ def service(lake: Path, tmp_path: Path) -> Iterator[LakeService]:
 
 
 @pytest.fixture
-def store(service: LakeService) -> Iterator[RemoteClient]:
+def client(service: LakeService) -> Iterator[RemoteClient]:
     found = RemoteClient(service.socket)
     yield found
     found.close()
 
 
-def question(offset: int, *, archived: int = RECORDS, bytes_max: int = 1 << 20) -> RemoteRequest:
+def read_request(offset: int, *, archived: int = RECORDS, bytes_max: int = 1 << 20) -> RemoteRequest:
     return RemoteRequest(0, "read", TOPIC, TOPIC_ID, 0, offset, archived, bytes_max)
 
 
@@ -60,33 +60,33 @@ def by_time(kind: str, timestamp: int = -1) -> RemoteRequest:
     return RemoteRequest(0, kind, TOPIC, TOPIC_ID, 0, 0, RECORDS, timestamp=timestamp)  # type: ignore[arg-type]  # checked
 
 
-def test_archived_records_are_read(store: RemoteClient) -> None:
-    answer = store.ask(question(990)).finish(SECONDS)
+def test_archived_records_are_read(client: RemoteClient) -> None:
+    answer = client.send(read_request(990)).finish(SECONDS)
     assert [record.offset for record in read(answer.data)] == list(range(990, RECORDS))
     assert (answer.record_count, answer.next_offset, answer.more) == (10, RECORDS, False)
-    part = store.ask(question(0, bytes_max=500)).finish(SECONDS)
+    part = client.send(read_request(0, bytes_max=500)).finish(SECONDS)
     assert len(part.data) <= 500
     assert part.more
     assert part.next_offset == part.record_count == len(read(part.data))
 
 
-def test_archived_records_are_found_by_time(store: RemoteClient) -> None:
-    found = store.ask(by_time("first_from", 1500)).finish(SECONDS)
+def test_archived_records_are_found_by_time(client: RemoteClient) -> None:
+    found = client.send(by_time("first_from", 1500)).finish(SECONDS)
     assert (found.offset, found.timestamp) == (500, 1500)
-    none = store.ask(by_time("first_from", 5000)).finish(SECONDS)
+    none = client.send(by_time("first_from", 5000)).finish(SECONDS)
     assert (none.offset, none.timestamp) == (-1, -1)
-    largest = store.ask(by_time("largest")).finish(SECONDS)
+    largest = client.send(by_time("largest")).finish(SECONDS)
     assert (largest.offset, largest.timestamp) == (999, 1999)
 
 
-def test_many_questions_share_one_connection_and_each_gets_its_own_answer(store: RemoteClient) -> None:
-    asked = [(offset, store.ask(question(offset, bytes_max=1))) for offset in range(0, RECORDS, 10)]
-    for offset, each in reversed(asked):
+def test_many_requests_share_one_connection_and_each_gets_its_own_answer(client: RemoteClient) -> None:
+    calls = [(offset, client.send(read_request(offset, bytes_max=1))) for offset in range(0, RECORDS, 10)]
+    for offset, each in reversed(calls):
         assert [record.offset for record in read(each.finish(SECONDS).data)] == [offset]
 
 
-def test_an_error_of_the_lake_is_that_questions_only(store: RemoteClient) -> None:
-    wrong, right = store.ask(question(0, archived=RECORDS + 1)), store.ask(question(0))
+def test_an_error_of_the_lake_fails_that_request_only(client: RemoteClient) -> None:
+    wrong, right = client.send(read_request(0, archived=RECORDS + 1)), client.send(read_request(0))
     with pytest.raises(KafkaError, match="not archived up to 1001") as caught:
         wrong.finish(SECONDS)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -95,26 +95,26 @@ def test_an_error_of_the_lake_is_that_questions_only(store: RemoteClient) -> Non
 
 def test_a_reader_that_dies_is_one_error_and_a_new_one_is_found(lake: Path, tmp_path: Path) -> None:
     with lake_service(lake, tmp_path) as running:
-        store = RemoteClient(running.socket)
-        assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+        client = RemoteClient(running.socket)
+        assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
         running.process.send_signal(signal.SIGSTOP)
-        waiting = store.ask(question(0))
+        waiting = client.send(read_request(0))
         running.process.kill()
         with pytest.raises(KafkaError, match="is away"):
             waiting.finish(SECONDS)
         running.process.wait(10)
         with pytest.raises(KafkaError, match="is away"):
-            store.ask(question(0))
+            client.send(read_request(0))
     with lake_service(lake, tmp_path):
-        assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
-    store.close()
+        assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
+    client.close()
 
 
-def test_a_reader_that_says_nothing_costs_those_who_ask_it_only(
-    service: LakeService, store: RemoteClient, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_that_does_not_answer_delays_only_requests_to_it(
+    service: LakeService, client: RemoteClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold_store, "UNDER_WAY_MAX", 2)
-    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    monkeypatch.setattr(remote_client, "UNDER_WAY_MAX", 2)
+    assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
     service.process.send_signal(signal.SIGSTOP)
     turns = 0
 
@@ -125,86 +125,86 @@ def test_a_reader_that_says_nothing_costs_those_who_ask_it_only(
             gevent.sleep(0)
 
     beside = gevent.spawn(others)
-    late, dropped = store.ask(question(0)), store.ask(question(0))
-    with pytest.raises(KafkaError, match="2 questions wait"):
-        store.ask(question(0))
+    late, dropped = client.send(read_request(0)), client.send(read_request(0))
+    with pytest.raises(KafkaError, match="2 requests wait"):
+        client.send(read_request(0))
     with pytest.raises(KafkaError, match="did not answer"):
         late.finish(0.05)
     dropped.abandon()
     beside.join()
     assert turns == 5
-    after = store.ask(question(990))
+    after = client.send(read_request(990))
     service.process.send_signal(signal.SIGCONT)
-    # The answers that nobody wants any more come first.
+    # The answers that were dropped come first.
     assert after.finish(SECONDS).record_count == 10
 
 
-def test_a_peer_that_is_none_loses_its_connection_and_others_are_served(
-    service: LakeService, store: RemoteClient
+def test_a_peer_that_sends_garbage_is_disconnected_and_others_are_served(
+    service: LakeService, client: RemoteClient
 ) -> None:
     for data in (b"\xff" * 100, LENGTH.pack(5) + b"\xc1aaaa"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
             peer.connect(str(service.socket))
             peer.sendall(data)
             assert peer.recv(1) == b""
-    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
 
 
-def test_a_question_for_whose_answer_nobody_waits_is_not_looked_up(store: RemoteClient) -> None:
-    late = store.ask(msgspec.structs.replace(question(0), until=0.0))
+def test_a_request_past_its_deadline_is_not_served(client: RemoteClient) -> None:
+    late = client.send(msgspec.structs.replace(read_request(0), until=0.0))
     with pytest.raises(KafkaError, match="too many questions"):
         late.finish(SECONDS)
-    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
 
 
-def test_a_reader_that_takes_in_no_questions_is_left(
-    service: LakeService, store: RemoteClient, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_that_receives_no_requests_is_disconnected(
+    service: LakeService, client: RemoteClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold_store, "_SEND_S_MAX", 0.05)
-    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    monkeypatch.setattr(remote_client, "_SEND_S_MAX", 0.05)
+    assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
     service.process.send_signal(signal.SIGSTOP)
     with gevent.Timeout(SECONDS):
-        while not (late := store.ask(question(0))).wait(0):
+        while not (late := client.send(read_request(0))).wait(0):
             late.abandon()
-    with pytest.raises(KafkaError, match="takes in no questions"):
+    with pytest.raises(KafkaError, match="receives no requests"):
         late.finish(0)
     service.process.send_signal(signal.SIGCONT)
-    assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+    assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
 
 
-def asked(number: int, count: int = 1) -> bytes:
-    return framed(msgspec.structs.replace(question(0), number=number)) * count
+def frames(number: int, count: int = 1) -> bytes:
+    return framed(msgspec.structs.replace(read_request(0), number=number)) * count
 
 
-def test_a_worker_that_dies_before_its_answer_is_no_news(
+def test_a_worker_that_dies_before_its_answer_is_not_logged(
     lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with lake_service(lake, tmp_path) as running:
-        store = RemoteClient(running.socket)
-        store.ask(question(0)).finish(SECONDS)
-        # Those that Arrow wants are there by now.
+        client = RemoteClient(running.socket)
+        client.send(read_request(0)).finish(SECONDS)
+        # Arrow has started its threads by now.
         threads = Path(f"/proc/{running.process.pid}/task")
         before = len(list(threads.iterdir()))
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
             peer.connect(str(running.socket))
-            peer.sendall(asked(1))
+            peer.sendall(frames(1))
             # The answer lies there and is not read.
             wait_read(peer.fileno(), timeout=SECONDS)
         with gevent.Timeout(SECONDS):
             while len(list(threads.iterdir())) > before:
                 gevent.sleep(0.01)
-        store.close()
+        client.close()
     assert capfd.readouterr().err.count("Traceback") == 0
 
 
-def test_a_worker_that_takes_in_no_answers_costs_itself_only(
-    service: LakeService, store: RemoteClient
+def test_a_worker_that_receives_no_answers_delays_no_other(
+    service: LakeService, client: RemoteClient
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
         hanging.connect(str(service.socket))
-        # Each is answered with 20 kB and more: every thread has one that it cannot get rid of.
-        hanging.sendall(asked(1, 100))
-        assert store.ask(question(0)).finish(SECONDS).record_count == RECORDS
+        # Each answer is 20 kB and more: every thread has one that it cannot send.
+        hanging.sendall(frames(1, 100))
+        assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
 
 
 def test_the_process_ends_with_its_parent(lake: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What one worker asks of the lake for its consumers, and what it holds for them: a real process reads the lake."""
+"""What one worker reads of the lake for its consumers, and what it holds for them: a real process reads the lake."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from korvet.errors import KafkaError
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.table import Advance, ArchiveTable
-from korvet.log.remote import client as cold_store
-from korvet.log.remote import tier as cold
+from korvet.log.remote import client as remote_client
+from korvet.log.remote import tier as remote_tier
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
-from korvet.log.remote.tier import STAMPS_AT_ONCE, RemoteReadRequest, RemoteTier, RemoteTimestampRequest
+from korvet.log.remote.tier import TIMESTAMPS_AT_ONCE, RemoteReadRequest, RemoteTier, RemoteTimestampRequest
 from korvet.log.store import LogStore
 from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
@@ -27,19 +27,19 @@ from tests.support.lake_service import LakeService, lake_service
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
 WHOLE = RemoteRange(0, RECORDS, RECORDS)
-# What is said of a partition is not asked of Redis.
+# Nothing here connects to Redis.
 NO_REDIS = Redis("redis://127.0.0.1:1", timeout_ms=1, connect_timeout_ms=1)
 PARTITION = LogStore(NO_REDIS, NO_REDIS, Keys("korvet")).partition(TOPIC, 0, TOPIC_ID, 10, "batch")
 
 
 class _Counting(RemoteClient):
-    """Counts what is asked."""
+    """Counts the requests sent."""
 
-    asked = 0
+    sent = 0
 
-    def ask(self, request: RemoteRequest) -> RemoteCall:
-        self.asked += 1
-        return super().ask(request)
+    def send(self, request: RemoteRequest) -> RemoteCall:
+        self.sent += 1
+        return super().send(request)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def tier(store: RemoteClient) -> RemoteTier:
     return RemoteTier(store, wait_ms=20_000, timeout_ms=20_000)
 
 
-def wish(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteReadRequest:
+def request(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteReadRequest:
     return RemoteReadRequest(PARTITION, WHOLE, offset, bytes_max, at_least_one=True, codec=codec)
 
 
@@ -83,17 +83,17 @@ def offsets(tier: RemoteTier, service: LakeService, wanted: RemoteReadRequest) -
     return [record.offset for record in read(answer.data)]
 
 
-def test_a_question_is_asked_once_however_often_its_consumer_comes(
+def test_a_read_is_sent_once_however_often_its_consumer_comes(
     tier: RemoteTier, store: _Counting, service: LakeService
 ) -> None:
     for _ in range(3):
-        assert tier.read([wish()], wait=False) == [None]
-    assert store.asked == 1
-    assert offsets(tier, service, wish())[0] == 0
-    assert store.asked == 1
+        assert tier.read([request()], wait=False) == [None]
+    assert store.sent == 1
+    assert offsets(tier, service, request())[0] == 0
+    assert store.sent == 1
 
 
-def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_anew(store: _Counting) -> None:
+def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_again(store: _Counting) -> None:
     now, errors = [0.0], []
     tier = RemoteTier(
         store,
@@ -103,91 +103,91 @@ def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_anew
         clock=lambda: now[0],
     )
     for _ in range(4):
-        assert tier.read([wish()], wait=True) == [None]
-        now[0] += cold.ANSWER_SECONDS_MAX / 4
-    [answer] = tier.read([wish()], wait=True)
+        assert tier.read([request()], wait=True) == [None]
+        now[0] += remote_tier.ANSWER_SECONDS_MAX / 4
+    [answer] = tier.read([request()], wait=True)
     assert isinstance(answer, KafkaError)
     assert answer.message == "the lake did not answer within 20 s"
-    assert errors == [cold.ANSWER_SECONDS_MAX]
-    assert tier.read([wish()], wait=True) == [None]
-    assert store.asked == 2
+    assert errors == [remote_tier.ANSWER_SECONDS_MAX]
+    assert tier.read([request()], wait=True) == [None]
+    assert store.sent == 2
 
 
-def test_readers_of_different_codecs_do_not_drop_the_questions_of_one_another(
+def test_readers_of_different_codecs_do_not_drop_the_reads_of_one_another(
     tier: RemoteTier, store: _Counting
 ) -> None:
     for _ in range(3):
         for codec in (Codec.none, Codec.zstd):
-            assert tier.read([wish(codec=codec)], wait=False) == [None]
-    assert store.asked == 2
+            assert tier.read([request(codec=codec)], wait=False) == [None]
+    assert store.sent == 2
 
 
 def test_what_is_held_for_consumers_is_bounded_in_bytes(
     tier: RemoteTier, store: _Counting, service: LakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "HELD_BYTES_MAX", 2500)
-    assert tier.read([wish(0), wish(100), wish(200)], wait=False) == [None, None, None]
-    assert store.asked == 2
-    assert offsets(tier, service, wish(0))[0] == 0
-    assert offsets(tier, service, wish(200))[0] == 200
-    assert store.asked == 3
+    monkeypatch.setattr(remote_tier, "HELD_BYTES_MAX", 2500)
+    assert tier.read([request(0), request(100), request(200)], wait=False) == [None, None, None]
+    assert store.sent == 2
+    assert offsets(tier, service, request(0))[0] == 0
+    assert offsets(tier, service, request(200))[0] == 200
+    assert store.sent == 3
 
 
-def test_what_has_no_place_is_not_answered_at_once_for_its_consumer_would_come_again(
+def test_a_read_beyond_the_limit_is_not_answered_at_once_for_its_consumer_would_come_again(
     tier: RemoteTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "HELD_MAX", 0)
-    asking = gevent.spawn(tier.read, [wish()], wait=True)
+    monkeypatch.setattr(remote_tier, "HELD_MAX", 0)
+    asking = gevent.spawn(tier.read, [request()], wait=True)
     gevent.sleep(0)
     assert not asking.ready()
     asking.kill()
-    assert tier.read([wish()], wait=False) == [None]
-    assert store.asked == 0
+    assert tier.read([request()], wait=False) == [None]
+    assert store.sent == 0
 
 
-def test_what_nobody_comes_for_is_let_go(
+def test_an_answer_that_no_consumer_comes_for_is_dropped(
     tier: RemoteTier, store: _Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "HELD_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(cold_store, "UNDER_WAY_MAX", 1)
-    assert tier.read([wish()], wait=False) == [None]
-    request = RemoteRequest(0, "largest", TOPIC, TOPIC_ID, 0, 0, RECORDS)
+    monkeypatch.setattr(remote_tier, "HELD_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(remote_client, "UNDER_WAY_MAX", 1)
+    assert tier.read([request()], wait=False) == [None]
+    largest = RemoteRequest(0, "largest", TOPIC, TOPIC_ID, 0, 0, RECORDS)
     with gevent.Timeout(20):
         while True:
             try:
-                store.ask(request)
+                store.send(largest)
             except KafkaError:
                 gevent.sleep(0.01)
             else:
                 break
 
 
-def test_no_answer_is_larger_than_a_worker_wants_whatever_a_fetch_allows(
+def test_no_answer_is_larger_than_the_limit_whatever_a_fetch_allows(
     tier: RemoteTier, service: LakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "READ_BYTES_MAX", 500)
-    first = offsets(tier, service, wish(bytes_max=2**31 - 1))
+    monkeypatch.setattr(remote_tier, "READ_BYTES_MAX", 500)
+    first = offsets(tier, service, request(bytes_max=2**31 - 1))
     assert 0 < len(first) < 50
-    assert offsets(tier, service, wish(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
+    assert offsets(tier, service, request(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
 
 
-def test_questions_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
+def test_searches_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
     hasty = RemoteTier(store, wait_ms=20_000, timeout_ms=50)
-    answers = hasty.stamps([RemoteTimestampRequest(PARTITION, WHOLE, 1500)] * 100)
+    answers = hasty.timestamps([RemoteTimestampRequest(PARTITION, WHOLE, 1500)] * 100)
     assert [type(each) for each in answers] == [KafkaError] * 100
-    assert store.asked == STAMPS_AT_ONCE
+    assert store.sent == TIMESTAMPS_AT_ONCE
 
 
-def test_questions_by_time_are_answered_however_many_they_are(tier: RemoteTier, service: LakeService) -> None:
+def test_searches_by_time_are_answered_however_many_they_are(tier: RemoteTier, service: LakeService) -> None:
     service.process.send_signal(signal.SIGCONT)
-    wishes = [RemoteTimestampRequest(PARTITION, WHOLE, 1000 + at) for at in range(300)]
-    assert tier.stamps(wishes) == [(at, 1000 + at) for at in range(300)]
+    requests = [RemoteTimestampRequest(PARTITION, WHOLE, 1000 + at) for at in range(300)]
+    assert tier.timestamps(requests) == [(at, 1000 + at) for at in range(300)]
     newest = (RECORDS - 1, 1000 + RECORDS - 1)
-    assert tier.stamps(
+    assert tier.timestamps(
         [RemoteTimestampRequest(PARTITION, WHOLE, None), RemoteTimestampRequest(PARTITION, WHOLE, 5000)]
     ) == [
         newest,
         None,
     ]
-    behind = RemoteTimestampRequest(PARTITION, WHOLE._replace(end=500), 1500)
-    assert tier.stamps([behind]) == [None]
+    local = RemoteTimestampRequest(PARTITION, WHOLE._replace(end=500), 1500)
+    assert tier.timestamps([local]) == [None]

@@ -8,7 +8,7 @@ import gevent
 import pytest
 import redis
 
-from korvet.log.replication import Replication
+from korvet.log.replication import Replicas
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.support import redis_servers
@@ -38,14 +38,14 @@ def replica(master: str) -> Iterator[redis.Redis]:
         client.close()
 
 
-def replication(master: str, replicas: int) -> Replication:
+def replication(master: str, replicas: int) -> Replicas:
     client = Redis(master.partition("#")[0], timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-    return Replication(client, KEYS, replicas=replicas, timeout_ms=TIMEOUT_MS)
+    return Replicas(client, KEYS, replicas=replicas, timeout_ms=TIMEOUT_MS)
 
 
 def test_without_replicas_to_wait_for_everything_is_confirmed_and_nothing_is_asked() -> None:
     client = Redis("unix:///nowhere", timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-    assert Replication(client, KEYS, replicas=0, timeout_ms=TIMEOUT_MS).confirm()
+    assert Replicas(client, KEYS, replicas=0, timeout_ms=TIMEOUT_MS).wait()
 
 
 def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> None:
@@ -53,7 +53,7 @@ def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> N
     waiting = replication(master, 1)
     for n in range(20):
         writer.set("written", str(n))
-        assert waiting.confirm()
+        assert waiting.wait()
         assert replica.get("written") == str(n).encode()
 
 
@@ -62,7 +62,7 @@ def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) 
     writer = redis.Redis.from_url(master.partition("#")[0])
     waiting = replication(master, 1)
     before = writer.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
-    greenlets = [gevent.spawn(waiting.confirm) for _ in range(200)]
+    greenlets = [gevent.spawn(waiting.wait) for _ in range(200)]
     gevent.joinall(greenlets, timeout=20)
     assert all(greenlet.value for greenlet in greenlets)
     assert writer.info("commandstats")["cmdstat_wait"]["calls"] - before <= 3
@@ -70,16 +70,16 @@ def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) 
 
 def test_more_replicas_than_there_are_are_not_confirmed(master: str, replica: redis.Redis) -> None:
     assert replica.ping()
-    assert not replication(master, 2).confirm()
+    assert not replication(master, 2).wait()
 
 
 def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: str) -> None:
-    assert not replication("unix:///nowhere#0", 1).confirm()
+    assert not replication("unix:///nowhere#0", 1).wait()
     waiting = replication(master, 1)
-    assert not waiting.confirm()
+    assert not waiting.wait()
     port = master.partition("#")[2]
     with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as url:
         client = redis.Redis.from_url(url)
         wait_until(lambda: client.info("replication")["master_link_status"] == "up", "a replica in step")
-        assert waiting.confirm()
+        assert waiting.wait()
         client.close()

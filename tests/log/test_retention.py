@@ -13,8 +13,8 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.log.index import Row
-from korvet.log.retention import Due, Kept, Policy, Retention, due, policy_of
-from korvet.log.trim import Extent, Reason, Trimmer, TrimStore
+from korvet.log.retention import Policy, RetainedLog, Retention, Trimming, due, policy_of
+from korvet.log.trim import LogExtent, Reason, Trimmer, TrimStore
 from korvet.redis.client import Redis
 from korvet.topics import config as topic_config
 from tests.support.batches import Record
@@ -24,9 +24,9 @@ DAY_MS = 86_400_000
 NOW_MS = 1_000 * DAY_MS
 
 
-def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields: Any) -> Extent:
+def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields: Any) -> LogExtent:
     """Make an extent whose rows have offsets, intervals (ms), and a thousand bytes each, as the tail has."""
-    made = Extent(
+    made = LogExtent(
         start=0,
         end=end,
         bytes=1000 * (len(rows) + 1),
@@ -73,7 +73,7 @@ def test_by_time_goes_all_whose_timestamps_are_older(
     rows: list[tuple[int, int]], tail: int, start: int | None
 ) -> None:
     wished = due(extent(*rows, tail=tail), WEEK, NOW_MS)
-    assert wished == (None if start is None else Due(start, "time"))
+    assert wished == (None if start is None else Trimming(start, "time"))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def test_by_time_goes_all_whose_timestamps_are_older(
 )
 def test_by_size_goes_what_leaves_enough(kept_bytes: int, start: int | None) -> None:
     wished = due(extent((10, 5), (20, 5), (30, 5)), Policy(retention_bytes=kept_bytes), NOW_MS)
-    assert wished == (None if start is None else Due(start, "size"))
+    assert wished == (None if start is None else Trimming(start, "size"))
 
 
 def test_the_limit_that_lets_go_more_decides() -> None:
     found = extent((10, ago(9)), (20, ago(8)), (30, ago(1)))
-    assert due(found, Policy(7 * DAY_MS, 3000), NOW_MS) == Due(20, "time")
-    assert due(found, Policy(7 * DAY_MS, 1000), NOW_MS) == Due(30, "size")
+    assert due(found, Policy(7 * DAY_MS, 3000), NOW_MS) == Trimming(20, "time")
+    assert due(found, Policy(7 * DAY_MS, 1000), NOW_MS) == Trimming(30, "size")
     assert due(found, Policy(-1, -1), NOW_MS) is None
 
 
 def test_where_there_may_be_more_rows_the_end_is_not_asked() -> None:
     found = extent((10, ago(9)), tail=ago(9), more_rows=True)
-    assert due(found, WEEK, NOW_MS) == Due(10, "time")
-    assert due(found, Policy(retention_bytes=0), NOW_MS) == Due(10, "size")
+    assert due(found, WEEK, NOW_MS) == Trimming(10, "time")
+    assert due(found, Policy(retention_bytes=0), NOW_MS) == Trimming(10, "size")
 
 
 def test_sizes_that_compaction_made_wrong_let_nothing_go() -> None:
@@ -106,9 +106,9 @@ def test_nothing_goes_that_the_cold_tier_does_not_hold() -> None:
     local = Policy(7 * DAY_MS, -1, archived_only=True)
     rows = [(10, ago(9)), (20, ago(9)), (30, ago(9))]
     assert due(extent(*rows, archived=0), local, NOW_MS) is None
-    assert due(extent(*rows, archived=15), local, NOW_MS) == Due(15, "time")
+    assert due(extent(*rows, archived=15), local, NOW_MS) == Trimming(15, "time")
     assert due(extent(*rows, archived=15, start=15), local, NOW_MS) is None
-    assert due(extent(*rows, archived=900), local, NOW_MS) == Due(30, "time")
+    assert due(extent(*rows, archived=900), local, NOW_MS) == Trimming(30, "time")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ class Log:
     def enforce(self, policy: Policy, turns: int = 1) -> None:
         """Enforce; all that is due goes in one turn."""
         for _ in range(turns):
-            assert list(self.retention.enforce([Kept(self.bench.partition, policy)])) == []
+            assert list(self.retention.enforce([RetainedLog(self.bench.partition, policy)])) == []
 
     def kept_by_time(self, cutoff_ms: int) -> int:
         """Return where the log is to start by the timestamps, as the model has it."""
@@ -301,7 +301,7 @@ def test_where_nothing_is_due_a_look_asks_for_no_entry(log: Log) -> None:
     for _ in range(3):
         log.append(now_ms())
     partitions = log.bench.partitions
-    kept = [Kept(partition, WEEK) for partition in partitions]
+    kept = [RetainedLog(partition, WEEK) for partition in partitions]
     assert list(log.retention.enforce(kept)) == []
     before = calls(log)
     assert list(log.retention.enforce(kept)) == []
@@ -321,7 +321,7 @@ def test_many_rows_go_in_bounded_steps(log: Log) -> None:
         nonlocal checks
         checks += 1
 
-    assert list(log.retention.enforce([Kept(log.bench.partition, WEEK)], check)) == []
+    assert list(log.retention.enforce([RetainedLog(log.bench.partition, WEEK)], check)) == []
     log.check(log.rows[-1][0])
     assert log.bench.bounds().first_offset == last
     assert checks >= 600 // 256
@@ -350,7 +350,7 @@ def test_work_that_ends_anywhere_is_done_by_the_next(log: Log, steps: int) -> No
             raise StopError
 
     try:
-        assert list(log.retention.enforce([Kept(log.bench.partition, WEEK)], check)) == []
+        assert list(log.retention.enforce([RetainedLog(log.bench.partition, WEEK)], check)) == []
     except StopError:
         assert log.start in (0, log.rows[-1][0])
     log.enforce(WEEK)
@@ -363,7 +363,7 @@ def test_what_is_wrong_with_one_log_does_not_keep_the_others(log: Log) -> None:
     bench = log.bench
     bench.raw.set(bench.partitions[1].index_key, "no index")
     stranger = bench.at(2, topic_id="id-2")
-    kept = [Kept(partition, WEEK) for partition in (bench.partitions[1], stranger, bench.partition)]
+    kept = [RetainedLog(partition, WEEK) for partition in (bench.partitions[1], stranger, bench.partition)]
     failed = {partition: error.code for partition, error in log.retention.enforce(kept)}
     assert failed == {
         bench.partitions[1]: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -10,7 +10,6 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from tests.log.cleaning import compact
 from tests.support.batches import Record
@@ -28,7 +27,7 @@ def bench(redis_url: str, raw_redis: Any, request: pytest.FixtureRequest) -> Ite
 
 @pytest.fixture
 def reader(bench: Bench) -> LogStatsReader:
-    return LogStatsReader(LogStatsStore(bench.redis, Keys("korvet")), bench.logs)
+    return LogStatsReader(LogStatsStore(bench.redis), bench.logs)
 
 
 def redis_ms(bench: Bench) -> int:

@@ -17,9 +17,9 @@ from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.trim import (
     BackgroundTrims,
     Deletion,
+    NewStart,
     Reason,
     RecordDeletion,
-    Start,
     Trimmed,
     Trimmer,
     TrimStore,
@@ -155,7 +155,7 @@ class _Overtaken(Trimmer):
 
     made: Tiers
 
-    def move(self, starts: Sequence[Start], reason: Reason) -> list[Trimmed | KafkaError]:
+    def move(self, starts: Sequence[NewStart], reason: Reason) -> list[Trimmed | KafkaError]:
         self.made.archive(200)
         return super().move(starts, reason)
 

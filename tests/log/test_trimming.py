@@ -13,7 +13,7 @@ from gevent.event import Event
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.retention import Retention, SizeRetentionTrigger
-from korvet.log.trim import BackgroundTrims, Reason, Start, Trimmed, Trimmer, TrimStore
+from korvet.log.trim import BackgroundTrims, NewStart, Reason, Trimmed, Trimmer, TrimStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicRegistry
@@ -51,8 +51,8 @@ def finish(background: BackgroundTrims) -> None:
 def test_many_starts_move_at_once_and_each_tells_its_own(bench: Bench, trimmer: Trimmer) -> None:
     ends = [bench.append(b"a", b"b", partition=partition) + 2 for partition in bench.partitions]
     stranger = bench.at(0, topic_id="id-2")
-    starts = [Start(partition, end - 1) for partition, end in zip(bench.partitions, ends, strict=True)]
-    moved = trimmer.move([*starts, Start(stranger, 1), Start(bench.partition, ends[0] + 1)] * 4, "time")
+    starts = [NewStart(partition, end - 1) for partition, end in zip(bench.partitions, ends, strict=True)]
+    moved = trimmer.move([*starts, NewStart(stranger, 1), NewStart(bench.partition, ends[0] + 1)] * 4, "time")
     assert len(moved) == 20
     for outcome, start in zip(moved, starts, strict=False):
         assert isinstance(outcome, Trimmed)
@@ -69,9 +69,9 @@ def test_records_that_left_are_counted_by_reason(redis: Redis, raw_redis: Any) -
     bench, counted = Bench(redis, raw_redis, "batch"), Counter[Reason]()
     trimmer = Trimmer(bench.logs, TrimStore(redis), lambda reason, records: counted.update({reason: records}))
     bench.append(b"a", b"b", b"c")
-    trimmer.move([Start(bench.partition, 1)], "delete_records")
-    trimmer.move([Start(bench.partition, 1)], "time")
-    trimmer.move([Start(bench.partition, 3)], "size")
+    trimmer.move([NewStart(bench.partition, 1)], "delete_records")
+    trimmer.move([NewStart(bench.partition, 1)], "time")
+    trimmer.move([NewStart(bench.partition, 3)], "size")
     assert counted == {"delete_records": 1, "size": 2}
 
 
@@ -121,10 +121,10 @@ def test_all_memory_is_given_back_in_the_background(bench: Bench, trimmer: Trimm
         bench.append(b"v")
     end = bench.bounds().high_watermark
     background = BackgroundTrims()
-    [moved] = trimmer.move([Start(bench.partition, end)], "size")
+    [moved] = trimmer.move([NewStart(bench.partition, end)], "size")
     assert isinstance(moved, Trimmed)
     assert moved.more
-    background.give_back(bench.partition, trimmer)
+    background.free(bench.partition, trimmer)
     finish(background)
     assert bench.raw.xlen(bench.partition.stream) == 0
 

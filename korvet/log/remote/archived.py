@@ -1,7 +1,7 @@
-"""What Redis knows of the lake: how far each partition is archived, and where its log starts there.
+"""How far each log is archived, and where it starts in the remote tier, as the state in Redis knows both.
 
-Knows the scripts under lua/lake; nothing of tables. The lake is what is true: the state in Redis follows it, so that
-brokers need not look there before every fetch, and trimming never passes what is archived.
+The tables of the lake are the truth, and the state follows them: so brokers need not read the tables before every
+fetch, and trimming never passes what is archived.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from korvet.errors import KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, RespError, malformed, refused
+from korvet.redis.replies import parsed
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -24,7 +24,7 @@ NOT_ARCHIVED = -1
 
 
 class Archived(NamedTuple):
-    """All below `next_offset` is in the lake, which holds nothing of the log below `first_offset`."""
+    """The remote tier holds all of the log from `first_offset` up to `next_offset` (exclusive)."""
 
     partition: Partition
     next_offset: int
@@ -32,61 +32,47 @@ class Archived(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """How far a partition is archived, and where its log starts in the lake, as Redis knows both now."""
+    """How far a partition is archived, and where its log starts in the remote tier, as Redis knows both now."""
 
     next_offset: int
     start: int
 
 
 class RemoteOffsetStore:
-    """Writes what is known of the lake; every method raises StorageUnavailableError where Redis is away."""
+    """Writes both offsets; every method raises StorageUnavailableError while Redis is away."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
     def mirror(self, archived: Sequence[Archived]) -> list[Mirrored | KafkaError]:
-        """Say how far partitions are archived, behind the commit in the lake; all in one round trip.
+        """Record how far partitions are archived, after the commit in the lake; all in one round trip.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation), OFFSET_OUT_OF_RANGE
-        (behind the end of the log), KAFKA_STORAGE_ERROR.
+        (past the end of the log), KAFKA_STORAGE_ERROR.
         """
         calls: list[tuple[Script, tuple[str, ...], list[Arg]]] = [
             (_MIRROR, (each.partition.state,), [each.partition.topic_id, each.next_offset, each.first_offset])
             for each in archived
         ]
         replies = self._redis.scripts(calls)
-        return [_mirrored(each.partition, reply) for each, reply in zip(archived, replies, strict=True)]
+        what = "the answer of lake/mirror"
+        return [
+            parsed(each.partition.state, what, reply, lambda r: Mirrored(int(r[0]), int(r[1])))
+            for each, reply in zip(archived, replies, strict=True)
+        ]
 
     def expire(self, starts: Sequence[tuple[Partition, int]]) -> list[int | KafkaError]:
-        """Let logs start at these offsets in the lake, unless they start there or behind already; one round trip.
+        """Start logs at these offsets in the remote tier, unless they start there or later already; one round trip.
 
-        Returns where each starts there now, NOT_ARCHIVED where nothing of it is in the lake. In the answers KafkaError
-        as from `mirror`.
+        Returns where each starts there now, NOT_ARCHIVED if it is not archived. In the answers KafkaError as from
+        `mirror`.
         """
         calls: list[tuple[Script, tuple[str, ...], list[Arg]]] = [
             (_EXPIRE, (partition.state,), [partition.topic_id, offset]) for partition, offset in starts
         ]
         replies = self._redis.scripts(calls)
-        return [_offset(partition, reply) for (partition, _), reply in zip(starts, replies, strict=True)]
-
-
-def _mirrored(partition: Partition, reply: Reply) -> Mirrored | KafkaError:
-    if isinstance(reply, KafkaError):
-        return reply
-    if isinstance(reply, RespError):
-        return refused(partition.state, reply)
-    match reply:
-        case [bytes() as archived, bytes() as start] if archived.isdigit() and start.isdigit():
-            return Mirrored(int(archived), int(start))
-    return malformed(partition.state, "the answer of lake/mirror")
-
-
-def _offset(partition: Partition, reply: Reply) -> int | KafkaError:
-    if isinstance(reply, KafkaError):
-        return reply
-    if isinstance(reply, RespError):
-        return refused(partition.state, reply)
-    match reply:
-        case bytes() as start if start == b"-1" or start.isdigit():
-            return int(start)
-    return malformed(partition.state, "the answer of lake/expire")
+        what = "the answer of lake/expire"
+        return [
+            parsed(partition.state, what, reply, int)
+            for (partition, _), reply in zip(starts, replies, strict=True)
+        ]

@@ -1,13 +1,8 @@
-"""Archived records, asked of the process of this broker that reads the lake.
+"""The client of the process of this broker that reads the lake, and the messages between the two.
 
-Knows the socket to that process and the questions under way; nothing of tables. All questions of a worker share one
-connection, and an answer that nobody waits for any more is dropped: a slow lake costs those who ask it and nobody else.
-gevent's sockets by name.
-
-What workers and the lake's reading process say to each other, on a unix socket of the broker.
-
-Knows shapes and framing; nothing of sockets or of the lake. A frame is its length in four bytes, big-endian, and then
-one message in MessagePack. Requests carry a number that their answer repeats; answers come in any order.
+All requests of a worker share one connection on a unix socket. A frame is its length in four bytes, big-endian, and
+then one message in MessagePack. A request carries a number that its answer repeats; answers come in any order, and one
+that comes too late is dropped: a slow lake delays only the consumers that read from it.
 """
 
 from __future__ import annotations
@@ -33,18 +28,17 @@ LENGTH = struct.Struct(">I")
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 """No frame is larger: an answer holds what one fetch may, or one record whatever its size."""
 
-
 Kind = Literal["read", "first_from", "largest"]
 
 
 class RemoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A question about one partition of a topic; `topic_id` is the text of 22 characters.
+    """A request for one partition of a topic; `topic_id` is the text of 22 characters.
 
-    It is about what is archived from `offset` on, and `archived` is how far that is known to go. `read` wants batches
-    of `bytes_max` bytes at the most, but for one record with `at_least_one`, in the codec of that number. `first_from`
-    wants the first record whose timestamp (ms) is not smaller, `largest` the first of those with the largest one.
-    `until` (seconds of the machine's monotonic clock) is when nobody waits for the answer any more: a reader that is
-    behind passes such questions over, or it would never catch up.
+    It is for what is archived from `offset` on; the log is known to be archived up to `archived`. `read` returns
+    batches of `bytes_max` bytes at the most, but for one record with `at_least_one`, in codec `codec`. `first_from`
+    returns the first record whose timestamp (ms) is not smaller, `largest` the first of those with the largest one.
+    After `until` (seconds of the machine's monotonic clock) no caller waits for the answer: a reader that lags drops
+    such requests, or it would never catch up.
     """
 
     number: int
@@ -63,10 +57,10 @@ class RemoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class RemoteResponse(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The answer to one question: an error in words, or what was asked for.
+    """The answer to one request: an error in words, or the result.
 
-    To `read`: batches, the number of their records, the offset to read next, and whether that one is archived too. To
-    the others: offset and timestamp (ms) of the record, -1 where there is none.
+    Of `read`: batches, the number of their records, the offset to read next, and whether that one is archived too. Of
+    the others: offset and timestamp (ms) of the record, -1 without one.
     """
 
     number: int
@@ -86,42 +80,42 @@ def framed(message: RemoteRequest | RemoteResponse) -> bytes:
 
 
 UNDER_WAY_MAX = 256
-"""Questions of one worker that may wait for an answer; more are refused, for the lake is behind already."""
+"""Requests of one worker that may wait for an answer; more are refused, for the reader lags already."""
 
-Seen: TypeAlias = Callable[[Kind, float], None]
-"""Is told what was asked, and after how many seconds the answer came."""
+OnAnswer: TypeAlias = Callable[[Kind, float], None]
+"""Called with the kind of each request, and the seconds until its answer."""
 
 _CONNECT_S_MAX = 1.0
 
 _SEND_S_MAX = 1.0
-"""A reader that takes in no question for so long hangs: what it holds is more than it has answered for minutes."""
+"""A reader that receives nothing for so long hangs: it holds more requests than it has answered for minutes."""
 
 
-class _Asked(NamedTuple):
+class _Pending(NamedTuple):
     answer: AsyncResult[RemoteResponse]
     kind: Kind
     at: float
 
 
 class RemoteCall:
-    """A question that was sent."""
+    """A request that was sent."""
 
-    def __init__(self, answer: AsyncResult[RemoteResponse], number: int, store: RemoteClient) -> None:
+    def __init__(self, answer: AsyncResult[RemoteResponse], number: int, client: RemoteClient) -> None:
         self._answer = answer
         self._number = number
-        self._store = store
+        self._client = client
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait so long for the answer; tells whether `finish` has nothing to wait for."""
+        """Wait up to `timeout_s` for the answer; returns whether it is there."""
         self._answer.wait(timeout=timeout_s)
         return self._answer.ready()
 
     def finish(self, timeout_s: float) -> RemoteResponse:
-        """Wait for the answer; raises KafkaError KAFKA_STORAGE_ERROR where there is none, or it is an error."""
+        """Wait for the answer; raises KafkaError KAFKA_STORAGE_ERROR if there is none in time, or it is an error."""
         try:
             answer = self._answer.get(timeout=timeout_s)
         except gevent.Timeout:
-            self._store.forget(self._number)
+            self._client.forget(self._number)
             message = f"the lake did not answer within {timeout_s:g} s"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from None
         assert answer is not None  # noqa: S101 - what is set is an answer
@@ -130,40 +124,40 @@ class RemoteCall:
         return answer
 
     def abandon(self) -> None:
-        """Want no answer any more."""
-        self._store.forget(self._number)
+        """Drop the answer."""
+        self._client.forget(self._number)
 
 
 class RemoteClient:
-    """The lake as one worker sees it."""
+    """The requests of one worker."""
 
-    def __init__(self, path: Path, seen: Seen = lambda _kind, _seconds: None) -> None:
-        """Take `path` for the socket of the process that reads; the connection is made at the first question.
+    def __init__(self, path: Path, on_answer: OnAnswer = lambda _kind, _seconds: None) -> None:
+        """`path` is the socket of the process that reads; the connection is made at the first request.
 
-        `seen` is told of every answer that somebody waited for.
+        `on_answer` is called for every answer that was not dropped.
         """
         self._path = path
-        self._seen = seen
+        self._on_answer = on_answer
         self._socket: socket.socket | None = None
-        self._under_way: dict[int, _Asked] = {}
+        self._under_way: dict[int, _Pending] = {}
         self._numbers = 0
         self._sending = RLock()
 
-    def ask(self, request: RemoteRequest) -> RemoteCall:
-        """Send a question, whose number is given to it here.
+    def send(self, request: RemoteRequest) -> RemoteCall:
+        """Send a request, whose number is set here.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR where the process is away, or too many questions wait already.
+        Raises KafkaError KAFKA_STORAGE_ERROR while the process is away, or if too many requests wait already.
         """
         if len(self._under_way) >= UNDER_WAY_MAX:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{UNDER_WAY_MAX} questions wait for the lake")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{UNDER_WAY_MAX} requests wait for the lake")
         self._numbers += 1
         number = self._numbers
         answer: AsyncResult[RemoteResponse] = AsyncResult()
         with self._sending:
             # Others may be sending: a frame must not be torn by another's.
             connected = self._connected()
-            self._under_way[number] = _Asked(answer, request.kind, time.monotonic())
-            hangs = TimeoutError("it takes in no questions")
+            self._under_way[number] = _Pending(answer, request.kind, time.monotonic())
+            hangs = TimeoutError("it receives no requests")
             try:
                 with gevent.Timeout(_SEND_S_MAX, hangs):
                     connected.sendall(framed(msgspec.structs.replace(request, number=number)))
@@ -172,11 +166,11 @@ class RemoteClient:
         return RemoteCall(answer, number, self)
 
     def forget(self, number: int) -> None:
-        """Drop the answer to a question, should it still come."""
+        """Drop the answer to a request, should it still come."""
         self._under_way.pop(number, None)
 
     def close(self) -> None:
-        """Close the connection; what is under way ends with an error."""
+        """Close the connection; requests under way end with an error."""
         if self._socket is not None:
             self._lose(self._socket, ConnectionAbortedError("the worker ends"))
 
@@ -202,23 +196,23 @@ class RemoteClient:
                 if length > FRAME_BYTES_MAX:
                     raise ConnectionAbortedError(f"it sent a frame of {length} bytes")
                 answer = decoder.decode(_exactly(connected, length))
-                asked = self._under_way.pop(answer.number, None)
-                if asked is not None:
-                    self._seen(asked.kind, time.monotonic() - asked.at)
-                    asked.answer.set(answer)
+                pending = self._under_way.pop(answer.number, None)
+                if pending is not None:
+                    self._on_answer(pending.kind, time.monotonic() - pending.at)
+                    pending.answer.set(answer)
         except (OSError, msgspec.MsgspecError) as error:
             self._lose(connected, error)
 
     def _lose(self, connected: socket.socket, error: Exception) -> None:
-        """Close the connection, and tell all who wait for an answer on it."""
+        """Close the connection; all requests that wait on it fail."""
         with contextlib.suppress(OSError):
             connected.close()
         if self._socket is not connected:
             return
         self._socket = None
         waiting, self._under_way = self._under_way, {}
-        for asked in waiting.values():
-            asked.answer.set_exception(_away(error))
+        for pending in waiting.values():
+            pending.answer.set_exception(_away(error))
 
 
 def _exactly(connected: socket.socket, size: int) -> bytearray:

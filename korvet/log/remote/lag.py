@@ -12,7 +12,7 @@ from korvet.telemetry.stats import LakeLag
 from korvet.topics.types import Partition
 
 _FIRST_ENTRIES_PER_READ = 10
-"""First entries asked for at once: one may be a batch of many megabytes."""
+"""First entries read at once: one may be a batch of many megabytes."""
 
 
 def read(

@@ -22,7 +22,7 @@ from korvet.log.compaction import CompactionPlan, Compactor
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
 from korvet.log.index_repair import IndexRepair, IndexRepairStore
 from korvet.log.producers import ProducerRows
-from korvet.log.retention import Kept, Retention, policy_of
+from korvet.log.retention import RetainedLog, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
 from korvet.telemetry import metrics
@@ -137,12 +137,12 @@ class EnforceRetention:
         self._trimmed[reason] = self._trimmed.get(reason, 0) + records
 
 
-def _limited(context: Context) -> Iterator[Kept]:
+def _limited(context: Context) -> Iterator[RetainedLog]:
     for topic in context.topics.list_all():
         policy = policy_of(topic.config)
         if policy.limited:
             for partition in topic.partitions:
-                yield Kept(partition, policy)
+                yield RetainedLog(partition, policy)
 
 
 def reindex(context: Context, check_lease: CheckLease) -> None:

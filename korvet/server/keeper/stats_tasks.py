@@ -80,7 +80,7 @@ class CollectStats:
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Take the figures of every log and group, and publish them; raises KafkaError, StorageUnavailableError."""
         if self._reader is None:
-            self._reader = LogStatsReader(LogStatsStore(context.redis, context.keys), context.log_store)
+            self._reader = LogStatsReader(LogStatsStore(context.redis), context.log_store)
         self._reader.begin_round()
         taken: list[LogStats] = []
         for some in context.partitions():
