@@ -1,7 +1,4 @@
-"""Java as Spark needs it: where it is looked for, and what to say where there is none.
-
-Knows PATH, JAVA_HOME and what `java -version` prints; nothing of Spark, so that a broker can look before it starts.
-"""
+"""Whether there is the Java that Spark needs; imports nothing of Spark, so that a broker can check before it starts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def problem() -> str | None:
-    """Return in one line why Spark would not run here, None where it would."""
+    """Return in one line why Spark would not run here, None if it would."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
@@ -26,13 +23,13 @@ def problem() -> str | None:
     if java is None:
         return f"{needed}; there is none in {where}"
     try:
-        told = subprocess.run(  # noqa: S603 - a program that the operator has put there
+        done = subprocess.run(  # noqa: S603 - a program that the operator has put there
             [java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{needed}; {java} does not run: {error}"
-    found = _VERSION.search(told.stderr + told.stdout)
+    found = _VERSION.search(done.stderr + done.stdout)
     if found is None or int(found[1]) < VERSION_MIN:
-        version = f"Java {found[1]}" if found else "no Java that tells its version"
+        version = f"Java {found[1]}" if found else "no Java that prints its version"
         return f"{needed}; {java} is {version}"
     return None

@@ -1,18 +1,7 @@
 """Logs: one line per event on stderr, as text or JSON, whatever a peer put into its fields.
 
-Knows how an event becomes a line: time (UTC), level, process, event, fields; control characters escaped, long
-values cut, passwords of URLs masked. Not what happens in Korvet, nor where the lines go afterwards. Python's
-own logging lies beneath, so that the lines of other packages come out in the same form.
-
-Warnings that would come with every request while something is away: one of each kind in a while, and a count.
-
-Knows the clock; nothing of what is told. What is left out is counted in the next line of its kind; who wants to know
-each is to count it as a metric.
-
-The standard streams of a process, where whoever started it has closed some.
-
-Knows descriptors and no command. Python leaves None for a closed stream, and the next file or socket would get its
-descriptor: then what is meant for a terminal goes to a broker.
+A line has time (UTC), level, process, event and fields; control characters are escaped, long values cut, passwords of
+URLs masked. Python's own logging lies beneath, so that the lines of other packages come out in the same form.
 """
 
 from __future__ import annotations
@@ -48,7 +37,7 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """Write what only somebody who looks for a fault wants to know."""
+        """Write what only a search for a fault needs."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
@@ -104,7 +93,7 @@ class _Stderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
-        # A closed or full stderr costs the line only: there is nowhere left to tell it.
+        # A closed or full stderr costs the line only: there is nowhere left to report it.
         with contextlib.suppress(OSError):
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
@@ -179,36 +168,39 @@ def _escaped(text: str) -> str:
 
 
 PAUSE_SECONDS = 10.0
-"""Without a line of a kind for so long after one: a thousand consumers that try again are one event, not a thousand."""
+"""Between two lines of a kind: a thousand consumers that try again are one event, not a thousand."""
 
 
 class RateLimitedLogger:
-    """The warnings of one log that are worth a line now and again."""
+    """The warnings of one log that come with every request while something is away: each kind once in PAUSE_SECONDS.
+
+    The next line of a kind has the number of those that were left out.
+    """
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        self._told: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def warning(self, kind: str, event: str, /, **fields: object) -> None:
         """Write a line, unless one of this `kind` was written less than PAUSE_SECONDS ago; kinds must be few."""
         now = self._clock()
-        if now - self._told.get(kind, now - PAUSE_SECONDS) < PAUSE_SECONDS:
+        if now - self._written_at.get(kind, now - PAUSE_SECONDS) < PAUSE_SECONDS:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return
-        self._told[kind] = now
+        self._written_at[kind] = now
         left_out = self._left_out.pop(kind, 0)
         if left_out:
             fields["left_out_before"] = left_out
         self._log.warning(event, **fields)
 
 
-def open_closed() -> None:
-    """Take the place of each closed stream.
+def open_closed_streams() -> None:
+    """Open each standard stream that the caller of this process has closed, for which Python has None.
 
+    Else the next file or socket would get its descriptor, and what is meant for a terminal would go to a broker.
     Reading from stdin and writing to stdout then fail with EBADF, as in other languages: an input that is closed is no
-    empty one, and records that nobody gets do not count as read. What goes to stderr is lost: there is nowhere to tell
-    it.
+    empty one, and records that nobody gets do not count as read. What goes to stderr is lost.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r")
@@ -218,8 +210,8 @@ def open_closed() -> None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
-def forget_output() -> None:
-    """Let what could not be written to stdout go nowhere: its buffer keeps it, and each later flush fails again."""
+def discard_stdout() -> None:
+    """Discard what could not be written to stdout: its buffer keeps it, and each later flush would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

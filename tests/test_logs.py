@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from korvet.config.settings import Settings
-from korvet.logs import Log, configure, set_level
+from korvet.logs import PAUSE_SECONDS, Log, RateLimitedLogger, configure, set_level
 
 log = Log("korvet.test")
 
@@ -207,3 +207,28 @@ def test_the_logger_of_all_may_be_named_and_has_its_level_again_afterwards(
     logging.getLogger("other").warning("this")
     [line] = text.readouterr().err.splitlines()
     assert line.endswith("this")
+
+
+def test_one_of_each_kind_is_written_in_a_while_and_says_how_many_were_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    rare = RateLimitedLogger(Log("korvet.test"), lambda: now)
+
+    def lines() -> list[object]:
+        found = [vars(record)["korvet_fields"] for record in caplog.records]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.INFO):
+        for number in range(3):
+            rare.warning("Fetch", "away", number=number)
+        rare.warning("Produce", "away", number=9)
+        assert lines() == [{"number": 0}, {"number": 9}]
+        now += PAUSE_SECONDS
+        rare.warning("Fetch", "away", number=4)
+        rare.warning("Produce", "away", number=5)
+        assert lines() == [{"number": 4, "left_out_before": 2}, {"number": 5}]
+        now += PAUSE_SECONDS
+        rare.warning("Fetch", "away", number=6)
+        assert lines() == [{"number": 6}]

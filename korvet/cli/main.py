@@ -8,7 +8,7 @@ import click
 
 from korvet import __version__
 from korvet.cli.run import LazyGroup, run
-from korvet.logs import open_closed
+from korvet.logs import open_closed_streams
 
 # Module and first sentence of the help of each command: `korvet --help` imports none of these modules.
 _COMMANDS = {
@@ -103,5 +103,5 @@ def korvet() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, by default that of this process; returns the exit code."""
-    open_closed()
+    open_closed_streams()
     return run(korvet, arguments)

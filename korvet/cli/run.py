@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from korvet.errors import ConfigError
-from korvet.logs import forget_output
+from korvet.logs import discard_stdout
 
 PROGRAM = "korvet"
 DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
@@ -90,12 +90,12 @@ def run(command: click.Command, arguments: Sequence[str] | None, **context: Any)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has ended, as in `korvet config | head`.
-        forget_output()
+        discard_stdout()
         return FAILED
     except OSError as error:
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
-        forget_output()
+        discard_stdout()
         click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
         return FAILED
     return result if isinstance(result, int) else DONE

@@ -1,9 +1,4 @@
-"""`korvet serve`: runs a broker until it is told to stop.
-
-`korvet reload`: has a running broker of this machine replace its processes, and tells how that went.
-
-`korvet doctor`: tells what keeps a broker from doing well here, and what to change.
-"""
+"""The commands of a broker's machine: `korvet serve`, `korvet reload` and `korvet doctor`."""
 
 from __future__ import annotations
 
@@ -22,6 +17,11 @@ from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
 from korvet.config.values import key_values
 
+if TYPE_CHECKING:
+    from korvet.server.supervisor.run_state import RunState
+
+_PAUSE_SECONDS = 0.05
+
 
 @click.command()
 @configuration_options
@@ -36,12 +36,6 @@ def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str |
     from korvet.server.supervisor import supervisor  # noqa: PLC0415 -- only this command needs the broker's modules
 
     return supervisor.run(configuration, reload=load)
-
-
-if TYPE_CHECKING:
-    from korvet.server.supervisor.run_state import RunState
-
-_PAUSE_SECONDS = 0.05
 
 
 @click.command()
@@ -73,10 +67,10 @@ def reload(pid: int | None) -> int:
 
 
 def _found(pid: int | None) -> tuple[Path, RunState]:
-    """Return the broker that is meant and where it tells of itself; raises ClickException unless it is one."""
-    from korvet.server.supervisor import run_state as run_file  # noqa: PLC0415 - other commands start without it
+    """Return the directory and the state of the broker that is meant; raises ClickException unless it is one."""
+    from korvet.server.supervisor import run_state  # noqa: PLC0415 - other commands start without it
 
-    running = run_file.running()
+    running = run_state.running()
     found = [each for each in running.items() if pid in (None, each[1].pid)]
     if not found:
         which = "" if pid is None else f" with process id {pid}"
@@ -88,7 +82,7 @@ def _found(pid: int | None) -> tuple[Path, RunState]:
 
 
 def _idle(directory: Path, state: RunState) -> RunState:
-    """Wait until a change that is under way has ended: its outcome is not that of the one to come."""
+    """Wait until a reload that is under way has ended: its outcome is not that of the one to come."""
     while state.busy:
         time.sleep(_PAUSE_SECONDS)
         state = _now(directory, state)
@@ -96,9 +90,9 @@ def _idle(directory: Path, state: RunState) -> RunState:
 
 
 def _now(directory: Path, before: RunState) -> RunState:
-    from korvet.server.supervisor import run_state as run_file  # noqa: PLC0415 - other commands start without it
+    from korvet.server.supervisor import run_state  # noqa: PLC0415 - other commands start without it
 
-    now = run_file.read(directory)
+    now = run_state.read(directory)
     if now is None or now.pid != before.pid:
         raise click.ClickException(f"the broker, process {before.pid}, has ended: see its log")
     return now

@@ -73,7 +73,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def __init__(self, listener: socket.socket, answer: Callable[[Request], Answer]) -> None:
         """`answer` is called in the thread of the connection, for GET, HEAD (as GET), POST and DELETE."""
-        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        super().__init__(listener.getsockname()[:2], _RequestHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.answer = answer
@@ -104,7 +104,7 @@ class HttpServer(ThreadingHTTPServer):
             _log.exception("a request of the ops port was not answered", peer=client_address[0])
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     """One request: its head is read here, whole and bounded, before the base class parses it."""
 
     server: HttpServer

@@ -1,10 +1,6 @@
-"""Ports and addresses: would a broker get its ports, who holds them, and do clients find what they are told.
+"""Ports and addresses: would a broker get its ports, who holds them, and do advertised addresses lead to it.
 
-Knows sockets, and /proc for who holds a port; a broker that runs here on these ports is no fault.
-
-Settings that are allowed each, and together look like a slip.
-
-Knows settings alone: what is said here is true on every machine.
+A broker that runs here on these ports is no fault.
 """
 
 from __future__ import annotations
@@ -15,82 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from korvet.config.listeners import Listener, wanted_listeners
+from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
-from korvet.config.values import WILDCARDS, Address, parse_address
-from korvet.doctor.finding import Finding, error, ok, warning
+from korvet.config.values import Address, parse_address
+from korvet.doctor.finding import Finding, error, is_local, ok, warning
 from korvet.errors import ConfigError
-from korvet.redis import url as redis_url
-from korvet.server.supervisor import ports
-from korvet.server.supervisor import ports as listeners
-from korvet.server.supervisor import run_state as run_file
-
-_LOOPBACK = ("localhost", "127.", "::1")
-
-
-def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield what looks wrong, or that nothing does."""
-    found = [
-        *_leases(settings),
-        *_sizes(settings),
-        *_exposure(settings),
-    ]
-    yield from found or [ok("settings", "nothing contradicts itself")]
-
-
-def is_local(host: str) -> bool:
-    """Whether a host is this machine and none else."""
-    return host.startswith(_LOOPBACK)
-
-
-def _leases(settings: Settings) -> Iterator[Finding]:
-    for name, lease_ms in (
-        ("keeper.lease.ms", settings.keeper_lease_ms),
-        ("broker.lease.ms", settings.broker_lease_ms),
-    ):
-        if lease_ms <= settings.redis_timeout_ms:
-            yield warning(
-                name,
-                f"{lease_ms} ms, no more than redis.timeout.ms ({settings.redis_timeout_ms}): a slow command loses it",
-                f"set {name} to twice redis.timeout.ms or more",
-            )
-
-
-def _sizes(settings: Settings) -> Iterator[Finding]:
-    if settings.message_max_bytes > settings.socket_request_max_bytes:
-        yield warning(
-            "message.max.bytes",
-            f"{settings.message_max_bytes}, more than socket.request.max.bytes ({settings.socket_request_max_bytes}):"
-            " such a batch never arrives",
-            "raise socket.request.max.bytes above message.max.bytes",
-        )
-    if settings.message_max_bytes > settings.record_decompressed_max_bytes:
-        yield warning(
-            "message.max.bytes",
-            f"{settings.message_max_bytes}, more than record.decompressed.max.bytes"
-            f" ({settings.record_decompressed_max_bytes}): such a batch is refused",
-            "raise record.decompressed.max.bytes above message.max.bytes",
-        )
-
-
-def _exposure(settings: Settings) -> Iterator[Finding]:
-    if settings.ops_listen and settings.console_enable:
-        host = parse_address(settings.ops_listen).host
-        if host in WILDCARDS or not is_local(host):
-            yield warning(
-                "ops.listen",
-                f"{settings.ops_listen}: whoever reaches it sees all records on the console",
-                "listen on 127.0.0.1 or a private network, or set console.enable to false",
-            )
-    if settings.redis_url:
-        server = redis_url.parse(settings.redis_url)
-        if server.host and not is_local(server.host) and not server.password:
-            yield warning(
-                "redis.url",
-                f"{server} is asked for no password: whoever reaches it reads and deletes records",
-                "give Korvet a user of its own in Redis (README, How durable, has its rights)",
-            )
-
+from korvet.server.supervisor import ports, run_state
+from korvet.server.supervisor.ports import Bound
 
 _CONNECT_SECONDS_MAX = 3.0
 _LISTENING = "0A"
@@ -103,14 +30,13 @@ class Holder(NamedTuple):
     command: str
 
     def __str__(self) -> str:
-        """Name it for a message."""
-        return (
-            f"process {self.pid} ({self.command})" if self.pid else "another process (root would see which)"
-        )
+        if not self.pid:
+            return "another process (root would see which)"
+        return f"process {self.pid} ({self.command})"
 
 
-def addresses_examine(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of each port and of each address that clients are told."""
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of each port and of each advertised address."""
     wanted = wanted_listeners(settings.listeners, settings.listen)
     runs = {}
     for each in wanted:
@@ -119,13 +45,12 @@ def addresses_examine(settings: Settings) -> Iterator[Finding]:
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
     try:
-        bound = listeners.bind_listeners(settings, wanted)
+        bound = ports.bind_listeners(settings, wanted)
     except ConfigError as problem:
         yield error("advertised", str(problem), "give clients an address that they can connect to")
         return
-    for told in bound:
-        place = Listener(told.name, told.address)
-        yield _advertised(place, told.advertised, runs=runs[told.name])
+    for listener in bound:
+        yield _advertised(listener, runs=runs[listener.name])
 
 
 def _port(setting: str, address: Address) -> tuple[Finding, bool]:
@@ -138,42 +63,34 @@ def _port(setting: str, address: Address) -> tuple[Finding, bool]:
             return error(setting, str(problem), "choose another address or port"), False
         if _is_broker(holder.pid):
             return ok(setting, f"{address}: a broker listens, {holder}"), True
-        return error(
-            setting, f"{address}: {holder} has the port", "end that process, or choose another port"
-        ), False
+        said = f"{address}: {holder} has the port"
+        return error(setting, said, "end that process, or choose another port"), False
     return ok(setting, f"{address} is free"), False
 
 
-def _advertised(listener: Listener, told: Address, *, runs: bool) -> Finding:
-    what = f"advertised ({listener.name})"
+def _advertised(listener: Bound, *, runs: bool) -> Finding:
+    what, address = f"advertised ({listener.name})", listener.advertised
     try:
-        found = socket.getaddrinfo(told.host, told.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
         reason = getattr(problem, "strerror", None) or "no host name"
-        return error(what, f"{told}: {reason}", "let clients be told a name that resolves, or an IP address")
-    if is_local(told.host) and not is_local(listener.address.host):
-        return warning(
-            what,
-            f"{told}: clients on other machines are told to connect to themselves",
-            "set it to the address of this machine by which clients reach it",
-        )
+        return error(what, f"{address}: {reason}", "advertise a name that resolves, or an IP address")
+    if is_local(address.host) and not is_local(listener.address.host):
+        said = f"{address}: clients on other machines would connect to themselves"
+        return warning(what, said, "set it to the address of this machine by which clients reach it")
     if not runs:
-        return ok(
-            what, f"{told} resolves to {found[0][4][0]}; whether it leads here is seen once the broker runs"
-        )
+        said = f"{address} resolves to {found[0][4][0]}; whether it leads here is seen once the broker runs"
+        return ok(what, said)
     try:
-        socket.create_connection(told, _CONNECT_SECONDS_MAX).close()
+        socket.create_connection(address, _CONNECT_SECONDS_MAX).close()
     except OSError as problem:
-        return error(
-            what,
-            f"{told} does not answer: {problem.strerror or problem}",
-            "correct it, or what lies between: clients go there after the first answer",
-        )
-    return ok(what, f"{told} answers")
+        advice = "correct it, or what lies between: clients go there after the first answer"
+        return error(what, f"{address} does not answer: {problem.strerror or problem}", advice)
+    return ok(what, f"{address} answers")
 
 
 def _is_broker(pid: int) -> bool:
-    return any(state.pid in (pid, _parent(pid)) for state in run_file.running().values())
+    return any(state.pid in (pid, _parent(pid)) for state in run_state.running().values())
 
 
 def _parent(pid: int) -> int:
@@ -183,7 +100,7 @@ def _parent(pid: int) -> int:
 
 
 def _holder(port: int) -> Holder | None:
-    """Return who listens on a port, None for nobody, or where the system does not tell."""
+    """Return the process that listens on a port, None if there is none or the system does not say."""
     inodes: set[str] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

@@ -37,3 +37,8 @@ def warning(what: str, said: str, advice: str) -> Finding:
 def error(what: str, said: str, advice: str) -> Finding:
     """Return a finding that keeps a broker from starting, or loses records."""
     return Finding(what, Level.ERROR, said, advice)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine and none else."""
+    return host.startswith(("localhost", "127.", "::1"))

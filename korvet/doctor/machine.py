@@ -1,12 +1,6 @@
 """The machine of a broker: descriptors, queues, cores, the kernel's memory, the clock and the disk.
 
-Knows limits of the process that asks and files of /proc and /sys; where those are not, nothing is said.
-
-The file with the console's token: that there is one, and that it is nobody else's to read.
-
-The archive of topics: what its processes need, and whether it can be written.
-
-Knows the settings of the lake; how one is written is known to who asks for this.
+Files of /proc and /sys that are not there yield no finding.
 """
 
 from __future__ import annotations
@@ -15,7 +9,6 @@ import contextlib
 import os
 import resource
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,10 +17,7 @@ import redis
 
 from korvet.config.definition import INT32_MAX
 from korvet.config.settings import Settings
-from korvet.console.api_client import TOKEN_CHARS_MIN, NoTokenError, read_token
-from korvet.doctor.addresses import is_local
-from korvet.doctor.finding import Finding, error, ok, warning
-from korvet.errors import ConfigError
+from korvet.doctor.finding import Finding, error, is_local, ok, warning
 from korvet.redis import url as redis_url
 from korvet.server.supervisor import startup
 
@@ -39,7 +29,7 @@ _FILES_MIN = 65_536
 _FILES_BESIDE = 128
 """Descriptors of a worker that are no connections of clients."""
 _BACKLOG = 4096
-"""As in acceptor.py, which imports gevent."""
+"""As in server/net/listener.py, which imports gevent."""
 _CLOCK_WARNING_S = 1.0
 _DISK_ERROR_BYTES, _DISK_WARNING_BYTES = 256 * 2**20, 2 * 2**30
 
@@ -112,7 +102,7 @@ def kernel_memory(huge_pages: Path, overcommit: Path) -> Iterator[Finding]:
 
 
 def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
-    """Say how far this machine's clock, `now`, is from Redis', which all else goes by; both in seconds since 1970."""
+    """Say how far this machine's clock, `now`, is from Redis', which decides; both in seconds since 1970."""
     before = now()
     seconds, microseconds = client.time()
     after = now()
@@ -154,51 +144,3 @@ def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return 0
-
-
-_WHAT = "console.token.file"
-
-
-def console_examine(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the file, if there is to be one."""
-    if not (settings.console_token_file and settings.console_enable and settings.ops_listen):
-        return
-    path = Path(settings.console_token_file)
-    try:
-        read_token(path)
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except (NoTokenError, OSError) as problem:
-        yield warning(
-            _WHAT,
-            f"{path}: {problem}; the console makes no changes",
-            f"write a secret of {TOKEN_CHARS_MIN} characters or more to it, which the broker's user can read",
-        )
-        return
-    if mode & stat.S_IROTH:
-        yield warning(_WHAT, f"{path}: every user of this machine can read it", f"chmod o-rwx {path}")
-        return
-    yield ok(_WHAT, f"{path} holds a token")
-
-
-LakeProblem = Callable[[Settings], str]
-"""Tries to write to the lake of the settings and says in one line why it cannot, "" where it can."""
-
-
-def lake_examine(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:
-    """Yield what is true of the lake; nothing where there is to be none."""
-    if not settings.lake_path:
-        return
-    try:
-        startup.check_lake(settings)
-    except ConfigError as problem:
-        yield error("lake", str(problem), "install what it names")
-        return
-    yield ok(
-        "lake", "Spark, Java and deltalake are there" if settings.lake_interval_ms else "deltalake is there"
-    )
-    said = problem_of(settings)
-    if said:
-        advice = "let this user write there, or correct lake.path and lake.storage.options"
-        yield error("lake.path", f"{settings.lake_path} cannot be written: {said}", advice)
-    else:
-        yield ok("lake.path", f"{settings.lake_path} can be written")

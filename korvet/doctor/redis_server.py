@@ -1,7 +1,6 @@
-"""The Redis under a broker: whether it may hold a log, keeps it, and has room and time for more.
+"""The Redis of a broker: whether it may hold a log, keeps it, and has room and time for more.
 
-Knows INFO and what of it matters; the questions that a start asks are asked here by the same code. The embedded server
-is asked where it runs.
+What a start checks is checked here by the same code. The embedded server is examined if it runs.
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if not settings.redis_url:
         url = embedded_socket.running_url(Path(settings.data_dir))
         if url is None:
-            yield ok("redis", f"embedded, in {settings.data_dir}; it does not run, and is asked when it does")
+            yield ok(
+                "redis", f"embedded, in {settings.data_dir}; it does not run, and is examined when it does"
+            )
             return
         settings = msgspec.structs.replace(settings, redis_url=url)
     try:
@@ -56,14 +57,14 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _no_pause(_seconds: float) -> None:
-    raise ConfigError("redis.url: Redis is loading its data, and is to be asked again later")
+    raise ConfigError("redis.url: Redis is loading its data: try again later")
 
 
 def _info(client: redis.Redis) -> Mapping[str, Any]:
     try:
         return cast("Mapping[str, Any]", client.info())
     except redis.ResponseError:
-        # A user who may not ask: what was found so far counts.
+        # A user without the right to INFO: what was found so far counts.
         return {}
 
 
@@ -72,7 +73,7 @@ def _durability(facts: redis_check.ServerFacts) -> Finding:
     if facts.appendonly is False:
         return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")
     if facts.appendonly is None:
-        return warning("durability", said, "see to it that appendonly is yes")
+        return warning("durability", said, "set appendonly to yes")
     if facts.appendfsync == "no":
         return warning("durability", said, "set appendfsync to everysec or always")
     return ok("durability", said)

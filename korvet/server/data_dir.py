@@ -2,7 +2,7 @@
 
 Two locks: `lock` belongs to the supervisor, `server.lock` to the server
 process itself, which inherits the descriptor. So the second stays held for as long as any server still writes there,
-whatever started it, and no server can start beside it.
+and no server can start beside it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The ops process: /healthz, /readyz and /metrics over HTTP, apart from the workers so that it answers without them.
-
-Knows the table and Redis' PING; what /metrics tells stands in ops_metrics.py, how HTTP is read and written in
-ops_http.py.
-"""
+"""The ops process: /healthz, /readyz, /metrics and the console, apart from workers: their load does not delay it."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ from korvet.telemetry.process_table import ProcessState, ProcessTable
 
 
 class Ops:
-    """What the three pages say, and the console beside them; `broker` is where the workers listen."""
+    """Answers requests for the three pages and the console; `broker` is where the workers listen."""
 
     def __init__(
         self, settings: Settings, table: ProcessTable, metrics_directory: Path, broker: Address
@@ -50,7 +46,7 @@ class Ops:
             self._console = Console(settings, broker, table, metrics_directory)
 
     def answer(self, request: Request) -> Answer:
-        """Answer a request, whatever it asks for."""
+        """Answer any request."""
         page = self.pages.get(request.path)
         if page is None:
             shown = self._console.answer(request) if self._console else None
@@ -115,6 +111,6 @@ def main(
         server.handle_request()
 
 
-def _json(good: bool, content: dict[str, object]) -> Answer:  # noqa: FBT001 - what the status hangs on
+def _json(good: bool, content: dict[str, object]) -> Answer:  # noqa: FBT001 - what decides the status
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status, "application/json", json.dumps(content).encode() + b"\n")

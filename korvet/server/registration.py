@@ -1,7 +1,7 @@
-"""Keeps one broker registered for as long as it runs, so that clients of every broker are told of it.
+"""Keeps one broker registered as long as it runs, so that the clients of every broker learn of it.
 
-Knows when to renew and when to end a registration; what it means stands in lua/broker/register.lua. The supervisor has
-registered the broker before this begins. It has a connection of its own: no task of the keeper delays a renewal.
+The supervisor has registered the broker before this begins; what a registration means is in lua/broker/register.lua. It
+has a connection of its own: no task of the keeper delays a renewal.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.server.supervisor import ports as listeners
-from korvet.server.supervisor.ports import Bound
+from korvet.server.supervisor.ports import Bound, endpoints
 from korvet.telemetry import metrics
 
 _log = logs.Log(__name__)
@@ -32,10 +31,10 @@ class Registered:
     """The registration of this start of the broker."""
 
     def __init__(self, settings: Settings, bound: Sequence[Bound], incarnation: str) -> None:
-        """`bound` are the broker's listeners; `incarnation` tells this start from every other."""
+        """`bound` are the broker's listeners; `incarnation` distinguishes this start from all others."""
         self._registration = Registration(
             broker_id=settings.broker_id,
-            listeners=listeners.endpoints(bound),
+            listeners=endpoints(bound),
             incarnation=incarnation,
         )
         self._lease_ms = settings.broker_lease_ms
@@ -49,7 +48,7 @@ class Registered:
     def run(self, stop: Event, leaving: Callable[[], bool]) -> None:
         """Renew the registration until `stop` is set; then, if the broker is `leaving`, end it.
 
-        Where only this process is replaced, the registration stays for the next one.
+        If only this process is replaced, the registration stays for the next one.
         """
         failing = False
         while not stop.is_set():
@@ -57,13 +56,13 @@ class Registered:
                 self._store.register(self._registration, self._lease_ms)
                 failing = False
             except KafkaError as error:
-                # Clients of this broker are served all the same, for it tells them of itself.
+                # Clients of this broker are served all the same: it always lists itself.
                 if not failing:
                     _log.warning("cannot register this broker", reason=error)
                 failing = True
             metrics.BROKER_REGISTERED.set(int(not failing))
-            turns_per_lease = _RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE
-            stop.wait(self._lease_ms / 1000 / turns_per_lease)
+            renewals_per_lease = _RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE
+            stop.wait(self._lease_ms / 1000 / renewals_per_lease)
         if leaving():
             try:
                 self._store.unregister(self._registration)

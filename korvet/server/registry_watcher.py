@@ -1,9 +1,8 @@
-"""Following what is kept in Redis for all workers: topics, and whatever else is announced as they are.
+"""Keeps a worker's copies of topics and settings up to date, and of what else is announced as they are.
 
-Knows the channel on which every change is told, and that a message may be lost; nothing of what has changed. Whoever
-keeps a copy in memory gives a look: a function that takes in what is new, with a small question where nothing is. It is
-called as soon as a message was heard, within milliseconds of the change, and now and then without one: pub/sub forgets
-what nobody heard.
+Each copy has a refresh, a function with a small command where nothing has changed. All of them are called as soon as a
+message comes on the channel of changes, within milliseconds of the change, and now and then without one: pub/sub
+forgets a message that nobody received.
 """
 
 from __future__ import annotations
@@ -19,58 +18,58 @@ from korvet.redis.pubsub import Subscriptions
 
 _log = Log(__name__)
 
-LOOK_INTERVAL_MS = 5000
-"""How late a change is seen whose message was lost: one small question to Redis per worker and look."""
+REFRESH_INTERVAL_MS = 5000
+"""How late a change is seen whose message was lost: one small command to Redis per worker and refresh."""
 
-Look = Callable[[], object]
-"""Takes in what is new; may raise KafkaError, StorageUnavailableError."""
+Refresh = Callable[[], object]
+"""May raise KafkaError, StorageUnavailableError."""
 
 
 class RegistryWatcher:
-    """Calls the looks, one after the other and never two at once, until its greenlet is ended."""
+    """Calls the refreshes, one after the other and never two at once, until its greenlet is ended."""
 
     def __init__(
         self,
         subscriptions: Subscriptions,
         channel: str,
-        looks: Sequence[Look],
+        refreshes: Sequence[Refresh],
         *,
-        interval_ms: int = LOOK_INTERVAL_MS,
+        interval_ms: int = REFRESH_INTERVAL_MS,
     ) -> None:
-        """Prepare to call `looks` for every message on `channel`, in their order, and every `interval_ms`."""
+        """Prepare to call `refreshes` for every message on `channel`, in their order, and every `interval_ms`."""
         self._subscriptions = subscriptions
         self._channel = channel
-        self._looks = tuple(looks)
+        self._refreshes = tuple(refreshes)
         self._interval_s = interval_ms / 1000
-        self._news = Event()
+        self._changed = Event()
 
     def run(self) -> None:
-        """Follow until the greenlet is ended; Redis may go away and come back meanwhile."""
-        refusals: tuple[str, ...] = ()
+        """Watch until the greenlet is ended; Redis may go away and come back meanwhile."""
+        errors: tuple[str, ...] = ()
         try:
             while True:
-                # Where the channel was not live, what happened before is not told: look after this, not before.
+                # No message says what happened before the channel was live: refresh after this, not before.
                 with contextlib.suppress(StorageUnavailableError):
-                    self._subscriptions.listen(self._channel, self._heard)
-                said, refusals = refusals, self._look()
-                for refusal in dict.fromkeys(refusals):
-                    # One line per outage: what is asked for meanwhile tells of it too.
-                    if refusal not in said:
-                        _log.warning("cannot look at what others have changed", reason=refusal)
-                self._news.wait(self._interval_s)
+                    self._subscriptions.listen(self._channel, self._on_change)
+                former, errors = errors, self._refresh()
+                for error in dict.fromkeys(errors):
+                    # One line per outage: requests that fail meanwhile report it too.
+                    if error not in former:
+                        _log.warning("cannot refresh topics and settings", reason=error)
+                self._changed.wait(self._interval_s)
         finally:
-            self._subscriptions.forget(self._channel, self._heard)
+            self._subscriptions.forget(self._channel, self._on_change)
 
-    def _look(self) -> tuple[str, ...]:
-        """Call every look; return why some could not."""
-        self._news.clear()
-        refusals = []
-        for look in self._looks:
+    def _refresh(self) -> tuple[str, ...]:
+        """Call every refresh; return why some failed."""
+        self._changed.clear()
+        errors = []
+        for refresh in self._refreshes:
             try:
-                look()
+                refresh()
             except KafkaError as error:
-                refusals.append(str(error))
-        return tuple(refusals)
+                errors.append(str(error))
+        return tuple(errors)
 
-    def _heard(self, _message: bytes | None) -> None:
-        self._news.set()
+    def _on_change(self, _message: bytes | None) -> None:
+        self._changed.set()

@@ -313,8 +313,8 @@ def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> Regis
         REQUEST_METRICS.flush_soon()
 
     # Settings before topics, which are made of them.
-    looks = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
-    return RegistryWatcher(storage.subscriptions, keys.topics_channel, looks)
+    refreshes = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
+    return RegistryWatcher(storage.subscriptions, keys.topics_channel, refreshes)
 
 
 def _count_failure(error: str) -> None:

@@ -22,8 +22,7 @@ from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.config.values import key_values
 from korvet.doctor import addresses, machine, redis_server
-from korvet.doctor import addresses as settings_sense
-from korvet.doctor import machine as lake
+from korvet.doctor import settings as settings_checks
 from korvet.doctor.finding import Finding, Level
 from korvet.lake.table import Lake, write_problem
 from tests.support import processes
@@ -62,7 +61,7 @@ def durable() -> Iterator[str]:
         yield url
 
 
-def test_a_broker_that_does_well_is_told_so(tmp_path: Path) -> None:
+def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, "--set", "embedded.maxmemory.bytes=67108864") as broker:
         flags = ["--listen", broker.bootstrap, "--ops-listen", broker.ops_address]
         code, found = doctor(*flags, "--data-dir", str(broker.data_dir), "--set", "num.partitions=2")
@@ -88,7 +87,7 @@ def test_the_table_says_what_the_json_says(tmp_path: Path) -> None:
         assert each["advice"] in table.stdout
 
 
-def test_nothing_is_left_behind_in_a_redis_that_no_broker_uses(durable: str) -> None:
+def test_a_redis_that_no_broker_uses_stays_empty(durable: str) -> None:
     assert bad(redis_server.examine(settings(redis__url=durable))) == {}
     with redis.Redis.from_url(durable) as client:
         assert client.keys("*") == []
@@ -153,7 +152,7 @@ def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:
     assert "xadd" in found["redis"].said.lower()
 
 
-def test_a_password_that_is_wrong_is_told_of_and_not_told(durable: str) -> None:
+def test_a_wrong_password_is_named_and_not_printed(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.config_set("requirepass", "right")
         wrong = durable.replace("://", "://:hidden@", 1)
@@ -200,7 +199,7 @@ def test_a_port_that_another_process_has(tmp_path: Path) -> None:
 
 
 def test_an_address_that_this_machine_does_not_have() -> None:
-    found = bad(addresses.addresses_examine(settings(listen="192.0.2.1:0", ops__listen="")))
+    found = bad(addresses.examine(settings(listen="192.0.2.1:0", ops__listen="")))
     assert "no interface of this machine" in found["listen"].said
 
 
@@ -214,13 +213,13 @@ def test_an_address_that_this_machine_does_not_have() -> None:
     ids=["none", "name", "loopback"],
 )
 def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level: Level, said: str) -> None:
-    (finding,) = bad(addresses.addresses_examine(settings(ops__listen="", **values))).values()
+    (finding,) = bad(addresses.examine(settings(ops__listen="", **values))).values()
     assert finding.what.startswith("advertised")
     assert finding.level is level
     assert said in finding.said
 
 
-def test_an_advertised_address_at_which_nobody_answers_while_the_broker_runs(tmp_path: Path) -> None:
+def test_an_advertised_address_that_does_not_answer_while_the_broker_runs(tmp_path: Path) -> None:
     nobody = f"127.0.0.1:{processes.free_port()}"
     with korvet_broker(tmp_path, "--advertised", nobody, workers=1) as broker:
         host, port = broker.address
@@ -289,11 +288,11 @@ def lake_problem(of: Settings) -> str:
 
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = bad(lake.lake_examine(settings(lake__path=str(tmp_path / "file/lake")), lake_problem))
+    found = bad(settings_checks.examine_lake(settings(lake__path=str(tmp_path / "file/lake")), lake_problem))
     assert found["lake.path"].level is Level.ERROR
-    assert bad(lake.lake_examine(settings(lake__path=str(tmp_path / "lake")), lake_problem)) == {}
+    assert bad(settings_checks.examine_lake(settings(lake__path=str(tmp_path / "lake")), lake_problem)) == {}
     assert list((tmp_path / "lake").iterdir()) == []
-    assert list(lake.lake_examine(settings(), lake_problem)) == []
+    assert list(settings_checks.examine_lake(settings(), lake_problem)) == []
 
 
 def test_a_lake_in_a_store_that_does_not_answer() -> None:
@@ -302,7 +301,7 @@ def test_a_lake_in_a_store_that_does_not_answer() -> None:
         "AWS_ACCESS_KEY_ID=x,AWS_SECRET_ACCESS_KEY=secret-key,max_retries=0"
     )
     chosen = settings(lake__path="s3://bucket/lake", lake__storage__options=options)
-    found = bad(lake.lake_examine(chosen, lake_problem))
+    found = bad(settings_checks.examine_lake(chosen, lake_problem))
     assert found["lake.path"].level is Level.ERROR
     assert "secret-key" not in found["lake.path"].said
 
@@ -327,7 +326,7 @@ def test_a_lake_without_java(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> None:
-    assert list(bad(settings_sense.examine(settings(**values)))) == [what]
+    assert list(bad(settings_checks.examine(settings(**values)))) == [what]
 
 
 @pytest.mark.parametrize(
@@ -340,9 +339,29 @@ def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> No
     ],
 )
 def test_settings_that_make_sense(values: dict[str, str]) -> None:
-    assert [each.level for each in settings_sense.examine(settings(**values))] == [Level.OK]
+    assert [each.level for each in settings_checks.examine(settings(**values))] == [Level.OK]
 
 
 def test_a_configuration_that_is_none_is_a_mistake_and_no_finding() -> None:
     done = subprocess.run([*KORVET, "--set", "no.such=1"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path) -> None:
+    assert list(settings_checks.examine_console(Settings())) == []
+    file = tmp_path / "token"
+
+    def said(level: Level) -> str:
+        [found] = settings_checks.examine_console(Settings(console_token_file=str(file)))
+        assert (found.what, found.level) == ("console.token.file", level)
+        assert bool(found.advice) == (level is not Level.OK)
+        return found.said
+
+    assert "No such file" in said(Level.WARNING)
+    file.write_text("short\n")
+    assert "5 bytes are no token" in said(Level.WARNING)
+    file.write_text("0123456789abcdef\n")
+    file.chmod(0o644)
+    assert "every user" in said(Level.WARNING)
+    file.chmod(0o600)
+    assert str(file) in said(Level.OK)

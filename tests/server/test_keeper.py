@@ -17,7 +17,7 @@ from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.server.keeper.keeper import Keeper, Lease, LeaseLostError
+from korvet.server.keeper.keeper import Keeper, KeeperLease, LeaseLostError
 from korvet.server.keeper.log_tasks import expire_producers
 from korvet.topics.registry import id_text
 from korvet.topics.store import TopicStore
@@ -117,7 +117,7 @@ def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_r
 
 def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:
     now_s = 100.0
-    lease = Lease(keeper_lease(settings), 3, 10_000, clock=lambda: now_s)
+    lease = KeeperLease(keeper_lease(settings), 3, 10_000, clock=lambda: now_s)
     assert lease.renew()
     token = lease.token
     assert token is not None

@@ -1,8 +1,9 @@
-"""What the acting keeper does, one file per task, and the table of all of them.
+"""The keeper's tasks, and the table of all of them.
 
-A task is `(context, check_lease) -> None`: it does what is due now, in bounded steps, and calls `check_lease` before
-each. Every step is safe to be done twice, and beside another keeper's. A task that remembers something between its
-turns is an object, made anew for each keeper.
+The keeper process of one broker holds the keeper lease; its tasks work for all brokers that share a Redis. A task is
+`(context, check_lease) -> None`: it does what is due now, in bounded steps, and calls `check_lease` before each. Every
+step is safe to be done twice, and beside another keeper's. A task that remembers something between its runs is an
+object.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats
 
 
 class Task(NamedTuple):
-    """A task, its name in logs and metrics, and the ms from the end of a turn to the next one, by the settings then."""
+    """A task, its name in logs and metrics, and the ms from the end of a run to the next one, by the settings then."""
 
     name: str
     run: Callable[[Context, CheckLease], None]
@@ -40,10 +41,10 @@ def _always(interval_ms: int) -> Callable[[Settings], int]:
     return lambda _settings: interval_ms
 
 
-def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Task, ...]:
-    """Return all tasks, in the order in which a round takes them.
+def every(settings: Settings, metrics_directory: Path | None = None) -> tuple[Task, ...]:
+    """Return all tasks, in the order of `Keeper.run_all`.
 
-    Figures are taken only where they have a directory, and logs compacted only with log.cleaner.enable.
+    Stats are collected only with a `metrics_directory`, and logs compacted only with log.cleaner.enable.
     """
     check_ms = attrgetter("log_retention_check_interval_ms")
     offsets_ms = attrgetter("offsets_retention_check_interval_ms")
@@ -58,11 +59,11 @@ def every(settings: Settings, figures_directory: Path | None = None) -> tuple[Ta
     )
     if settings.log_cleaner_enable:
         tasks = (*tasks, Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
-    if figures_directory is None:
+    if metrics_directory is None:
         return tasks
     figures_ms = attrgetter("log_figures_interval_ms")
     return (
         *tasks,
-        Task("figures", CollectStats(figures_directory), figures_ms),
-        Task("lake_lag", CollectLakeLag(figures_directory), figures_ms),
+        Task("figures", CollectStats(metrics_directory), figures_ms),
+        Task("lake_lag", CollectLakeLag(metrics_directory), figures_ms),
     )

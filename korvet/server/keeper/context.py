@@ -1,7 +1,4 @@
-"""What every task of the keeper is given: the settings, the stores, and the partitions of all topics.
-
-Knows how they are made for the keeper's process; nothing of the tasks.
-"""
+"""What every task of the keeper gets: the settings, the stores, and the partitions of all topics."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ PARTITIONS_PER_STEP = 100
 """Partitions per round trip of a task: far below what would keep Redis from its other clients."""
 
 CheckLease = Callable[[], None]
-"""Raises LeaseLostError where another keeper may be acting: to be called before every step."""
+"""Raises LeaseLostError if another keeper may hold the lease: called before every step."""
 
 
 class Context:
@@ -45,11 +42,11 @@ class Context:
 
     @property
     def settings(self) -> Settings:
-        """The settings as they are now: to be asked for anew by every turn of a task."""
+        """The settings as they are now: read by every run of a task."""
         return self.live.settings
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        """Yield every partition of every topic, so many at a time that one round trip may ask for all of them."""
+        """Yield every partition of every topic, as many at a time as one round trip may ask for."""
         every = (partition for topic in self.topics.list_all() for partition in topic.partitions)
         while some := tuple(islice(every, PARTITIONS_PER_STEP)):
             yield some

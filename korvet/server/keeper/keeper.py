@@ -1,13 +1,10 @@
-"""The keeper process: what has to be done now and then, and by one broker of all that share a Redis.
+"""The keeper process: the tasks that one broker of all that share a Redis does for all of them.
 
-Beside that it keeps its own broker registered, as every broker's does (registered.py).
-Knows the lease and when a task has its turn; what a task does stands in keeper_tasks. Each task has a greenlet of its
-own, so a long one keeps none of the others waiting, and never runs beside itself. Losing the lease stops a task before
-its next step, so two keepers never work side by side for longer than one step.
+Every broker has a keeper; the one that holds the lease runs the tasks (keeper/__init__.py has their table). Each task
+has a greenlet of its own, so a long one does not delay the others, and never runs beside itself. A keeper that loses
+the lease stops a task before its next step, so two keepers never work side by side for longer than one step.
 
-The lease that makes one keeper the acting one, of all that share a Redis.
-
-Knows the lease's script, the clock and the fencing token; nothing of what an acting keeper does.
+Besides, the keeper keeps its own broker registered (registration.py).
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from korvet import logs
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.server import keeper as keeper_tasks
-from korvet.server.keeper import Task
+from korvet.server.keeper import Task, every
 from korvet.server.keeper.context import Context
 from korvet.server.registration import Registered
 from korvet.server.supervisor.child import SupervisorLink
@@ -35,13 +31,15 @@ from korvet.telemetry import metrics, snapshot
 
 _log = logs.Log(__name__)
 
+_RENEWALS_PER_LEASE = 3
+
 
 class LeaseLostError(Exception):
-    """The task must stop: another keeper may be acting."""
+    """The task must stop: another keeper may hold the lease."""
 
 
-class Lease:
-    """This process's claim to be the acting keeper."""
+class KeeperLease:
+    """This process's claim to the keeper lease."""
 
     def __init__(
         self,
@@ -51,17 +49,17 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.token: int | None = None
-        """The fencing token of the present holding, None while there is none."""
+        """The fencing token of the lease as it is held now, None while it is not."""
         self._store = store
         self._ttl_ms = ttl_ms
         self._clock = clock
-        # Whoever reads the lease sees whose keeper acts; two keepers of one broker are told apart all the same.
+        # A reader of the lease sees the broker; two keepers of one broker are distinct all the same.
         self._holder = f"{broker_id}:{uuid.uuid4().hex}"
         self._until = 0.0
 
     def renew(self) -> bool:
         """Take or keep the lease; returns whether it is held. Raises StorageUnavailableError."""
-        # Counted from before the question: Redis starts the time to live later than that, never earlier.
+        # Counted from before the command: Redis starts the time to live later than that, never earlier.
         asked = self._clock()
         token = self._store.acquire(self._holder, self._ttl_ms)
         if token is not None:
@@ -85,41 +83,38 @@ class Lease:
             raise LeaseLostError
 
     def give_up(self) -> None:
-        """Let another keeper act at once. Raises StorageUnavailableError."""
+        """Let another keeper take the lease at once. Raises StorageUnavailableError."""
         if self.token is not None:
             self.token = None
             self._store.release(self._holder)
 
 
-_RENEWALS_PER_LEASE = 3
-
-
 class Keeper:
-    """Gives every task its turns while the lease is held."""
+    """Runs every task at its interval while the lease is held."""
 
-    def __init__(self, settings: Settings, figures_directory: Path | None = None) -> None:
-        """`figures_directory` is where ops looks for figures of the logs; None: nobody asks for them."""
+    def __init__(self, settings: Settings, metrics_directory: Path | None = None) -> None:
+        """`metrics_directory` is where ops looks for stats of the logs; None: nothing reads them."""
         self.context = Context(settings)
-        self.lease = Lease(self.context.keeper_store, settings.broker_id, settings.keeper_lease_ms)
-        self._tasks = keeper_tasks.every(settings, figures_directory)
-        self._figures_directory = figures_directory
+        self.lease = KeeperLease(self.context.keeper_store, settings.broker_id, settings.keeper_lease_ms)
+        self._tasks = every(settings, metrics_directory)
+        self._metrics_directory = metrics_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
 
     def run(self, stop: Event) -> None:
-        """Keep the lease, or try to get it, and give each task its turns until `stop` is set."""
-        turns = [gevent.spawn(self._turns, task, stop) for task in self._tasks]
+        """Keep the lease, or try to get it, and run each task at its interval until `stop` is set."""
+        running = [gevent.spawn(self._repeat, task, stop) for task in self._tasks]
         away = False
         while not stop.is_set():
             try:
-                if not self.lease.renew() and self._figures_directory is not None:
-                    snapshot.withdraw(self._figures_directory, "keeper")
+                if not self.lease.renew() and self._metrics_directory is not None:
+                    snapshot.withdraw(self._metrics_directory, "keeper")
                 away = False
             except StorageUnavailableError as error:
                 if not away:
                     _log.warning("cannot reach Redis", reason=error)
                 away = True
             stop.wait(self._renewal_s)
-        gevent.killall(turns)
+        gevent.killall(running)
         try:
             self.lease.give_up()
         except StorageUnavailableError as error:
@@ -127,11 +122,15 @@ class Keeper:
         self.context.close()
 
     def round(self) -> None:
-        """Give every task one turn; one that fails does not keep the others from theirs."""
+        """Run every task once; one that fails does not keep the others from running."""
         for task in self._tasks:
-            self._turn(task)
+            self._run_task(task)
 
-    def _turn(self, task: Task) -> None:
+    def _repeat(self, task: Task, stop: Event) -> None:
+        while not stop.wait(task.interval_ms(self.context.settings) / 1000):
+            self._run_task(task)
+
+    def _run_task(self, task: Task) -> None:
         token = self.lease.token
         if token is None or not self.lease.held:
             return
@@ -150,10 +149,6 @@ class Keeper:
             metrics.KEEPER_TURN_DONE.labels(task.name).set(time.time())
         metrics.KEEPER_TURN_DURATION.labels(task.name).observe(time.monotonic() - begun)
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
-
-    def _turns(self, task: Task, stop: Event) -> None:
-        while not stop.wait(task.interval_ms(self.context.settings) / 1000):
-            self._turn(task)
 
 
 def main(

@@ -169,7 +169,7 @@ class Supervisor:
             sys.stdout.flush()
         except OSError as error:
             # The reader of stdout is gone; that is no reason to stop serving.
-            logs.forget_output()
+            logs.discard_stdout()
             _log.warning("nobody reads stdout", reason=error)
 
     def _publish(self, *, busy: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What others change is seen by whoever follows: told, told late, or not told at all."""
+"""What others change is seen: when its message comes, comes late, or is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import redis
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
-from korvet.server.registry_watcher import Look, RegistryWatcher
+from korvet.server.registry_watcher import Refresh, RegistryWatcher
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain, domain
 from tests.support.proxy import Proxy, proxy
@@ -50,9 +50,11 @@ def through_network(network: Proxy) -> Iterator[Subscriptions]:
 
 
 @contextmanager
-def following(subscriptions: Subscriptions, *looks: Look, interval_ms: int = NEVER_MS) -> Iterator[None]:
-    """Follow, with nothing but messages to tell of changes unless an interval is given."""
-    greenlet = gevent.spawn(RegistryWatcher(subscriptions, CHANNEL, looks, interval_ms=interval_ms).run)
+def watching(
+    subscriptions: Subscriptions, *refreshes: Refresh, interval_ms: int = NEVER_MS
+) -> Iterator[None]:
+    """Watch, refreshing on messages alone unless an interval is given."""
+    greenlet = gevent.spawn(RegistryWatcher(subscriptions, CHANNEL, refreshes, interval_ms=interval_ms).run)
     until(lambda: subscriptions.live(CHANNEL) or interval_ms != NEVER_MS)
     yield
     assert not greenlet.dead
@@ -67,7 +69,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:
-    with following(here.subscriptions, here.topics.refresh):
+    with watching(here.subscriptions, here.topics.refresh):
         made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         changed = there.topics.alter(made, lambda row: type(row)(name=row.name, id=row.id, partitions=1))
@@ -76,15 +78,15 @@ def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, ther
         until(lambda: here.topics.get_cached("orders") is None)
 
 
-def test_every_look_is_called_for_one_message(here: Domain, raw_redis: redis.Redis) -> None:
-    looks: list[str] = []
-    with following(here.subscriptions, lambda: looks.append("a"), lambda: looks.append("b")):
-        until(lambda: looks == ["a", "b"])
-        raw_redis.publish(CHANNEL, "what is said does not matter")
-        until(lambda: looks == ["a", "b"] * 2)
+def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis.Redis) -> None:
+    refreshes: list[str] = []
+    with watching(here.subscriptions, lambda: refreshes.append("a"), lambda: refreshes.append("b")):
+        until(lambda: refreshes == ["a", "b"])
+        raw_redis.publish(CHANNEL, "any content")
+        until(lambda: refreshes == ["a", "b"] * 2)
 
 
-def test_a_change_during_a_look_is_looked_at_again(here: Domain, raw_redis: redis.Redis) -> None:
+def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: redis.Redis) -> None:
     begun = 0
     go_on = gevent.event.Event()
 
@@ -94,7 +96,7 @@ def test_a_change_during_a_look_is_looked_at_again(here: Domain, raw_redis: redi
         go_on.wait()
 
     heard: list[bytes | None] = []
-    with following(here.subscriptions, slow):
+    with watching(here.subscriptions, slow):
         here.subscriptions.listen(CHANNEL, heard.append)
         raw_redis.publish(CHANNEL, "1")
         until(lambda: heard)
@@ -103,29 +105,29 @@ def test_a_change_during_a_look_is_looked_at_again(here: Domain, raw_redis: redi
         until(lambda: begun == 2)
 
 
-def test_a_look_that_fails_keeps_no_other_from_being_called(
+def test_a_refresh_that_fails_keeps_no_other_from_being_called(
     here: Domain, raw_redis: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks: list[str] = []
+    refreshes: list[str] = []
 
     def failing() -> None:
-        looks.append("failed")
+        refreshes.append("failed")
         raise StorageUnavailableError("Redis is away")
 
     def called(times: int) -> bool:
-        return looks == ["failed", "b", "failed"] * times
+        return refreshes == ["failed", "b", "failed"] * times
 
-    with following(here.subscriptions, failing, lambda: looks.append("b"), failing):
+    with watching(here.subscriptions, failing, lambda: refreshes.append("b"), failing):
         for n in range(1, 4):
             until(partial(called, n))
             raw_redis.publish(CHANNEL, "1")
-    assert [record.message for record in caplog.records] == ["cannot look at what others have changed"]
+    assert [record.message for record in caplog.records] == ["cannot refresh topics and settings"]
 
 
 def test_what_happened_while_the_connection_was_cut_is_seen_once_it_is_back(
     here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
 ) -> None:
-    with following(through_network, here.topics.refresh):
+    with watching(through_network, here.topics.refresh):
         network.cut()
         made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
@@ -135,7 +137,7 @@ def test_what_happened_while_the_connection_was_cut_is_seen_once_it_is_back(
 def test_a_change_is_seen_though_its_message_is_lost(
     here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
 ) -> None:
-    with following(through_network, here.topics.refresh, interval_ms=20):
+    with watching(through_network, here.topics.refresh, interval_ms=20):
         until(lambda: through_network.live(CHANNEL))
         network.silence()
         made = there.topics.create(TopicSpec(name="orders"))
@@ -143,11 +145,11 @@ def test_a_change_is_seen_though_its_message_is_lost(
         assert through_network.live(CHANNEL), "it was to be the interval, and not the end of the connection"
 
 
-def test_changes_are_seen_where_nobody_confirms_the_subscription(
+def test_changes_are_seen_without_a_confirmed_subscription(
     here: Domain, there: Domain, network: Proxy, through_network: Subscriptions
 ) -> None:
     network.silence()
-    with following(through_network, here.topics.refresh, interval_ms=20):
+    with watching(through_network, here.topics.refresh, interval_ms=20):
         made = there.topics.create(TopicSpec(name="orders"))
         until(lambda: here.topics.get_cached("orders") == made)
         assert not through_network.live(CHANNEL)

@@ -1,0 +1,112 @@
+"""Settings that are allowed each and together look like a slip, the console's token file, and the lake."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from korvet.config.settings import Settings
+from korvet.config.values import WILDCARDS, parse_address
+from korvet.console.api_client import TOKEN_CHARS_MIN, NoTokenError, read_token
+from korvet.doctor.finding import Finding, error, is_local, ok, warning
+from korvet.errors import ConfigError
+from korvet.redis import url as redis_url
+from korvet.server.supervisor import startup
+
+LakeProblem = Callable[[Settings], str]
+"""Tries to write to the lake of the settings; returns in one line why it cannot, "" if it can."""
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield what looks wrong, or that nothing does."""
+    found = [*_leases(settings), *_sizes(settings), *_exposure(settings)]
+    yield from found or [ok("settings", "nothing contradicts itself")]
+
+
+def examine_console(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the file with the console's token, if there should be one."""
+    if not (settings.console_token_file and settings.console_enable and settings.ops_listen):
+        return
+    path = Path(settings.console_token_file)
+    try:
+        read_token(path)
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except (NoTokenError, OSError) as problem:
+        advice = (
+            f"write a secret of {TOKEN_CHARS_MIN} characters or more to it, which the broker's user can read"
+        )
+        yield warning("console.token.file", f"{path}: {problem}; the console makes no changes", advice)
+        return
+    if mode & stat.S_IROTH:
+        said = f"{path}: every user of this machine can read it"
+        yield warning("console.token.file", said, f"chmod o-rwx {path}")
+    else:
+        yield ok("console.token.file", f"{path} holds a token")
+
+
+def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:
+    """Yield what is true of the lake, if there should be one."""
+    if not settings.lake_path:
+        return
+    try:
+        startup.check_lake(settings)
+    except ConfigError as problem:
+        yield error("lake", str(problem), "install what it names")
+        return
+    installed = "Spark, Java and deltalake are" if settings.lake_interval_ms else "deltalake is"
+    yield ok("lake", f"{installed} there")
+    if said := problem_of(settings):
+        advice = "let this user write there, or correct lake.path and lake.storage.options"
+        yield error("lake.path", f"{settings.lake_path} cannot be written: {said}", advice)
+    else:
+        yield ok("lake.path", f"{settings.lake_path} can be written")
+
+
+def _leases(settings: Settings) -> Iterator[Finding]:
+    for name, lease_ms in (
+        ("keeper.lease.ms", settings.keeper_lease_ms),
+        ("broker.lease.ms", settings.broker_lease_ms),
+    ):
+        if lease_ms <= settings.redis_timeout_ms:
+            yield warning(
+                name,
+                f"{lease_ms} ms, no more than redis.timeout.ms ({settings.redis_timeout_ms}): a slow command loses it",
+                f"set {name} to twice redis.timeout.ms or more",
+            )
+
+
+def _sizes(settings: Settings) -> Iterator[Finding]:
+    if settings.message_max_bytes > settings.socket_request_max_bytes:
+        yield warning(
+            "message.max.bytes",
+            f"{settings.message_max_bytes}, more than socket.request.max.bytes ({settings.socket_request_max_bytes}):"
+            " such a batch never arrives",
+            "raise socket.request.max.bytes above message.max.bytes",
+        )
+    if settings.message_max_bytes > settings.record_decompressed_max_bytes:
+        yield warning(
+            "message.max.bytes",
+            f"{settings.message_max_bytes}, more than record.decompressed.max.bytes"
+            f" ({settings.record_decompressed_max_bytes}): such a batch is refused",
+            "raise record.decompressed.max.bytes above message.max.bytes",
+        )
+
+
+def _exposure(settings: Settings) -> Iterator[Finding]:
+    if settings.ops_listen and settings.console_enable:
+        host = parse_address(settings.ops_listen).host
+        if host in WILDCARDS or not is_local(host):
+            yield warning(
+                "ops.listen",
+                f"{settings.ops_listen}: everybody who reaches it sees all records on the console",
+                "listen on 127.0.0.1 or a private network, or set console.enable to false",
+            )
+    if settings.redis_url:
+        server = redis_url.parse(settings.redis_url)
+        if server.host and not is_local(server.host) and not server.password:
+            yield warning(
+                "redis.url",
+                f"{server} needs no password: everybody who reaches it reads and deletes records",
+                "give Korvet a user of its own in Redis (README, How durable, has its rights)",
+            )
