@@ -14,7 +14,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import Limits, check_leader_epoch
+from korvet.log.fetch import FetchLimits, check_leader_epoch
 from korvet.log.reader import FetchPartitionSpec, FetchResult
 from korvet.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -57,7 +57,7 @@ def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
     def read(specs: list[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
         nonlocal wait_ms, bytes_left
         # An error is answered at once.
-        limits = Limits(wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left)
+        limits = FetchLimits(wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left)
         caller.timer.end_stage(DECODE)
         found = api.fetcher.fetch(specs, limits, caller.timer)
         for each, result in zip(specs, found, strict=True):

@@ -20,7 +20,7 @@ from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry.request_timer import NO_TIMER, REDIS, WAIT, RequestTimer
 
 
-class Limits(msgspec.Struct, frozen=True):
+class FetchLimits(msgspec.Struct, frozen=True):
     """The limits of a whole fetch."""
 
     wait_ms_max: int
@@ -66,7 +66,7 @@ class Fetcher:
             watch.wake_all()
 
     def fetch(
-        self, wanted: Sequence[FetchPartitionSpec], limits: Limits, timer: RequestTimer = NO_TIMER
+        self, wanted: Sequence[FetchPartitionSpec], limits: FetchLimits, timer: RequestTimer = NO_TIMER
     ) -> list[FetchResult]:
         """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
 
@@ -88,7 +88,7 @@ class Fetcher:
                 self._reader.read(wanted, stale, found, limits.bytes_max, timer)
         return found
 
-    def _enough(self, found: list[FetchResult], limits: Limits) -> bool:
+    def _enough(self, found: list[FetchResult], limits: FetchLimits) -> bool:
         if not found or self._draining or any(each.error or each.asked_lake for each in found):
             # What the lake has is no less for being little, and nothing that comes in tells of a late answer of its.
             return True

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from korvet.config.settings import Settings
 from korvet.log.compaction import CompactionPlan, CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore
-from korvet.log.fetch import Limits
+from korvet.log.fetch import FetchLimits
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -134,7 +134,7 @@ class CompactedLog:
         found: list[Held] = []
         while True:
             wanted = self.here.wanted(TOPIC, offset=offset, bytes_max=bytes_max)
-            [answer] = self.here.fetcher.fetch([wanted], Limits(0, 1, bytes_max))
+            [answer] = self.here.fetcher.fetch([wanted], FetchLimits(0, 1, bytes_max))
             assert not answer.error, answer
             records = [record for record in batches.read(b"".join(answer.chunks)) if record.offset >= offset]
             if not records:

@@ -13,7 +13,7 @@ from gevent import socket
 from korvet.config.settings import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.server.net.budget import Budgets, ByteBudget, OverBudgetError
-from korvet.server.net.framing import FrameReader, Limits
+from korvet.server.net.framing import ConnectionLimits, FrameReader
 from korvet.server.net.socket import Channel
 from tests.support.topic_client import produce_request
 from tests.support.wire_client import request_frame
@@ -36,7 +36,10 @@ def frames(budgets: Budgets | None = None) -> Iterator[tuple[Reading, Callable[[
     ours, theirs = socket.socketpair()
     with ours, theirs:
         shared = budgets or Budgets.of(500)
-        yield Reading(FrameReader(Channel(ours), Limits.of(Settings()), shared), shared), theirs.sendall
+        yield (
+            Reading(FrameReader(Channel(ours), ConnectionLimits.of(Settings()), shared), shared),
+            theirs.sendall,
+        )
 
 
 def test_bytes_are_held_back_until_others_are_returned() -> None:

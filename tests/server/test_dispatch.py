@@ -32,9 +32,9 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 )
 from korvet.protocol.schema import Message
 from korvet.server.net.budget import Budgets
-from korvet.server.net.connection import Connection
+from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.net.framing import Limits
+from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
 from tests.support import processes
@@ -214,8 +214,8 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     with theirs, caplog.at_level(logging.INFO):
         settings = Settings()
         budgets = Budgets.of(settings.queued_max_request_bytes)
-        connection = Connection(
-            Channel(ours), "peer", Dispatcher(handlers, [object()]), Limits.of(settings), budgets
+        connection = ClientConnection(
+            Channel(ours), "peer", Dispatcher(handlers, [object()]), ConnectionLimits.of(settings), budgets
         )
         theirs.sendall(request_frame(request, 2))
         connection.serve()

@@ -19,9 +19,9 @@ from korvet.handlers.registry import Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.server.net.budget import Budgets
-from korvet.server.net.connection import Connection
+from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
-from korvet.server.net.framing import Limits
+from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.support.wire_client import request_frame
 
@@ -63,7 +63,9 @@ class Peer:
         budgets = Budgets.of(settings.queued_max_request_bytes)
         # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
         plain = plain_socket.socket(fileno=ours.detach())
-        self.connection = Connection(Channel(plain), "peer", dispatcher, Limits.of(settings), budgets)
+        self.connection = ClientConnection(
+            Channel(plain), "peer", dispatcher, ConnectionLimits.of(settings), budgets
+        )
         self._greenlet = gevent.spawn(self.connection.serve)
 
     def send(self, *numbers: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from korvet.config.settings import Settings
 from korvet.log.append import Appender
-from korvet.log.fetch import Fetcher, Limits
+from korvet.log.fetch import Fetcher, FetchLimits
 from korvet.log.index import IndexStore
 from korvet.log.offsets import Offsets
 from korvet.log.reader import FetchPartitionSpec, FetchResult
@@ -61,7 +61,7 @@ class Domain:
         self, *wanted: FetchPartitionSpec, wait_ms: int = 0, bytes_min: int = 1, bytes_max: int = 50 << 20
     ) -> list[FetchResult]:
         """Fetch within limits."""
-        return self.fetcher.fetch(wanted, Limits(wait_ms, bytes_min, bytes_max))
+        return self.fetcher.fetch(wanted, FetchLimits(wait_ms, bytes_min, bytes_max))
 
 
 @contextlib.contextmanager

@@ -1,10 +1,9 @@
-"""How many bytes of large requests a worker holds at once, and of what it decoded (queued.max.request.bytes).
+"""The bytes of large requests, and of what is decoded, that a worker holds at once (queued.max.request.bytes).
 
-Knows numbers and who waits for them; nothing of connections. Bytes are charged as they arrive, never by the size that
-a peer announces: a peer that announces much and sends little takes nothing from others. Requests that have arrived in
-part could so wait for each other for ever; therefore the one that began first is never held back, and what is held
-may exceed the budget by that one. How much a request will be decoded to nobody knows before: it waits until anything
-is free, and may then take more than that.
+Bytes are charged as they arrive, never by the size that a peer announces: a peer that announces much and sends little
+takes nothing from others. Requests that have arrived in part could then wait for each other indefinitely; so the one
+that began first never waits, and what is held may exceed the budget by that one. How large a request becomes when it
+is decoded is not known before: it waits until anything is free, and may then take more than that.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class OverBudgetError(Exception):
 class Budgets(NamedTuple):
     """What bounds a worker's memory: the bytes of large requests, and what is decoded of produce requests.
 
-    They are two, so that peers who fill the first by sending slowly hold up no small request.
+    There are two, so that peers that fill the first by sending slowly delay no small request.
     """
 
     received: ByteBudget
@@ -39,11 +38,11 @@ class ByteBudget:
     def __init__(self, bytes_max: int) -> None:
         self._free = bytes_max
         self._bytes_max = bytes_max
-        self._returned = Event()
+        self._released = Event()
         self._charges: dict[Charge, None] = {}
 
     def charge(self, wait_seconds: float) -> Charge:
-        """Begin a charge; each addition waits `wait_seconds` at the most for others to give back."""
+        """Begin a charge; each addition waits for others to release bytes, `wait_seconds` at most."""
         return Charge(self, wait_seconds)
 
     def has(self, size: int) -> bool:
@@ -51,31 +50,31 @@ class ByteBudget:
         return size <= self._free
 
     def take(self, charge: Charge, size: int, wait_seconds: float) -> None:
-        """Take `size` bytes for `charge`; raises OverBudgetError where they do not become free in time."""
+        """Take `size` bytes for `charge`; raises OverBudgetError if they do not become free in time."""
         self._charges[charge] = None
         while size > self._free and charge is not next(iter(self._charges)):
-            self._returned.clear()
-            if not self._returned.wait(wait_seconds):
+            self._released.clear()
+            if not self._released.wait(wait_seconds):
                 message = f"requests of more than {self._bytes_max} bytes are being received or served"
                 raise OverBudgetError(message)
         self._free -= size
 
     def reserve(self, charge: Charge, size: int) -> None:
-        """Take `size` bytes for `charge`, be they free or not; negative: give so many back."""
+        """Take `size` bytes for `charge`, free or not; negative: release them."""
         self._charges[charge] = None
         self._free -= size
         if size < 0:
-            self._returned.set()
+            self._released.set()
 
-    def give_back(self, charge: Charge, size: int) -> None:
+    def release(self, charge: Charge, size: int) -> None:
         """End `charge`, which took `size` bytes."""
         self._charges.pop(charge, None)
         self._free += size
-        self._returned.set()
+        self._released.set()
 
 
 class Charge:
-    """What one request holds of a budget, until `close`."""
+    """What one request holds of a budget until `close`."""
 
     __slots__ = ("_begun", "_budget", "_taken", "_wait_seconds")
 
@@ -92,14 +91,14 @@ class Charge:
         self._taken += size
 
     def reserve(self, size: int) -> None:
-        """Take `size` bytes more, be they free or not; negative: give so many back."""
+        """Take `size` bytes more, free or not; negative: release them."""
         self._begun = True
         self._budget.reserve(self, size)
         self._taken += size
 
     def close(self) -> None:
-        """Give back what was taken."""
+        """Release what was taken."""
         if self._begun:
             self._begun = False
             taken, self._taken = self._taken, 0
-            self._budget.give_back(self, taken)
+            self._budget.release(self, taken)

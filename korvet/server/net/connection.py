@@ -1,8 +1,7 @@
-"""One client's connection: requests from its frames, answers in the order of the requests.
+"""One client's connection: requests from its frames, responses in the order of the requests.
 
-Knows when a request may begin and when it is answered; nothing of what it means. A peer that breaks the protocol,
-stalls in the middle of a frame or does not take its answers loses the connection, with one log line, and nothing else
-happens.
+A peer that breaks the protocol, stalls in the middle of a frame or does not read its responses loses the connection,
+with one log line; nothing else happens.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
-from korvet.server.net.framing import Frame, FrameReader, Limits
+from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
 from korvet.server.net.socket import Channel
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
@@ -26,21 +25,21 @@ from korvet.telemetry.request_metrics import REQUEST_METRICS
 _log = Log(__name__)
 
 LEAVING_SECONDS_MAX = 1.0
-"""What a client has to close its side of a connection that is drained; clients do as soon as they see the end."""
+"""Time for a client to close its side of a connection that is drained; clients do as soon as they see its end."""
 
 PIPELINED_MAX = 5
-"""Requests of one connection under way at once: as many as an idempotent producer keeps in flight."""
+"""Requests of one connection under way at once: as many as an idempotent producer has in flight."""
 
 
-class Connection:
-    """Serves one client until either side has had enough."""
+class ClientConnection:
+    """Serves one client until either side ends the connection."""
 
     def __init__(
         self,
         channel: Channel,
         peer: str,
         dispatcher: Dispatcher,
-        limits: Limits,
+        limits: ConnectionLimits,
         budgets: Budgets,
     ) -> None:
         self._channel = channel
@@ -86,7 +85,7 @@ class Connection:
                 self._channel.close()
 
     def drain(self) -> None:
-        """End the connection after the requests it serves now, at once where it serves none."""
+        """End the connection after the requests it serves now, at once if there are none."""
         self._draining = True
         if self._throttled is not None:
             self._throttled.set()
@@ -94,10 +93,10 @@ class Connection:
             self._channel.end_receiving()
 
     def _serve_one(self) -> bool:
-        """Begin the next request and answer it; False where the peer has closed.
+        """Begin the next request and answer it; False if the peer has closed.
 
         Producers send several requests before the first is answered. While Redis works on one, the next of them may
-        begin, as far as it is here already: answers keep the order, and appends are sent to Redis in it.
+        begin if it has arrived: responses keep the order, and appends are sent to Redis in that order.
         """
         frame = self._frames.next()
         if frame is None:
@@ -112,7 +111,7 @@ class Connection:
                 else:
                     in_order = self._answer() and in_order
         except ProtocolError:
-            while self._begun:  # those before the bad one are answered still
+            while self._begun:  # those before the bad one are still answered
                 self._answer()
             raise
         finally:

@@ -1,7 +1,7 @@
 """Frames from a client's socket, with limits on all that enters.
 
-Knows sizes, time-outs and budgets; of what a frame holds only the API key, since the limit depends on it. A frame is
-never larger in memory than what has arrived of it, whatever its peer has announced.
+Of a frame's content only the API key is read here, since the limit of its size depends on that. A frame takes no more
+memory than what has arrived of it, however much its peer has announced.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ RECEIVE_BYTES = 256 * 1024
 """Bytes asked of the socket at once: a typical request comes whole, and a frame grows no faster than it arrives."""
 
 SMALL_FRAME_BYTES = 64 * 1024
-"""Frames up to this size are not charged to the budget, so that those who fill it hold up no ordinary request."""
+"""Frames up to this size are not charged to the budget, so that a full budget delays no ordinary request."""
 
 RATE_BYTES_PER_TIMEOUT = 1024 * 1024
-"""A frame under way must bring this much in each connection.receive.timeout.ms, or its peer is called slow."""
+"""A frame under way must bring this much in each connection.receive.timeout.ms, or its peer is too slow."""
 
 AHEAD_BYTES_MAX = 1024 * 1024
 """Largest frame that is taken in while the one before it is still being served."""
@@ -33,8 +33,8 @@ AHEAD_BYTES_MAX = 1024 * 1024
 _PRODUCE = ProduceRequest.api.key
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """What one connection may do; times in seconds, sizes in bytes. `idle` None is without a limit."""
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """The limits of one connection; times in seconds, sizes in bytes. `idle` None: no limit."""
 
     idle: float | None
     receive: float
@@ -42,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True):
     other_frame: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings) -> ConnectionLimits:
         """Take the limits from the settings."""
         idle_ms = settings.connections_max_idle_ms
         return cls(
@@ -74,20 +74,20 @@ class Frame:
         self._decoded.reserve(size)
 
     def close(self) -> None:
-        """Give back what the request took of the budgets: it is answered."""
+        """Release what the request took of the budgets: it is answered."""
         self._received.close()
         self._decoded.close()
 
 
 class FrameReader:
-    """Reads the frames of one connection. `waiting` says that it waits for the first byte of one.
+    """Reads the frames of one connection. `waiting`: it waits for the first byte of a frame.
 
-    What has arrived and belongs to no frame yet is `_received` from `_at` on. Several frames may come in one piece;
-    each is a view of it then. Only a frame that comes in several pieces is put together. `_ahead` says that the peer
-    has sent a request before the one before it was answered: only then is it worth asking for another.
+    What has arrived and belongs to no frame yet is `_received` from `_at` on. Several frames may arrive in one piece;
+    each is then a view of it. Only a frame that arrives in several pieces is copied together. `_ahead`: the peer has
+    sent a request before the one before it was answered; only then is it worth looking for another.
     """
 
-    def __init__(self, channel: Channel, limits: Limits, budgets: Budgets) -> None:
+    def __init__(self, channel: Channel, limits: ConnectionLimits, budgets: Budgets) -> None:
         self._channel = channel
         self._limits = limits
         self._budgets = budgets
@@ -98,7 +98,7 @@ class FrameReader:
         self.waiting = False
 
     def next(self) -> Frame | None:
-        """Wait for the next frame; None where the peer has closed between two of them.
+        """Wait for the next frame; None if the peer has closed between two of them.
 
         Raises ProtocolError (a size that cannot be, an end within a frame), OverBudgetError, TimeoutError, OSError.
         """
@@ -126,7 +126,7 @@ class FrameReader:
                 return None
             data = self._channel.receive_at_once(RECEIVE_BYTES)
             if not data:
-                return None  # nothing yet; or an end, which `next` will see again
+                return None  # nothing yet; or the end, which `next` sees again
             self._take_in(data)
         # Waiting for room here would be waiting for the requests that this connection has begun.
         budgets = self._budgets
@@ -153,7 +153,7 @@ class FrameReader:
 
     def _read_size(self) -> int | None:
         """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
-        # Of a frame whose first bytes came with the one before it the rest is due like that of any other.
+        # If the first bytes of a frame came with the one before it, the rest is due like that of any other frame.
         self.waiting = not self._here
         while self._here < SIZE_BYTES + REQUEST_HEADER_MIN:
             data = self._channel.receive(
@@ -199,6 +199,8 @@ class FrameReader:
             self._arrived = time.monotonic()
             if charge:
                 charge.add(len(data))
-                deadline += time.monotonic() - self._arrived  # held back by us: the peer is not slow for that
+                deadline += (
+                    time.monotonic() - self._arrived
+                )  # the wait for the budget does not make the peer slow
             frame += data
         return frame

@@ -1,7 +1,7 @@
-"""A client's socket: bytes in and out, each wait with a limit, and nobody else of the worker kept waiting.
+"""A client's socket: bytes in and out, each wait with a limit; other greenlets of the worker go on.
 
-Knows the event loop and what the kernel takes at once; nothing of frames. The system call is tried first and waited for
-only where it cannot be done: gevent's own sockets cost a request more in layers than in the calls themselves.
+The system call is tried first, and waited for only if it would block: gevent's own sockets cost a request more in
+layers than in the calls themselves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from korvet.protocol.decoding import Buffer
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
 JOIN_BYTES = 16 * 1024
-"""What is sent at once is joined up to this size: cheaper than telling the kernel of each piece."""
+"""What is sent at once is joined up to this size: cheaper than passing each piece to the kernel."""
 
-_DROPPED_BYTES = 64 * 1024  # taken from the kernel at once, of what nobody reads any more
+_DROPPED_BYTES = 64 * 1024  # taken from the kernel at once, of what is not read any more
 
 PIECES_MAX = 512
 """Pieces given to the kernel at once; it takes 1024 (IOV_MAX)."""
@@ -108,26 +108,26 @@ class Channel:
         return size
 
     def end_receiving(self) -> None:
-        """Let a waiting `receive`, and every later one, find that the peer has closed, where nothing is here yet."""
+        """Let a waiting `receive`, and every later one, find that the peer has closed, if nothing has arrived."""
         self._ended = True
         if self._waiting is not None:
             self._due = time.monotonic()
             self._set_timer(0)
 
     def close_after_peer(self, seconds: float) -> None:
-        """Close behind what was sent: once the peer has closed too, after `seconds` at the latest.
+        """Close once the peer has read what was sent and closed too, after `seconds` at the latest.
 
-        What it still sends is dropped. A socket that closes beside bytes that nobody has read resets the connection,
-        and takes answers with it that are on their way.
+        What it still sends is dropped. A socket that closes with unread bytes resets the connection, and responses
+        that are on their way are lost.
         """
         try:
             self._socket.shutdown(socket.SHUT_WR)
             self._ended = False
             due = time.monotonic() + seconds
             while (left := due - time.monotonic()) > 0 and self.receive(_DROPPED_BYTES, left):
-                sleep(0)  # a peer that sends without a pause is not to keep the others waiting
+                sleep(0)  # a peer that sends without a pause does not keep the others waiting
         except OSError:
-            return  # the peer went first, or not in time
+            return  # the peer left first, or not in time
         finally:
             self.close()
 
