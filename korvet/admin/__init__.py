@@ -7,41 +7,34 @@
     {TopicPartition(topic='orders', partition=0): 7}
     {TopicPartition(topic='orders', partition=0): None}
 
-Questions about many topics, partitions, groups or brokers are answered for each: with the value, or with the AdminError
-that kept it from being told; `settled` makes an exception of the first of these. Its modules:
+Requests about many topics, partitions, groups or brokers return an outcome for each: the value, or the AdminError of
+its failure; `settled` raises the first of these errors. Its modules:
 
-    errors        one class for each error that a caller may tell apart
-    deadline      until when a question may take, and the pauses between its tries
-    connection    one connection: frames, versions, limits
-    topology      brokers, partitions, leaders
-    names         names that nobody can be asked about
-    outcomes      answers and errors, for each thing that was asked about
-    client        which broker to ask, and when to ask again
-    topics        list, describe, create, grow and delete topics, and delete records
-    topic_types   topics as they are told, and as they are asked for
-    topic_id      the id that tells topics of one name apart
-    configs       describe and change settings
-    config_types  settings, what they belong to, and what can be done to them
-    partitions    where they lie and move to, who leads them, what they hold, who writes to them
-    cluster       brokers, and what they speak
-    groups        list, describe and delete consumer groups
-    assignment    the bytes in which consumers tell each other what they read
-    offsets       committed offsets, and offsets of the logs
-    records       a look into the logs
-    reset         what moving a group's offsets comes to
-    lag           how far a group is behind, as far as offsets tell it
-    progress      how far groups have come in each partition
-    metrics       how far it is behind, as a broker of Korvet has counted it
-    producer      record batches to their partitions, each appended once
+    errors      what can go wrong, with Kafka's error codes
+    connection  one connection to a broker: frames, versions, deadlines
+    types       topic ids, resources, the topology of a cluster, outcomes
+    routing     which broker a request goes to, and when it is retried
+    client      AdminClient: all requests, by subject
+    topics      list, describe, create, grow and delete topics, and delete records
+    configs     describe and change settings
+    partitions  reassignments, elections, log directories, producers
+    cluster     brokers, APIs, features
+    groups      list, describe and delete consumer groups
+    offsets     committed offsets, and offsets of logs
+    records     records of logs, in bounded slices
+    reset       plan a reset of committed offsets
+    lag         lag of groups, by offsets and as counted by brokers
+    producer    record batches to their partitions, each appended once
 """
 
 from korvet.admin.client import AdminClient
 from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, FeatureLevels, Features
+from korvet.admin.configs import Append, Change, Config, ConfigSynonym, Delete, Set, Subtract
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
 from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
-from korvet.admin.records import LogRecord, Piece
+from korvet.admin.records import LogRecord, LogSlice
 from korvet.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -51,17 +44,10 @@ from korvet.admin.topics import (
     TopicListing,
 )
 from korvet.admin.types import (
-    Append,
-    Change,
-    Config,
     ConfigSource,
-    ConfigSynonym,
     ConfigType,
-    Delete,
     Resource,
     ResourceType,
-    Set,
-    Subtract,
     TopicId,
     TopicPartition,
     Topology,
@@ -94,11 +80,11 @@ __all__ = [
     "LogOffset",
     "LogRecord",
     "LogSize",
+    "LogSlice",
     "Member",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
-    "Piece",
     "Producer",
     "Reassignment",
     "Resource",

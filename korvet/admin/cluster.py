@@ -1,30 +1,27 @@
-"""Questions about the cluster: its brokers, and what they speak. Reached as `AdminClient.cluster`.
-
-Knows DescribeCluster, Metadata in its place where a broker is too old, and ApiVersions.
-"""
+"""Requests about the cluster: its brokers, and what they support. Reached as `AdminClient.cluster`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from korvet.admin.connection import Address
-from korvet.admin.errors import AdminError, BrokerError, UnsupportedError
+from korvet.admin.connection import Address, Deadline
+from korvet.admin.errors import AdminError, UnsupportedError, raise_error_in
+from korvet.admin.routing import Attempt, ClusterClient
 from korvet.protocol.messages import MESSAGES
-from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from korvet.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
-
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Deadline
 
 _NAMES = {cls.api.key: cls.__name__.removesuffix("Request") for cls in MESSAGES if cls.is_request()}
 
 
 class BrokerNode(msgspec.Struct, frozen=True):
-    """A broker by the address that clients are to use; a `fenced` one is known and takes no part now."""
+    """A broker by the address that clients use. A `fenced` one is registered but inactive."""
 
     broker_id: int
     host: str
@@ -34,7 +31,7 @@ class BrokerNode(msgspec.Struct, frozen=True):
 
 
 class ClusterDescription(msgspec.Struct, frozen=True):
-    """A cluster; `controller` is the broker that takes changes, None where there is none now."""
+    """A cluster. `controller` is the broker that takes changes, None if there is none now."""
 
     cluster_id: str | None
     controller: int | None
@@ -42,7 +39,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
 
 
 class ApiVersions(msgspec.Struct, frozen=True):
-    """An API and the versions of it that a broker serves, both included; no name where it is not known here."""
+    """An API and the versions of it that a broker serves, both included; no name if it is not known here."""
 
     key: int
     name: str
@@ -58,9 +55,9 @@ class FeatureLevels(msgspec.Struct, frozen=True):
 
 
 class Features(msgspec.Struct, frozen=True):
-    """The features of a cluster (KIP-584): what a broker could do, and what all have settled on.
+    """The features of a cluster (KIP-584): what a broker supports, and what the cluster has finalized.
 
-    `epoch` rises with every change of the latter; -1 where there is none.
+    `epoch` rises with every change of the latter; -1 if there is none.
     """
 
     supported: dict[str, FeatureLevels]
@@ -69,69 +66,73 @@ class Features(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """The questions about the cluster."""
+    """The requests about the cluster."""
 
-    def __init__(self, client: AdminClient) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     def describe(self, *, include_fenced: bool = False) -> ClusterDescription:
         """Return the cluster with its brokers by id. Raises AdminError.
 
-        That is UnsupportedError where fenced brokers are asked for before Kafka 4.0.
+        That is UnsupportedError for fenced brokers before Kafka 4.0.
 
             >>> [broker.broker_id for broker in admin.cluster.describe().brokers]
             [0]
         """
 
-        def ask(deadline: Deadline) -> ClusterDescription:
+        def attempt(deadline: Deadline) -> ClusterDescription:
             request = DescribeClusterRequest(
                 include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
             )
             try:
-                return _described(self._client.ask_any(request, DescribeClusterResponse, deadline))
+                response = self._client.send_any(request, DescribeClusterResponse, deadline)
             except UnsupportedError:
                 if include_fenced:
                     raise
-            return _told(self._client.ask_any(MetadataRequest(topics=[]), MetadataResponse, deadline))
+                metadata = self._client.send_any(MetadataRequest(topics=[]), MetadataResponse, deadline)
+                brokers = [
+                    BrokerNode(each.node_id, each.host, each.port, each.rack, fenced=False)
+                    for each in metadata.brokers
+                ]
+                return _description(metadata.cluster_id, metadata.controller_id, brokers)
+            raise_error_in(response.error_code, response.error_message)
+            return _description(response.cluster_id, response.controller_id, map(_node, response.brokers))
 
-        described = self._client.question(ask)
-        self._client.learn(Address(each.host, each.port) for each in described.brokers if not each.fenced)
-        return described
+        found = self._client.retry(attempt)
+        self._client.remember(Address(each.host, each.port) for each in found.brokers if not each.fenced)
+        return found
 
     def apis(self, brokers: Iterable[int] | None = None) -> dict[int, dict[int, ApiVersions] | AdminError]:
-        """Return for each broker, these or all, the APIs that it serves by key, or why it does not tell.
+        """Return for each broker, these or all, the APIs that it serves by key, or an error.
 
-        BrokerNotAvailableError for a broker that is not there. Raises AdminError where the brokers are not told.
+        BROKER_NOT_AVAILABLE for an unknown broker. Raises AdminError if the brokers cannot be listed.
 
             >>> settled(admin.cluster.apis())[0][0].name
             'Produce'
         """
-        wanted = [*self._client.topology().brokers] if brokers is None else brokers
+        ids = [*self._client.topology().brokers] if brokers is None else brokers
 
-        def ask(
-            address: Address, keys: Sequence[int], deadline: Deadline
-        ) -> dict[int, dict[int, ApiVersions] | AdminError]:
-            response = self._client.api_versions(address, deadline)
+        def ask(attempt: Attempt, keys: Sequence[int]) -> dict[int, dict[int, ApiVersions] | AdminError]:
             served = {
                 each.api_key: ApiVersions(
                     each.api_key, _NAMES.get(each.api_key, ""), each.min_version, each.max_version
                 )
-                for each in sorted(response.api_keys, key=lambda each: each.api_key)
+                for each in sorted(attempt.api_versions().api_keys, key=lambda each: each.api_key)
             }
             return dict.fromkeys(keys, served)
 
-        return self._client.settle(wanted, self._client.brokers, ask)
+        return self._client.for_each(ids, self._client.to_brokers, ask)
 
     def features(self) -> Features:
-        """Return the features of the cluster, as a broker that can be reached tells them. Raises AdminError.
+        """Return the features of the cluster, as the first reachable broker has them. Raises AdminError.
 
-        A broker before Kafka 2.7 tells none.
+        A broker before Kafka 2.7 has none.
 
             >>> features = admin.cluster.features()
         """
 
-        def ask(deadline: Deadline) -> Features:
-            response = self._client.api_versions(self._client.reachable(deadline), deadline)
+        def attempt(deadline: Deadline) -> Features:
+            response = Attempt(self._client, self._client.reachable(deadline), deadline).api_versions()
             return Features(
                 {
                     each.name: FeatureLevels(each.min_version, each.max_version)
@@ -144,27 +145,16 @@ class Cluster:
                 response.finalized_features_epoch,
             )
 
-        return self._client.question(ask)
+        return self._client.retry(attempt)
 
 
-def _described(response: DescribeClusterResponse) -> ClusterDescription:
-    error = BrokerError.of(response.error_code, response.error_message)
-    if error is not None:
-        raise error
-    brokers = [
-        BrokerNode(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
-        for each in response.brokers
-    ]
-    return _cluster(response.cluster_id, response.controller_id, brokers)
+def _node(broker: DescribeClusterBroker) -> BrokerNode:
+    return BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
 
 
-def _told(response: MetadataResponse) -> ClusterDescription:
-    brokers = [
-        BrokerNode(each.node_id, each.host, each.port, each.rack, fenced=False) for each in response.brokers
-    ]
-    return _cluster(response.cluster_id, response.controller_id, brokers)
-
-
-def _cluster(cluster_id: str | None, controller_id: int, brokers: list[BrokerNode]) -> ClusterDescription:
-    controller = controller_id if controller_id in {each.broker_id for each in brokers} else None
-    return ClusterDescription(cluster_id, controller, sorted(brokers, key=lambda each: each.broker_id))
+def _description(
+    cluster_id: str | None, controller_id: int, brokers: Iterable[BrokerNode]
+) -> ClusterDescription:
+    nodes = sorted(brokers, key=lambda each: each.broker_id)
+    controller = controller_id if controller_id in {each.broker_id for each in nodes} else None
+    return ClusterDescription(cluster_id, controller, nodes)

@@ -1,9 +1,7 @@
-"""One blocking connection to a Kafka broker: a request goes out, its answer comes back, in a version both know.
+"""A blocking connection to one Kafka broker, which negotiates versions, and the deadline of a request.
 
-Knows frames, correlation ids and which versions the broker serves; nothing of who is to be asked. Nothing that a peer
-says is believed: a size above the limit, another correlation id, or bytes that are not the answer end the connection.
-
-Until when a question may take, and the pauses between its tries.
+Nothing that the peer sends is trusted: a size above the limit, a wrong correlation id, or bytes that are not the
+response end the connection.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from korvet import __version__
 from korvet.admin.errors import (
     AnswerTooLargeError,
     BadAnswerError,
-    BrokerError,
     ConnectionFailedError,
     UnsupportedError,
+    raise_error_in,
 )
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
@@ -33,8 +31,9 @@ from korvet.protocol.wire import skip_tagged_fields
 _PAUSE_FIRST = 0.05
 _PAUSE_MAX = 1.0
 
+# The time of a broker for one attempt. It is below _ANSWER_SECONDS_MAX, so that the broker itself reports a time-out
+# before it is taken for one that hangs.
 _BROKER_SECONDS_MAX = 10.0
-"""What a broker may take for one try: it says itself that it was too long before it is taken for one that hangs."""
 
 
 class Deadline:
@@ -44,20 +43,20 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left, not below 0."""
+        """Return the seconds that are left, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def broker_ms(self) -> int:
-        """Return how many milliseconds to give a broker for what it is asked now."""
+        """Return the milliseconds that a broker may take for a request sent now."""
         return int(min(self.left(), _BROKER_SECONDS_MAX) * 1000)
 
-    def tries(self) -> Iterator[int]:
-        """Yield 0, 1, 2, ...: at least once, then after pauses that grow, as long as the time allows."""
+    def attempts(self) -> Iterator[int]:
+        """Yield 0, 1, 2, ...: once at least, then after growing pauses until the time is over."""
         pause = _PAUSE_FIRST
         number = 0
         while True:
             yield number
-            # Clients that lost the same broker are not to come back in step.
+            # Clients that lost the same broker must not come back in step.
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no cryptography
             if wait >= self.left():
                 return
@@ -67,22 +66,23 @@ class Deadline:
 
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Largest answer that is read."""
+"""The largest response that is read."""
 
+# An address that drops packets, and a broker that hangs, must leave time for the others.
 _CONNECT_SECONDS_MAX = 5.0
-"""An address that swallows packets is to leave time for the others."""
-
 _ANSWER_SECONDS_MAX = 15.0
-"""And so is a broker that hangs."""
 
-_PIECE_BYTES = 65536
+_RECEIVE_BYTES = 65536
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
-_FIRST_VERSIONS_ASKED = 3
+_API_VERSIONS_FIRST = 3
 _CORRELATION_IDS = 2**31
-_WHO_ASKS = ApiVersionsRequest(
+_API_VERSIONS_REQUEST = ApiVersionsRequest(
     client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
 )
+
+PORT_DEFAULT = 9092
+_PORT_MAX = 65535
 
 M = TypeVar("M", bound=Message)
 
@@ -97,8 +97,21 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
+    """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = text, str(port_default)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
+        raise ValueError(f"{text!r} is not an address: HOST:PORT, or [HOST]:PORT for IPv6")
+    if not 0 < int(port) <= _PORT_MAX:
+        raise ValueError(f"{text!r} has no port from 1 to {_PORT_MAX}")
+    return Address(bare, int(port))
+
+
 class Connection:
-    """A connection to one broker; after any error but BrokerError and UnsupportedError it is of no more use."""
+    """A connection to one broker. After any error but BrokerError and UnsupportedError it is unusable."""
 
     def __init__(
         self,
@@ -107,7 +120,7 @@ class Connection:
         deadline: Deadline,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        """Connect and ask for the versions served. Raises AdminError."""
+        """Connect and ask for the versions that the broker serves. Raises AdminError."""
         self.address = address
         self._answer_bytes_max = answer_bytes_max
         self._client_id = client_id.encode()
@@ -120,7 +133,7 @@ class Connection:
             raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._served = self._ask_for_versions(deadline)
+            self._served = self._serve_versions(deadline)
         except BaseException:
             self.close()
             raise
@@ -130,81 +143,76 @@ class Connection:
         self._socket.close()
 
     def serves(self, request: type[Message]) -> bool:
-        """Whether there is a version of a request that both sides know."""
+        """Whether both sides know a version of a request."""
         first, last = self._served.get(request.api.key, (0, -1))
         return max(first, request.api.versions[0]) <= min(last, request.api.versions[1])
 
-    def version(self, request: type[Message], within: tuple[int, int] | None = None) -> int:
-        """Return the newest version of a request that both sides know; `within` bounds it, both ends included.
+    def version(self, request: type[Message], versions: tuple[int, int] | None = None) -> int:
+        """Return the newest version of a request that both sides know, within these `versions` if given.
 
-        Raises UnsupportedError where there is none.
+        Raises UnsupportedError if there is none.
         """
         name = request.__name__.removesuffix("Request")
-        first, last = within or request.api.versions
+        first, last = versions or request.api.versions
         served = self._served.get(request.api.key)
         if served is None:
             raise UnsupportedError(f"{self.address} does not serve {name}")
         version = min(last, served[1])
         if version < max(first, served[0]):
             raise UnsupportedError(
-                f"{self.address} serves {name} in versions {served[0]} to {served[1]}, wanted are {first} to {last}"
+                f"{self.address} serves {name} in versions {served[0]} to {served[1]}, needed are {first} to {last}"
             )
         return version
 
     def call(
-        self, request: Message, answer: type[M], deadline: Deadline, within: tuple[int, int] | None = None
+        self, request: Message, answer: type[M], deadline: Deadline, versions: tuple[int, int] | None = None
     ) -> M:
-        """Send a request and return the answer to it.
+        """Send a request and return the response.
 
-        Raises UnsupportedError before anything is sent where the version cannot carry what the request holds;
-        ConnectionFailedError where the broker is silent too long or gone; BadAnswerError, AnswerTooLargeError.
+        Raises UnsupportedError before anything is sent if the version cannot carry the request; ConnectionFailedError
+        if the broker is gone or silent too long; BadAnswerError, AnswerTooLargeError.
         """
-        version = self.version(type(request), within)
+        version = self.version(type(request), versions)
         try:
             body = encode(request, version)
         except (ValueError, struct.error) as error:
             raise UnsupportedError(
-                f"{self.address} cannot be sent this {type(request).__name__}: {error}"
+                f"{self.address} cannot take this {type(request).__name__}: {error}"
             ) from error
         frame = self._exchange(request.api, version, body, deadline)
-        # KIP-511: the answer to ApiVersions has the plain header in every version.
+        # KIP-511: the response to ApiVersions has the plain header in every version.
         return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
 
     def api_versions(self, deadline: Deadline) -> ApiVersionsResponse:
-        """Ask again what the broker serves, with its features, in the newest version that both sides know.
-
-        Raises AdminError.
-        """
+        """Ask again what the broker serves, in the newest version that both sides know. Raises AdminError."""
         version = self.version(ApiVersionsRequest)
-        frame = self._exchange(ApiVersionsRequest.api, version, encode(_WHO_ASKS, version), deadline)
+        frame = self._exchange(
+            ApiVersionsRequest.api, version, encode(_API_VERSIONS_REQUEST, version), deadline
+        )
         response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
-        error = BrokerError.of(response.error_code)
-        if error is not None:
-            raise error
+        raise_error_in(response.error_code)
         return response
 
-    def _ask_for_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
-        """Return the versions served by API key; a broker that is too old for the question says so in version 0."""
+    def _serve_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
+        """Return the served versions by API key. A broker that is too old for the request answers in version 0."""
         api = ApiVersionsRequest.api
-        version = _FIRST_VERSIONS_ASKED
-        frame = self._exchange(api, version, encode(_WHO_ASKS, version), deadline)
+        version = _API_VERSIONS_FIRST
+        frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
         if frame[_SIZE.size : _SIZE.size + 2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION):
             version = 0
-            frame = self._exchange(api, version, encode(_WHO_ASKS, version), deadline)
+            frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
         response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
-        error = BrokerError.of(response.error_code)
-        if error is not None:
-            raise error
+        raise_error_in(response.error_code)
         return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
 
     def _exchange(self, api: Api, version: int, body: list[Buffer], deadline: Deadline) -> bytearray:
-        """Send a request and return the frame that answers it, without its size."""
+        """Send a request and return the frame of the response, without its size."""
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         header = _HEADER.pack(api.key, version, self._correlation_id, len(self._client_id)) + self._client_id
         if api.is_flexible(version):
             header += b"\0"
         payload = b"".join([header, *body])
-        silent = f"{self.address} does not answer"
+        silent = f"{self.address} does not respond"
         answered_by = Deadline(_seconds(deadline, _ANSWER_SECONDS_MAX, silent))
         try:
             self._socket.settimeout(_seconds(answered_by, _ANSWER_SECONDS_MAX, silent))
@@ -212,28 +220,28 @@ class Connection:
             (size,) = _SIZE.unpack(self._receive(_SIZE.size, answered_by))
             if not _SIZE.size <= size <= ANSWER_BYTES_MAX:
                 raise BadAnswerError(
-                    f"{self.address} announces an answer of {size} bytes: not a Kafka broker?"
+                    f"{self.address} announces a response of {size} bytes: not a Kafka broker?"
                 )
             if size > self._answer_bytes_max:
                 raise AnswerTooLargeError(
-                    f"{self.address} announces an answer of {size} bytes, more than {self._answer_bytes_max}"
+                    f"{self.address} announces a response of {size} bytes, more than {self._answer_bytes_max}"
                 )
             frame = self._receive(size, answered_by)
         except TimeoutError as error:
             raise ConnectionFailedError(silent) from error
         except OSError as error:
             raise ConnectionFailedError(f"lost the connection to {self.address}: {_reason(error)}") from error
-        (answered,) = _SIZE.unpack_from(frame)
-        if answered != self._correlation_id:
-            raise BadAnswerError(f"{self.address} answers a request that was not sent")
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        if correlation_id != self._correlation_id:
+            raise BadAnswerError(f"{self.address} responds to a request that was not sent")
         return frame
 
     def _receive(self, size: int, deadline: Deadline) -> bytearray:
         data = bytearray()
         while len(data) < size:
-            left = _seconds(deadline, _ANSWER_SECONDS_MAX, f"{self.address} does not answer")
+            left = _seconds(deadline, _ANSWER_SECONDS_MAX, f"{self.address} does not respond")
             self._socket.settimeout(left)
-            piece = self._socket.recv(min(size - len(data), _PIECE_BYTES))
+            piece = self._socket.recv(min(size - len(data), _RECEIVE_BYTES))
             if not piece:
                 raise ConnectionFailedError(f"{self.address} closed the connection")
             data += piece
@@ -244,11 +252,11 @@ class Connection:
             position = skip_tagged_fields(frame, _SIZE.size) if flexible_header else _SIZE.size
             return decode(answer, version, frame, position)
         except (ProtocolError, IndexError) as error:
-            raise BadAnswerError(f"{self.address} gives an answer that cannot be read: {error}") from error
+            raise BadAnswerError(f"{self.address} sends a response that cannot be read: {error}") from error
 
 
 def _seconds(deadline: Deadline, most: float, message: str) -> float:
-    """Return how long a socket may wait; raises ConnectionFailedError where the time is over."""
+    """Return how long a socket may wait. Raises ConnectionFailedError if the time is over."""
     left = deadline.left()
     if left <= 0:
         raise ConnectionFailedError(f"{message} in time")
@@ -256,5 +264,5 @@ def _seconds(deadline: Deadline, most: float, message: str) -> float:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Return the system's words without its number."""
+    """Return the message of the system without its number."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,16 +1,14 @@
-"""What can go wrong with a question to a Kafka broker: one class for each error that a caller may want to tell apart.
+"""The errors of the admin client. All are AdminError.
 
-Knows Kafka's codes and which of them are worth another try; nothing of sockets or messages. Everything raised is an
-AdminError. What a broker refused is a `BrokerError`, of a class of its own where one is declared here.
+What a broker refused is a BrokerError with Kafka's error code. The codes that programs most often tell apart have a
+class of their own, listed in `_CLASSES`.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from korvet.errors import ErrorCode
 
-# What may be gone a moment later: Kafka's retriable errors, as far as administration meets them.
+# Errors that another attempt may get past: Kafka's retriable errors, as far as administration meets them.
 _RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -36,10 +34,9 @@ _RETRIABLE = frozenset(
 
 
 class AdminError(Exception):
-    """A question was not answered as it should be.
+    """A request failed.
 
-    `retriable`: the same question may be answered later. `ends_connection`: what comes next on the connection cannot
-    be told.
+    `retriable`: the same request may succeed later. `ends_connection`: the state of the connection is not known.
     """
 
     retriable: bool = False
@@ -47,22 +44,22 @@ class AdminError(Exception):
 
 
 class ConnectionFailedError(AdminError):
-    """No broker was reached, or the connection was lost or silent: what was asked may have been done or not."""
+    """No broker was reached, or the connection was lost or silent. The request may have been executed or not."""
 
     retriable = True
     ends_connection = True
 
 
 class BadAnswerError(AdminError):
-    """What answered does not speak Kafka's protocol, or broke it."""
+    """The peer does not speak Kafka's protocol, or broke it."""
 
     ends_connection = True
 
 
 class AnswerTooLargeError(AdminError):
-    """The answer is larger than whoever asks wants to hold.
+    """The response exceeds the caller's limit.
 
-    `next_offset` is where the log goes on behind the batch that is too large; None where that is not known.
+    `next_offset` is the offset after the batch that is too large, None if it is not known.
     """
 
     ends_connection = True
@@ -73,17 +70,11 @@ class AnswerTooLargeError(AdminError):
 
 
 class UnsupportedError(AdminError):
-    """The broker does not serve the API, or none of its versions can carry what was asked."""
+    """The broker does not serve the API, or not in a version that can carry the request."""
 
 
 class BrokerError(AdminError):
-    """A broker said no: `code` is why, `message` its own words where it had any."""
-
-    _classes: ClassVar[dict[ErrorCode, type[BrokerError]]] = {}
-
-    def __init_subclass__(cls, *, code: ErrorCode) -> None:
-        super().__init_subclass__()
-        cls._classes[code] = cls
+    """A broker refused: `code` is why, `message` its own words, if any."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -91,140 +82,62 @@ class BrokerError(AdminError):
         self.message = message
         self.retriable = code in _RETRIABLE
 
-    @classmethod
-    def of(cls, code: int, message: str | None = None) -> BrokerError | None:
-        """Return the error of a code as it came over the wire; None for NONE.
 
-        A code that is not known here becomes UNKNOWN_SERVER_ERROR with the number in its message.
-        """
-        if code == ErrorCode.NONE:
-            return None
-        try:
-            known = ErrorCode(code)
-        except ValueError:
-            return cls(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code} {message or ''}".rstrip())
-        return cls._classes.get(known, BrokerError)(known, message or "")
+class UnknownTopicOrPartitionError(BrokerError):
+    """The topic does not exist, or does not have this partition."""
 
 
-def error_of(code: ErrorCode, message: str) -> BrokerError:
-    """Return the error that a broker would answer with; the client says it where it knows it without asking."""
-    error = BrokerError.of(code, message)
-    if error is None:
-        raise ValueError("NONE is no error")
-    return error
+class UnknownTopicIdError(BrokerError):
+    """No topic has this id."""
 
 
-class GroupIdNotFoundError(BrokerError, code=ErrorCode.GROUP_ID_NOT_FOUND):
-    """There is no such group."""
+class TopicExistsError(BrokerError):
+    """A topic of this name exists. After a lost connection the same request may have created it."""
 
 
-class NonEmptyGroupError(BrokerError, code=ErrorCode.NON_EMPTY_GROUP):
-    """The group has members."""
+class OffsetOutOfRangeError(BrokerError):
+    """The log does not have this offset."""
 
 
-class InvalidGroupIdError(BrokerError, code=ErrorCode.INVALID_GROUP_ID):
-    """No group can be named so."""
+class GroupIdNotFoundError(BrokerError):
+    """The group does not exist."""
 
 
-class UnknownMemberIdError(BrokerError, code=ErrorCode.UNKNOWN_MEMBER_ID):
-    """Offsets were given for a group that has members: only they may commit."""
+class ElectionNotNeededError(BrokerError):
+    """The partition already has the leader that it would get."""
 
 
-class UnknownTopicOrPartitionError(BrokerError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-    """There is no such topic, or it has no such partition."""
+_CLASSES: dict[ErrorCode, type[BrokerError]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicIdError,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupIdNotFoundError,
+    ErrorCode.ELECTION_NOT_NEEDED: ElectionNotNeededError,
+}
 
 
-class InvalidTopicError(BrokerError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
-    """No topic can be named so."""
+def broker_error(code: ErrorCode, message: str = "") -> BrokerError:
+    """Return the error of a code, in its own class if it has one."""
+    return _CLASSES.get(code, BrokerError)(code, message)
 
 
-class OffsetMetadataTooLargeError(BrokerError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
-    """The note beside a committed offset is longer than the broker takes."""
+def error_in(code: int, message: str | None = None) -> BrokerError | None:
+    """Return the error of a code in a response; None for NONE.
+
+    An unknown code becomes UNKNOWN_SERVER_ERROR with the number in its message.
+    """
+    if code == ErrorCode.NONE:
+        return None
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code} {message or ''}".rstrip())
+    return broker_error(known, message or "")
 
 
-class GroupSubscribedToTopicError(BrokerError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
-    """Members of the group read the topic: what they have committed of it is not deleted."""
-
-
-class UnknownTopicIdError(BrokerError, code=ErrorCode.UNKNOWN_TOPIC_ID):
-    """No topic has this id, or none any more."""
-
-
-class TopicExistsError(BrokerError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
-    """There is a topic of this name; a lost connection may have hidden that this very question made it."""
-
-
-class InvalidPartitionsError(BrokerError, code=ErrorCode.INVALID_PARTITIONS):
-    """A topic cannot have so many partitions, or not fewer than it has."""
-
-
-class InvalidReplicationFactorError(BrokerError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
-    """A partition cannot have so many replicas."""
-
-
-class InvalidReplicaAssignmentError(BrokerError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
-    """Partitions cannot lie on these brokers."""
-
-
-class InvalidConfigError(BrokerError, code=ErrorCode.INVALID_CONFIG):
-    """There is no such setting, it cannot be changed, or not to this value."""
-
-
-class InvalidRequestError(BrokerError, code=ErrorCode.INVALID_REQUEST):
-    """What was asked makes no sense."""
-
-
-class PolicyViolationError(BrokerError, code=ErrorCode.POLICY_VIOLATION):
-    """The cluster has a rule against it."""
-
-
-class TopicDeletionDisabledError(BrokerError, code=ErrorCode.TOPIC_DELETION_DISABLED):
-    """The cluster deletes no topics."""
-
-
-class OffsetOutOfRangeError(BrokerError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
-    """The log has no such offset."""
-
-
-class NotControllerError(BrokerError, code=ErrorCode.NOT_CONTROLLER):
-    """The broker takes no changes: another one does, or none now."""
-
-
-class BrokerNotAvailableError(BrokerError, code=ErrorCode.BROKER_NOT_AVAILABLE):
-    """The cluster has no such broker now."""
-
-
-class RequestTimedOutError(BrokerError, code=ErrorCode.REQUEST_TIMED_OUT):
-    """The cluster was not done in time: what was asked may still happen."""
-
-
-class ReassignmentInProgressError(BrokerError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
-    """The partitions are being moved."""
-
-
-class NoReassignmentInProgressError(BrokerError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-    """The partition is not being moved: there is nothing to give up."""
-
-
-class ElectionNotNeededError(BrokerError, code=ErrorCode.ELECTION_NOT_NEEDED):
-    """The partition has the leader already that it would get."""
-
-
-class PreferredLeaderNotAvailableError(BrokerError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
-    """The broker that is to lead the partition is away."""
-
-
-class EligibleLeadersNotAvailableError(BrokerError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE):
-    """No broker that could lead the partition is there."""
-
-
-class TopicAuthorizationFailedError(BrokerError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-    """The caller may not do this to the topic."""
-
-
-class ClusterAuthorizationFailedError(BrokerError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-    """The caller may not do this to the cluster."""
-
-
-class LeaderNotAvailableError(BrokerError, code=ErrorCode.LEADER_NOT_AVAILABLE):
-    """The partition has no leader now."""
+def raise_error_in(code: int, message: str | None = None) -> None:
+    """Raise the error of a code in a response, if it is one."""
+    error = error_in(code, message)
+    if error is not None:
+        raise error

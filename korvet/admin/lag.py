@@ -1,15 +1,9 @@
-"""How far groups have come in each partition: committed offset, end of the log, lag, reader.
+"""The lag of consumer groups: from offsets, as any client can compute it, and as a broker of Korvet has counted it.
 
-How far a group is behind, as the protocol lets a client know it.
-
-Kafka's protocol tells offsets, not counts. Where offsets are dense the difference is the count, apart from records that
-compaction has removed. In Korvet's storage format `record` an offset holds a time in its upper bits, and a difference
-says nothing of records: for such a log only 0 is known, and everything else is unknown.
-
-How far groups are behind, as a broker of Korvet has counted it last and tells in /metrics.
-
-Kafka's protocol has no word for a count of records, or for their age; this does, exact in both storage formats and in
-compacted topics. Knows the two metrics, and only as much of the text format as they are written in.
+Kafka's protocol has offsets, no counts. Where offsets are dense their difference is the count, apart from records that
+compaction has removed. In Korvet's storage format `record` an offset has a time in its upper bits, and a difference is
+no count: for such a log only a lag of 0 is known. A broker of Korvet counts the lag in both formats, in
+records and in seconds, and publishes it in /metrics.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ from korvet.admin.types import TIME_CODED_FROM, TopicPartition
 
 
 def lag_of(committed: int, start: int, end: int) -> int | None:
-    """Return how many records from `committed` on are in a log from `start` to `end`; None where that is not known."""
+    """Return the number of records from `committed` on in a log from `start` to `end`; None if it is not known."""
     first = max(committed, start)
     if first >= end:
         return 0
@@ -46,9 +40,9 @@ Counted = Mapping[tuple[str, TopicPartition], int]
 
 
 class PartitionProgress(msgspec.Struct, frozen=True):
-    """One partition that a group has committed an offset of, or that a member reads; None is not there or not known.
+    """A partition that a group has committed an offset of, or that a member reads. None is absent or not known.
 
-    `end` is None where the partition is gone; `lag` is in records, `lag_seconds` the age of the first of them.
+    `end` is None if the partition is deleted. `lag` is in records, `lag_seconds` is the age of the oldest of them.
     """
 
     partition: TopicPartition
@@ -67,52 +61,52 @@ def progress_of(
 ) -> dict[str, list[PartitionProgress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
-    `counted` are lags from elsewhere (see metrics); they go before what offsets tell, but not before the 0 of a group
-    that has come to the end, since they are older. `ages` are theirs, in seconds, of which the protocol tells nothing.
+    `counted` are the lags that a broker has counted, and `ages` the ages in seconds. They override the lag by offsets
+    unless that is 0: they are older than the offsets.
     """
     found = {}
     for group in groups:
-        readers = {place: member for member in group.members for place in member.partitions or ()}
+        readers = {key: member for member in group.members for key in member.partitions or ()}
         found[group.group_id] = (readers, admin.offsets.committed(group.group_id))
-    # Asked last, and at once for all: what is committed lies in the log as it is told afterwards.
-    places = {place for readers, committed in found.values() for place in (*readers, *committed)}
-    starts = _there(admin.offsets.at(dict.fromkeys(places, EARLIEST)))
-    ends = _there(admin.offsets.at(dict.fromkeys(places, LATEST)))
+    # After the committed offsets, and at once for all groups, so that these are in the logs.
+    partitions = {key for readers, committed in found.values() for key in (*readers, *committed)}
+    starts = _existing(admin.offsets.at(dict.fromkeys(partitions, EARLIEST)))
+    ends = _existing(admin.offsets.at(dict.fromkeys(partitions, LATEST)))
     progress = {}
     for group_id, (readers, committed) in found.items():
         rows = []
-        for place in sorted(readers.keys() | committed.keys()):
-            offset, start, end = committed.get(place), starts.get(place), ends.get(place)
+        for key in sorted(readers.keys() | committed.keys()):
+            offset, start, end = committed.get(key), starts.get(key), ends.get(key)
             lag = lag_of(offset.offset, start.offset, end.offset) if offset and start and end else None
             seconds: float | None = 0.0
             if lag != 0:
-                lag = counted.get((group_id, place), lag)
-                seconds = (ages or {}).get((group_id, place))
-            at = end.offset if end else None
-            rows.append(PartitionProgress(place, offset, at, lag, readers.get(place), seconds))
+                lag = counted.get((group_id, key), lag)
+                seconds = (ages or {}).get((group_id, key))
+            log_end = end.offset if end else None
+            rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds))
         progress[group_id] = rows
     return progress
 
 
-def _there(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict[TopicPartition, LogOffset]:
-    """Leave out partitions that are gone, which keeps nobody from the others; raises any other error."""
-    there = {}
-    for place, outcome in outcomes.items():
+def _existing(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict[TopicPartition, LogOffset]:
+    """Leave out deleted partitions. Raises any other error."""
+    existing = {}
+    for key, outcome in outcomes.items():
         if isinstance(outcome, LogOffset):
-            there[place] = outcome
+            existing[key] = outcome
         elif not isinstance(outcome, UnknownTopicOrPartitionError):
             raise outcome
-    return there
+    return existing
 
 
 PAGE_BYTES_MAX = 128 * 1024 * 1024
-"""Largest page that is read."""
+"""The largest page that is read."""
 
 GroupPartition = tuple[str, TopicPartition]
 
 
 class CountedLags(msgspec.Struct, frozen=True):
-    """How far groups are behind: `records` not committed yet, and the age of the first of them in `seconds`."""
+    """The lags of groups in records, and the ages in seconds of the oldest records that are not committed."""
 
     records: dict[GroupPartition, int]
     seconds: dict[GroupPartition, float]
@@ -127,10 +121,11 @@ _OK = 200
 
 
 def counted_lags(address: Address, timeout: float) -> CountedLags:
-    """Return how far groups are behind, each in each partition of which there is a figure.
+    """Return the lags that the broker with this ops address has counted, by group and partition.
 
-    Only the broker whose keeper acts has figures, taken every `log.figures.interval.ms`, and those of very many
-    partitions are summed: then there is none. `timeout` is in seconds. Raises ConnectionFailedError, BadAnswerError.
+    Only the broker whose keeper is active counts, every `log.figures.interval.ms`. With very many partitions it
+    publishes sums, and there is no lag by partition. `timeout` is in seconds. Raises ConnectionFailedError and
+    BadAnswerError.
     """
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
     try:
@@ -144,20 +139,20 @@ def counted_lags(address: Address, timeout: float) -> CountedLags:
     finally:
         connection.close()
     if response.status != _OK or len(page) > PAGE_BYTES_MAX:
-        raise BadAnswerError(f"{address} has no page of metrics (status {response.status})")
+        raise BadAnswerError(f"{address} has no metrics page (status {response.status})")
     return parse_lags(page.decode(errors="replace"))
 
 
 def parse_lags(page: str) -> CountedLags:
-    """Return the figures that stand on a page, without those of sums; what is no figure is passed over."""
+    """Return the lags in a metrics page, without sums; malformed lines are skipped."""
     found = CountedLags({}, {})
     for line in _LINE.finditer(page):
         labels = {
-            each["name"]: _ESCAPED.sub(_meant, each["value"]) for each in _LABEL.finditer(line["labels"])
+            each["name"]: _ESCAPED.sub(_unescaped, each["value"]) for each in _LABEL.finditer(line["labels"])
         }
         try:
-            place = TopicPartition(labels["topic"], int(labels["partition"]))
-            key, value = (labels["group"], place), float(line["value"])
+            partition = TopicPartition(labels["topic"], int(labels["partition"]))
+            key, value = (labels["group"], partition), float(line["value"])
             if not math.isfinite(value):
                 continue
             if line["unit"] == "records":
@@ -169,5 +164,5 @@ def parse_lags(page: str) -> CountedLags:
     return found
 
 
-def _meant(escaped: re.Match[str]) -> str:
+def _unescaped(escaped: re.Match[str]) -> str:
     return "\n" if escaped[1] == "n" else escaped[1]

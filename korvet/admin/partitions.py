@@ -1,41 +1,25 @@
-"""Questions about partitions: where they lie and move to, who leads them, what they hold, who writes to them.
+"""Requests about partitions: where their replicas are, who leads them, their logs and their producers.
 
-Reached as `AdminClient.partitions`. Knows AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders,
-DescribeLogDirs and DescribeProducers: the controller answers the first three, every broker for itself
-the fourth, and leaders the last.
+Reached as `AdminClient.partitions`. The controller reassigns and elects; each broker describes its own log directories,
+and leaders describe producers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.types import TopicPartition, bad_partition, by_topic, for_each
-from korvet.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from korvet.protocol.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-)
+from korvet.admin.connection import Deadline
+from korvet.admin.errors import AdminError, error_in, raise_error_in
+from korvet.admin.routing import Attempt, ClusterClient
+from korvet.admin.types import TopicPartition, by_topic, partition_name_error
+from korvet.protocol.messages import alter_partition_reassignments, describe_log_dirs, elect_leaders
 from korvet.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     TopicRequest,
-)
-from korvet.protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
 )
 from korvet.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -44,15 +28,11 @@ from korvet.protocol.messages.list_partition_reassignments import (
 )
 from korvet.protocol.types import ElectionType
 
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address, Deadline
-
-_NOT_TOLD = -1
+_ABSENT = -1
 
 
 class Reassignment(msgspec.Struct, frozen=True):
-    """A move under way: the brokers that the partition lies on now, those that come, and those that go."""
+    """An ongoing reassignment: the present replicas, those that are added, and those that are removed."""
 
     replicas: list[int]
     adding: list[int]
@@ -60,9 +40,9 @@ class Reassignment(msgspec.Struct, frozen=True):
 
 
 class LogSize(msgspec.Struct, frozen=True):
-    """What a broker holds of a partition, in bytes. A `future` one is being copied between its directories.
+    """The log of a partition on a broker. A `future` one is being copied between its directories.
 
-    `offset_lag` is how many offsets it is behind.
+    `offset_lag` is the number of offsets that it lacks.
     """
 
     size_bytes: int
@@ -71,7 +51,7 @@ class LogSize(msgspec.Struct, frozen=True):
 
 
 class LogDir(msgspec.Struct, frozen=True):
-    """A directory of a broker, or why it cannot be read, and the bytes of its volume: None where they are not told."""
+    """A log directory of a broker, or why it cannot be read, and the bytes of its volume, None if not known."""
 
     path: str
     error: AdminError | None
@@ -81,9 +61,9 @@ class LogDir(msgspec.Struct, frozen=True):
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """An idempotent producer of a partition, with the number and the time (ms) of the last record it has sent.
+    """An idempotent producer of a partition, with sequence and timestamp (ms) of its last record, -1 if not known.
 
-    Both are -1 where they are not known. `transaction_start` is the first offset of its open transaction, if any.
+    `transaction_start` is the first offset of its open transaction, if any.
     """
 
     producer_id: int
@@ -95,53 +75,63 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 class Partitions:
-    """The questions about partitions."""
+    """The requests about partitions."""
 
-    def __init__(self, client: AdminClient) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     def reassign(
         self,
-        moves: Mapping[TopicPartition, Sequence[int] | None],
+        replicas: Mapping[TopicPartition, Sequence[int] | None],
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, AdminError | None]:
-        """Move partitions to these brokers, the preferred leader first; None gives up a move that is under way.
+        """Reassign partitions to these brokers, the preferred leader first. None cancels an ongoing reassignment.
 
-        Returns for each what kept its move from beginning: UnknownTopicOrPartitionError, InvalidReplicaAssignmentError,
-        NoReassignmentInProgressError. To forbid that the number of replicas changes takes Kafka 4.1: UnsupportedError.
+        Returns None or an error for each: UnknownTopicOrPartitionError, INVALID_REPLICA_ASSIGNMENT,
+        NO_REASSIGNMENT_IN_PROGRESS. To forbid a change of the number of replicas needs Kafka 4.1: UnsupportedError.
 
             >>> admin.partitions.reassign({TopicPartition("orders", 0): [0]})
             {TopicPartition(topic='orders', partition=0): None}
         """
 
-        def ask(
-            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, AdminError | None]:
-            request = AlterPartitionReassignmentsRequest(
-                timeout_ms=deadline.broker_ms(),
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> dict[TopicPartition, AdminError | None]:
+            request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+                timeout_ms=attempt.timeout_ms,
                 allow_replication_factor_change=allow_replication_factor_change,
-                topics=[_reassignable(name, some, moves) for name, some in by_topic(keys)],
+                topics=[
+                    alter_partition_reassignments.ReassignableTopic(
+                        name=name, partitions=[reassignable(each) for each in some]
+                    )
+                    for name, some in by_topic(keys)
+                ],
             )
-            response = self._client.ask(address, request, AlterPartitionReassignmentsResponse, deadline)
-            _raise(response.error_code, response.error_message)
-            outcomes: dict[TopicPartition, AdminError | None] = {
-                TopicPartition(topic.name, each.partition_index): BrokerError.of(
+            response = attempt.send(
+                request, alter_partition_reassignments.AlterPartitionReassignmentsResponse
+            )
+            raise_error_in(response.error_code, response.error_message)
+            return {
+                TopicPartition(topic.name, each.partition_index): error_in(
                     each.error_code, each.error_message
                 )
                 for topic in response.responses
                 for each in topic.partitions
             }
-            return for_each(address, keys, outcomes)
 
-        return self._client.settle(
-            moves, self._client.controller, ask, refuse=bad_partition, repeatable=False
+        def reassignable(key: TopicPartition) -> alter_partition_reassignments.ReassignablePartition:
+            brokers = replicas[key]
+            return alter_partition_reassignments.ReassignablePartition(
+                partition_index=key.partition, replicas=None if brokers is None else [*brokers]
+            )
+
+        return self._client.for_each(
+            replicas, self._client.to_controller, ask, error_of=partition_name_error, idempotent=False
         )
 
     def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the moves under way, of these partitions or of all. Raises AdminError.
+        """Return the ongoing reassignments, of these partitions or of all. Raises AdminError.
 
         >>> admin.partitions.reassignments()
         {}
@@ -149,165 +139,132 @@ class Partitions:
         topics = None
         if partitions is not None:
             topics = [
-                ListPartitionReassignmentsTopics(
-                    name=name, partition_indexes=[each.partition for each in some]
-                )
-                for name, some in by_topic(_askable(partitions))
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
+                for name, indexes in _indexes(_checked(partitions))
             ]
 
-        def ask(deadline: Deadline) -> ListPartitionReassignmentsResponse:
-            request = ListPartitionReassignmentsRequest(timeout_ms=deadline.broker_ms(), topics=topics)
-            response = self._client.ask_controller(request, ListPartitionReassignmentsResponse, deadline)
-            _raise(response.error_code, response.error_message)
+        def attempt(deadline: Deadline) -> ListPartitionReassignmentsResponse:
+            controller = self._client.attempt_at_controller(deadline)
+            request = ListPartitionReassignmentsRequest(timeout_ms=controller.timeout_ms, topics=topics)
+            response = controller.send(request, ListPartitionReassignmentsResponse)
+            raise_error_in(response.error_code, response.error_message)
             return response
 
         return {
             TopicPartition(topic.name, each.partition_index): Reassignment(
                 each.replicas, each.adding_replicas, each.removing_replicas
             )
-            for topic in self._client.question(ask).topics
+            for topic in self._client.retry(attempt).topics
             for each in topic.partitions
         }
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> dict[TopicPartition, AdminError | None]:
-        """Have the preferred leaders elected, of these partitions or of all; returns what kept each from it.
+        """Elect the preferred leaders, of these partitions or of all. Returns None or an error for each.
 
-        `unclean` elects any live replica where none is in sync, at the price of records. The errors are
-        ElectionNotNeededError, PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError and
-        UnknownTopicOrPartitionError. Of all partitions, those that need no election are left out, and AdminError is
-        raised where nothing is told.
+        `unclean` elects any live replica if none is in sync: records are lost. Errors are ElectionNotNeededError,
+        UnknownTopicOrPartitionError, PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE. For all
+        partitions, those that need no election are left out, and AdminError is raised if the request fails.
 
-            >>> place = TopicPartition("orders", 0)
-            >>> admin.partitions.elect_leaders([place])
+            >>> admin.partitions.elect_leaders([TopicPartition("orders", 0)])
             {TopicPartition(topic='orders', partition=0): ElectionNotNeededError(...)}
         """
-        if partitions is None:
-            return self._client.question(
-                lambda deadline: _elected(
-                    self._client.ask_controller(
-                        _election(None, deadline, unclean=unclean), ElectLeadersResponse, deadline
-                    )
-                )
-            )
 
         def ask(
-            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
+            attempt: Attempt, keys: Sequence[TopicPartition] | None
         ) -> dict[TopicPartition, AdminError | None]:
-            request = _election(keys, deadline, unclean=unclean)
-            response = self._client.ask(address, request, ElectLeadersResponse, deadline)
-            return for_each(address, keys, _elected(response))
+            topics = None
+            if keys is not None:
+                topics = [
+                    elect_leaders.TopicPartitions(topic=name, partitions=indexes)
+                    for name, indexes in _indexes(keys)
+                ]
+            request = elect_leaders.ElectLeadersRequest(
+                election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
+                topic_partitions=topics,
+                timeout_ms=attempt.timeout_ms,
+            )
+            response = attempt.send(request, elect_leaders.ElectLeadersResponse)
+            raise_error_in(response.error_code)
+            return {
+                TopicPartition(topic.topic, each.partition_id): error_in(each.error_code, each.error_message)
+                for topic in response.replica_election_results
+                for each in topic.partition_result
+            }
 
-        return self._client.settle(
-            partitions, self._client.controller, ask, refuse=bad_partition, repeatable=False
+        if partitions is None:
+            return self._client.retry(
+                lambda deadline: ask(self._client.attempt_at_controller(deadline), None)
+            )
+        return self._client.for_each(
+            partitions, self._client.to_controller, ask, error_of=partition_name_error, idempotent=False
         )
 
     def log_dirs(
         self, brokers: Iterable[int] | None = None, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[int, Sequence[LogDir] | AdminError]:
-        """Return for each broker, these or all, its directories with these partitions or all, or why it tells none.
+        """Return the log directories of each broker, these or all, with these partitions or all, or an error.
 
-        BrokerNotAvailableError for a broker that is not there. Raises AdminError where the brokers are not told.
+        BROKER_NOT_AVAILABLE for an unknown broker. Raises AdminError if the brokers cannot be listed.
 
             >>> sizes = settled(admin.partitions.log_dirs())
         """
-        wanted = [*self._client.topology().brokers] if brokers is None else brokers
+        ids = [*self._client.topology().brokers] if brokers is None else brokers
         topics = None
         if partitions is not None:
             topics = [
-                DescribableLogDirTopic(topic=name, partitions=[each.partition for each in some])
-                for name, some in by_topic(_askable(partitions))
+                describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=indexes)
+                for name, indexes in _indexes(_checked(partitions))
             ]
 
-        def ask(
-            address: Address, keys: Sequence[int], deadline: Deadline
-        ) -> dict[int, Sequence[LogDir] | AdminError]:
-            request = DescribeLogDirsRequest(topics=topics)
-            response = self._client.ask(address, request, DescribeLogDirsResponse, deadline)
-            _raise(response.error_code, None)
-            found = [_log_dir(each) for each in response.results]
-            return dict.fromkeys(keys, found)
+        def ask(attempt: Attempt, keys: Sequence[int]) -> dict[int, Sequence[LogDir] | AdminError]:
+            request = describe_log_dirs.DescribeLogDirsRequest(topics=topics)
+            response = attempt.send(request, describe_log_dirs.DescribeLogDirsResponse)
+            raise_error_in(response.error_code)
+            dirs = [_log_dir(each) for each in response.results]
+            return dict.fromkeys(keys, dirs)
 
-        return self._client.settle(wanted, self._client.brokers, ask)
+        return self._client.for_each(ids, self._client.to_brokers, ask)
 
     def producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Sequence[Producer] | AdminError]:
-        """Return for each partition its idempotent producers, or why they are not told.
+        """Return the idempotent producers of each partition, or an error.
 
-        UnknownTopicOrPartitionError where there is no such partition; UnsupportedError before Kafka 2.8.
+        UnknownTopicOrPartitionError for an unknown partition; UnsupportedError before Kafka 2.8.
 
             >>> writing = settled(admin.partitions.producers([TopicPartition("orders", 0)]))
         """
 
         def ask(
-            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
+            attempt: Attempt, keys: Sequence[TopicPartition]
         ) -> dict[TopicPartition, Sequence[Producer] | AdminError]:
-            request = DescribeProducersRequest(
-                topics=[
-                    TopicRequest(name=name, partition_indexes=[each.partition for each in some])
-                    for name, some in by_topic(keys)
-                ]
-            )
-            response = self._client.ask(address, request, DescribeProducersResponse, deadline)
-            found = {
+            topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in _indexes(keys)]
+            response = attempt.send(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+            return {
                 TopicPartition(topic.name, each.partition_index): _producers(each)
                 for topic in response.topics
                 for each in topic.partitions
             }
-            return for_each(address, keys, found)
 
-        return self._client.settle(partitions, self._client.leaders, ask, refuse=bad_partition)
-
-
-def _raise(code: int, message: str | None) -> None:
-    """Raise the error of a whole answer, where it has one."""
-    error = BrokerError.of(code, message)
-    if error is not None:
-        raise error
+        return self._client.for_each(partitions, self._client.to_leaders, ask, error_of=partition_name_error)
 
 
-def _reassignable(
-    name: str, partitions: Iterable[TopicPartition], moves: Mapping[TopicPartition, Sequence[int] | None]
-) -> ReassignableTopic:
-    rows = []
-    for each in partitions:
-        replicas = moves[each]
-        rows.append(
-            ReassignablePartition(
-                partition_index=each.partition, replicas=None if replicas is None else [*replicas]
-            )
-        )
-    return ReassignableTopic(name=name, partitions=rows)
+def _indexes(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    return [(topic, [each.partition for each in some]) for topic, some in by_topic(partitions)]
 
 
-def _election(
-    partitions: Iterable[TopicPartition] | None, deadline: Deadline, *, unclean: bool
-) -> ElectLeadersRequest:
-    topics = None
-    if partitions is not None:
-        topics = [
-            TopicPartitions(topic=name, partitions=[each.partition for each in some])
-            for name, some in by_topic(partitions)
-        ]
-    return ElectLeadersRequest(
-        election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
-        topic_partitions=topics,
-        timeout_ms=deadline.broker_ms(),
-    )
+def _checked(partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Return each partition once. Raises the error of one whose name cannot be sent."""
+    checked = set(partitions)
+    for error in map(partition_name_error, checked):
+        if error is not None:
+            raise error
+    return checked
 
 
-def _elected(response: ElectLeadersResponse) -> dict[TopicPartition, AdminError | None]:
-    _raise(response.error_code, None)
-    return {
-        TopicPartition(topic.topic, each.partition_id): BrokerError.of(each.error_code, each.error_message)
-        for topic in response.replica_election_results
-        for each in topic.partition_result
-    }
-
-
-def _log_dir(result: DescribeLogDirsResult) -> LogDir:
+def _log_dir(result: describe_log_dirs.DescribeLogDirsResult) -> LogDir:
     partitions = {
         TopicPartition(topic.name, each.partition_index): LogSize(
             each.partition_size, each.offset_lag, each.is_future_key
@@ -317,32 +274,22 @@ def _log_dir(result: DescribeLogDirsResult) -> LogDir:
     }
     return LogDir(
         result.log_dir,
-        BrokerError.of(result.error_code),
+        error_in(result.error_code),
         partitions,
-        None if result.total_bytes == _NOT_TOLD else result.total_bytes,
-        None if result.usable_bytes == _NOT_TOLD else result.usable_bytes,
+        None if result.total_bytes == _ABSENT else result.total_bytes,
+        None if result.usable_bytes == _ABSENT else result.usable_bytes,
     )
 
 
 def _producers(partition: PartitionResponse) -> Sequence[Producer] | AdminError:
-    error = BrokerError.of(partition.error_code, partition.error_message)
-    return error or [
+    return error_in(partition.error_code, partition.error_message) or [
         Producer(
             each.producer_id,
             each.producer_epoch,
             each.last_sequence,
             each.last_timestamp,
             each.coordinator_epoch,
-            None if each.current_txn_start_offset == _NOT_TOLD else each.current_txn_start_offset,
+            None if each.current_txn_start_offset == _ABSENT else each.current_txn_start_offset,
         )
         for each in partition.active_producers
     ]
-
-
-def _askable(partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Return partitions once each. Raises the error of one that nobody can be asked about."""
-    asked = set(partitions)
-    for error in map(bad_partition, asked):
-        if error is not None:
-            raise error
-    return asked

@@ -1,8 +1,7 @@
 """An idempotent producer: record batches to the leaders of their partitions, each appended once.
 
-Knows Produce and InitProducerId; nothing of records, which come as batches without a producer. A batch whose answer was
-lost is sent again with the same sequence, and the broker tells it from a new one (KIP-98). So there is one batch of a
-partition on its way at a time.
+A batch whose response was lost is sent again with the same sequence, by which the broker recognizes it (KIP-98). So one
+batch per partition is in flight at a time.
 
     >>> with AdminClient("127.0.0.1:9092") as client:
     ...     producer = IdempotentProducer(client, new_identity(client))
@@ -17,8 +16,9 @@ from typing import NamedTuple
 
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Address, Deadline
-from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.types import Resource, TopicPartition, bad_partition, by_topic, for_each, settled
+from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
+from korvet.admin.routing import Attempt, Routes
+from korvet.admin.types import Resource, TopicPartition, by_topic, partition_name_error, settled
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
@@ -39,38 +39,36 @@ _NO_TRANSACTION_MS = 2**31 - 1
 
 
 class Identity(NamedTuple):
-    """What a broker knows a producer by."""
+    """The id and epoch of a producer."""
 
     producer_id: int
     epoch: int
 
 
 def new_identity(client: AdminClient) -> Identity:
-    """Return an identity that nobody else has; raises AdminError."""
+    """Return a new identity. Raises AdminError."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
 
-    def ask(deadline: Deadline) -> Identity:
-        response = client.ask_any(request, InitProducerIdResponse, deadline)
-        error = BrokerError.of(response.error_code)
-        if error is not None:
-            raise error
+    def attempt(deadline: Deadline) -> Identity:
+        response = client.send_any(request, InitProducerIdResponse, deadline)
+        raise_error_in(response.error_code)
         return Identity(response.producer_id, response.producer_epoch)
 
-    return client.question(ask)
+    return client.retry(attempt)
 
 
 def batch_bytes_max(client: AdminClient, topic: str) -> int | None:
-    """Return how large a batch a topic takes, None where its brokers do not tell; raises AdminError."""
+    """Return the largest batch that a topic accepts, None if its brokers do not say. Raises AdminError."""
     resource = Resource.topic(topic)
-    told = settled(client.configs.describe([resource], names=[_LIMIT]))[resource].get(_LIMIT)
-    return None if told is None or told.value is None else int(told.value)
+    config = settled(client.configs.describe([resource], names=[_LIMIT]))[resource].get(_LIMIT)
+    return None if config is None or config.value is None else int(config.value)
 
 
 class IdempotentProducer:
     """Sends batches under one identity; for one thread.
 
-    `sequences` are those that partitions go on with: others begin with 0. After an error of a partition nobody knows
-    here whether its batch was appended, unless the broker has refused it: nothing more should be sent there.
+    `sequences` are the next ones of partitions; the others begin with 0. After an error of a partition it is not known
+    whether its batch was appended, unless the broker refused it: send nothing more to that partition.
     """
 
     def __init__(
@@ -85,44 +83,40 @@ class IdempotentProducer:
         self._leaders: dict[TopicPartition, Address] = {}
 
     def send(self, batches: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int | AdminError]:
-        """Append a batch to each partition; returns its first offset there, or what kept it from being appended.
+        """Append a batch to each partition. Returns its first offset there, or an error.
 
-        A batch that was appended before has the offset that it got then, or -1 where the broker has forgotten it. It
-        takes as long as all tries of a question may.
+        A batch that was appended before has the offset that it got then, or -1 if the broker has forgotten it.
         """
-        # The same bytes at each try: a batch that is on its way still is no other one.
+        # The same bytes at each attempt: a copy that is still in flight must be recognized.
         sealed = {
             key: with_producer(batch, *self.identity, self.sequences.get(key, 0))
             for key, batch in batches.items()
         }
 
-        def ask(
-            address: Address, keys: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, int | AdminError]:
-            request = _request({key: sealed[key] for key in keys}, deadline)
-            response = self._client.ask(address, request, ProduceResponse, deadline, _PRODUCE_VERSIONS)
-            outcomes = for_each(address, keys, _outcomes(response))
-            appended = (key for key, each in outcomes.items() if not isinstance(each, AdminError))
-            self._leaders |= dict.fromkeys(appended, address)
+        def ask(attempt: Attempt, keys: list[TopicPartition]) -> dict[TopicPartition, int | AdminError]:
+            request = _request({key: sealed[key] for key in keys}, attempt.timeout_ms)
+            outcomes = _outcomes(attempt.send(request, ProduceResponse, _PRODUCE_VERSIONS))
+            appended = (key for key in keys if not isinstance(outcomes.get(key), AdminError | None))
+            self._leaders |= dict.fromkeys(appended, attempt.address)
             return outcomes
 
-        outcomes = self._client.settle(batches, self._route, ask, refuse=bad_partition)
+        outcomes = self._client.for_each(batches, self._route, ask, error_of=partition_name_error)
         for key, outcome in outcomes.items():
             if not isinstance(outcome, AdminError):
                 count = BatchHeader._make(HEADER.unpack_from(batches[key])).record_count
                 self.sequences[key] = (self.sequences.get(key, 0) + count) % SEQUENCES
         return outcomes
 
-    def _route(
-        self, keys: list[TopicPartition], deadline: Deadline
-    ) -> dict[TopicPartition, Address | AdminError]:
-        """Return the leaders, as they answered the last time: each is asked for once, and again after a failure."""
-        known = {key: self._leaders.pop(key) for key in keys if key in self._leaders}
+    def _route(self, keys: list[TopicPartition], deadline: Deadline) -> Routes[TopicPartition]:
+        """Route to the leaders that accepted the last batches; look up the others, and all after a failure."""
+        known: dict[TopicPartition, Address | AdminError] = {
+            key: self._leaders.pop(key) for key in keys if key in self._leaders
+        }
         unknown = [key for key in keys if key not in known]
-        return known | (self._client.leaders(unknown, deadline) if unknown else {})
+        return known | dict(self._client.to_leaders(unknown, deadline)) if unknown else known
 
 
-def _request(batches: Mapping[TopicPartition, bytes], deadline: Deadline) -> ProduceRequest:
+def _request(batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> ProduceRequest:
     topics = [
         TopicProduceData(
             name=name,
@@ -132,7 +126,7 @@ def _request(batches: Mapping[TopicPartition, bytes], deadline: Deadline) -> Pro
         )
         for name, some in by_topic(batches)
     ]
-    return ProduceRequest(acks=ACKS_ALL, timeout_ms=deadline.broker_ms(), topic_data=topics)
+    return ProduceRequest(acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics)
 
 
 def _outcomes(response: ProduceResponse) -> dict[TopicPartition, int | AdminError]:
@@ -144,8 +138,8 @@ def _outcomes(response: ProduceResponse) -> dict[TopicPartition, int | AdminErro
 
 
 def _error(response: PartitionProduceResponse) -> BrokerError | None:
-    """Return why a batch was not appended, with what is wrong with its first record that spoilt it (KIP-467)."""
+    """Return why a batch was not appended, with the error of its first bad record (KIP-467)."""
     messages = [response.error_message] + [
         each.batch_index_error_message for each in response.record_errors[:1]
     ]
-    return BrokerError.of(response.error_code, ": ".join(filter(None, messages)))
+    return error_in(response.error_code, ": ".join(filter(None, messages)))

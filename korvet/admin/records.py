@@ -1,7 +1,6 @@
-"""A look into logs: records of partitions from an offset on, for whoever wants to see some of them.
+"""Reads records of partitions, from an offset on, in bounded slices. Reached as `AdminClient.records`.
 
-Reached as `AdminClient.records`. Knows Fetch and record batches. It is no consumer: it joins no group, commits nothing,
-keeps no position, and reads a bounded piece at a time. Offsets may have gaps of any size.
+This is no consumer: it joins no group, commits nothing and keeps no position. Offsets may have gaps of any size.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, BrokerError
-from korvet.admin.types import TIME_CODED_FROM, TopicPartition, bad_partition, by_topic, for_each, settled
+from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, error_in, raise_error_in
+from korvet.admin.routing import Attempt, ClusterClient
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition, by_topic, partition_name_error, settled
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
     FetchPartition,
@@ -34,23 +33,19 @@ from korvet.protocol.records.batch import (
 from korvet.protocol.records.record import Header
 from korvet.protocol.records.stored import each_stored_record
 
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address, Deadline
-
 _Buffer = bytes | bytearray | memoryview
 
 # Later versions name topics by id.
 _VERSIONS = (4, 12)
 
 _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Largest batch that is decompressed, and what is held of all of them, unless said otherwise."""
+"""The most bytes of a batch, and of all slices together, by default."""
 
 _WAIT_MS = 500
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """A record where it lies. `timestamp` is in ms since 1970, -1 for none."""
+    """A record in its log. `timestamp` is in ms since 1970, -1 for none."""
 
     offset: int
     timestamp: int
@@ -59,10 +54,10 @@ class LogRecord(msgspec.Struct, frozen=True):
     headers: list[Header]
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """A piece of a log: its records, by offset; none where nothing lies behind the offset asked for, or not yet.
+class LogSlice(msgspec.Struct, frozen=True):
+    """A slice of a log: its records, by offset; none if there is none at or after the offset asked for.
 
-    `next_offset` is where the next piece begins; `start` and `end` are those of the log, -1 where they are not told.
+    `next_offset` is where the next slice begins. `start` and `end` are those of the log, -1 if not known.
     """
 
     records: list[LogRecord]
@@ -72,9 +67,9 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Records:
-    """The questions about records."""
+    """The requests about records."""
 
-    def __init__(self, client: AdminClient) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     def read(
@@ -85,23 +80,23 @@ class Records:
         decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX,
         records_max: int = sys.maxsize,
         wait_ms: int = 0,
-    ) -> dict[TopicPartition, Piece | AdminError]:
-        """Return for each partition a piece from this offset on, or why there is none.
+    ) -> dict[TopicPartition, LogSlice | AdminError]:
+        """Return for each partition a slice from this offset on, or an error.
 
-        OffsetOutOfRangeError for an offset outside of the log, UnknownTopicOrPartitionError for no log. All pieces that
-        a broker gives have together `bytes_max`, as compressed, or are one batch that is larger; with nothing there it
-        waits for `wait_ms`. A piece has `records_max` records at the most, and all pieces together end with the batch
-        that brings their keys, values and headers to `decompressed_bytes_max`: a few bytes can stand for gigabytes.
-        AnswerTooLargeError for a batch that decompressed has more than that limit.
+        OffsetOutOfRangeError for an offset outside the log, UnknownTopicOrPartitionError for an unknown partition. All
+        slices of a broker together have `bytes_max` at most, as compressed, or are one larger batch. A broker without
+        any records waits for `wait_ms`. A slice has `records_max` records at most. All slices together end with the
+        batch that brings their keys, values and headers to `decompressed_bytes_max`: a few bytes can decompress to
+        gigabytes. AnswerTooLargeError for one batch that exceeds this limit by itself.
 
-            >>> place = TopicPartition("orders", 0)
-            >>> [record.value for record in settled(admin.records.read({place: 48}))[place].records]
+            >>> key = TopicPartition("orders", 0)
+            >>> [record.value for record in settled(admin.records.read({key: 48}))[key].records]
             [b'value', b'value']
         """
 
         def ask(
-            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, Piece | AdminError]:
+            attempt: Attempt, keys: Sequence[TopicPartition]
+        ) -> dict[TopicPartition, LogSlice | AdminError]:
             topics = [
                 FetchTopic(
                     topic=name,
@@ -117,25 +112,19 @@ class Records:
                 for name, some in by_topic(keys)
             ]
             request = FetchRequest(
-                max_wait_ms=min(wait_ms, deadline.broker_ms()),
-                min_bytes=1,
-                max_bytes=bytes_max,
-                topics=topics,
+                max_wait_ms=min(wait_ms, attempt.timeout_ms), min_bytes=1, max_bytes=bytes_max, topics=topics
             )
-            response = self._client.ask(address, request, FetchResponse, deadline, _VERSIONS)
-            error = BrokerError.of(response.error_code)
-            if error is not None:
-                raise error
-            found: dict[TopicPartition, Piece | AdminError] = {}
+            response = attempt.send(request, FetchResponse, _VERSIONS)
+            raise_error_in(response.error_code)
             room = _Room(decompressed_bytes_max, records_max)
-            for topic in response.responses:
-                for each in topic.partitions:
-                    place = TopicPartition(topic.topic, each.partition_index)
-                    if place in offsets:
-                        found[place] = _piece(place, each, offsets[place], room)
-            return for_each(address, keys, found)
+            return {
+                key: _slice(key, each, offsets[key], room)
+                for topic in response.responses
+                for each in topic.partitions
+                if (key := TopicPartition(topic.topic, each.partition_index)) in offsets
+            }
 
-        return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
+        return self._client.for_each(offsets, self._client.to_leaders, ask, error_of=partition_name_error)
 
     def offset_of_last(
         self,
@@ -159,7 +148,7 @@ class Records:
             found: list[int] = []
             while first < last:
                 left_ms = max(int((until - time.monotonic()) * 1000), 0)
-                piece = settled(
+                slice_ = settled(
                     self.read(
                         {partition: first},
                         decompressed_bytes_max=decompressed_bytes_max,
@@ -167,18 +156,18 @@ class Records:
                         wait_ms=min(left_ms, _WAIT_MS),
                     )
                 )[partition]
-                found += [each.offset for each in piece.records if each.offset < last]
+                found += [each.offset for each in slice_.records if each.offset < last]
                 if len(found) > count_max:
                     return None
-                if piece.next_offset <= first and not left_ms:
+                if slice_.next_offset <= first and not left_ms:
                     break
-                first = max(first, piece.next_offset)
+                first = max(first, slice_.next_offset)
             return found
 
         return offset_of_last(begin, end, count, offsets)
 
 
-Offsets = Callable[[int, int, int], list[int] | None]
+OffsetsBetween = Callable[[int, int, int], list[int] | None]
 """(begin, end, count_max) -> the offsets of the records with begin <= offset < end, or None for more than that."""
 
 # A range with this many more records than wanted is cheaper to read than to split.
@@ -191,7 +180,7 @@ _RANGES_MAX = 200
 """Enough to halve and to lengthen through all possible offsets, and a limit for a log that changes meanwhile."""
 
 
-def offset_of_last(begin: int, end: int, count: int, offsets: Offsets) -> int:
+def offset_of_last(begin: int, end: int, count: int, offsets: OffsetsBetween) -> int:
     """Return the offset of the first of the last `count` records, or `begin` if there are fewer.
 
     Ranges are read backwards from the end: longer ones while they hold too few records, shorter ones if they hold too
@@ -217,53 +206,53 @@ def offset_of_last(begin: int, end: int, count: int, offsets: Offsets) -> int:
 
 
 class _Room:
-    """What the pieces of one answer may hold: `bytes_left` in all, each batch less than `batch_bytes`."""
+    """What the slices of one response may hold: `bytes_left` in all, each batch less than `batch_bytes`."""
 
     def __init__(self, bytes_max: int, records_max: int) -> None:
         self.batch_bytes = self.bytes_left = bytes_max
         self.records_max = records_max
 
     def take(self, record: LogRecord) -> None:
-        """Count a record that is held."""
+        """Count a record."""
         parts = [record.key, record.value, *(value for _, value in record.headers)]
         names = sum(len(name) for name, _ in record.headers)
         self.bytes_left -= names + sum(len(part) for part in parts if part is not None)
 
 
-def _piece(place: TopicPartition, data: PartitionData, offset: int, room: _Room) -> Piece | AdminError:
-    error = BrokerError.of(data.error_code, f"partition {place}")
+def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -> LogSlice | AdminError:
+    error = error_in(data.error_code, f"partition {key}")
     if error is not None:
         return error
     records: list[LogRecord] = []
-    next_offset = behind = offset
+    next_offset = batch_end = offset
     try:
         for header, payload in _batches(_joined(data.records)):
             if room.bytes_left <= 0 or len(records) >= room.records_max:
                 break
-            behind = max(behind, header.base_offset + header.last_offset_delta + 1)
+            batch_end = max(batch_end, header.base_offset + header.last_offset_delta + 1)
             _take(records, header, payload, offset, room)
-            next_offset = behind if len(records) < room.records_max else records[-1].offset + 1
+            next_offset = batch_end if len(records) < room.records_max else records[-1].offset + 1
     except KafkaError as failed:
         if next_offset > offset:
-            pass  # what lies before it is a piece, and the next one tells of it
+            pass  # the records before the error are a slice, and the next slice has the error
         elif failed.code is ErrorCode.MESSAGE_TOO_LARGE:
-            message = f"partition {place}, before offset {behind}: {failed.message}"
-            return AnswerTooLargeError(message, behind)
+            message = f"partition {key}, before offset {batch_end}: {failed.message}"
+            return AnswerTooLargeError(message, batch_end)
         else:
-            return BadAnswerError(f"partition {place}: {failed.message}")
-    return Piece(records, next_offset, data.log_start_offset, data.high_watermark)
+            return BadAnswerError(f"partition {key}: {failed.message}")
+    return LogSlice(records, next_offset, data.log_start_offset, data.high_watermark)
 
 
 def _take(
     records: list[LogRecord], header: BatchHeader, payload: memoryview, offset: int, room: _Room
 ) -> None:
-    """Add the records of a batch from `offset` on, as far as there is room; raises KafkaError with none of them."""
+    """Add the records of a batch from `offset` on, up to `records_max`. Raises KafkaError and then adds none."""
     if header.attributes & CONTROL_BIT:
         return
     appended_at = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     found: list[LogRecord] = []
     for each in each_stored_record(header, payload, header.base_offset, room.batch_bytes):
-        # A broker gives the whole of the batch that the offset lies in.
+        # A broker returns the whole batch that contains the offset.
         if each[0] >= offset:
             timestamp = each[1] if appended_at is None else appended_at
             found.append(LogRecord(each[0], timestamp, each[2], each[3], each[4]))
@@ -278,7 +267,7 @@ def _joined(records: _Buffer | list[_Buffer] | None) -> bytes:
 
 
 def _batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches; one that is cut off at the end is left to the next piece, as Kafka means it."""
+    """Yield the batches, without a last one that is cut off: the next slice has it."""
     view, at = memoryview(data), 0
     while at + HEADER_BYTES <= len(view):
         header = BatchHeader._make(HEADER.unpack_from(view, at))

@@ -1,7 +1,7 @@
-"""Moving a group's committed offsets: which partitions, from where, to where. Nothing is committed here.
+"""Plans a reset of the committed offsets of a group. Nothing is committed here.
 
-Knows what each target comes to on the logs as they are now. An offset outside its log becomes the nearest one inside:
-a consumer would reset it by rules of its own.
+A target is resolved against the present logs. An offset outside its log becomes the nearest one inside: a consumer
+would reset it by its own policy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from korvet.admin.types import TopicPartition, settled
 
 
 class ToTimestamp(msgspec.Struct, frozen=True):
-    """The first record at or behind a timestamp (ms), or EARLIEST or LATEST; the end where there is none."""
+    """The first record at or after a timestamp (ms), or EARLIEST or LATEST; the end if there is none."""
 
     timestamp: int
 
@@ -30,7 +30,7 @@ class ToOffset(msgspec.Struct, frozen=True):
 
 
 class ShiftBy(msgspec.Struct, frozen=True):
-    """So many offsets forth, or back where it is negative, from what is committed."""
+    """The committed offset plus this number, which may be negative."""
 
     offsets: int
 
@@ -39,20 +39,20 @@ Target = ToTimestamp | ToOffset | ShiftBy
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """What becomes of one committed offset; `before` is None where nothing was committed."""
+    """The committed offset of a partition before and after; `before` is None if there was none."""
 
     before: int | None
     after: int
 
 
 class ResetRefusedError(AdminError):
-    """The offsets cannot be moved as wished; the message says why."""
+    """The offsets cannot be reset in this way; the message says why."""
 
 
 def check_resettable(admin: AdminClient, group_id: str) -> None:
-    """Raise ResetRefusedError where the group has members, which would go on from their own offsets.
+    """Raise ResetRefusedError if the group has members, which would continue from their own positions.
 
-    A group that is not there may be given offsets: it is made by them.
+    The offsets of an unknown group can be reset: that creates it.
     """
     described = admin.groups.describe([group_id])[group_id]
     if isinstance(described, GroupIdNotFoundError):
@@ -62,17 +62,16 @@ def check_resettable(admin: AdminClient, group_id: str) -> None:
     if described.state != EMPTY:
         raise ResetRefusedError(
             f"group {group_id!r} is {described.state}, members: {len(described.members)};"
-            " offsets are moved while all of them are stopped"
+            " stop all of them before a reset"
         )
 
 
 def partitions_in_scope(
     admin: AdminClient, group_id: str, topics: Mapping[str, Sequence[int]] | None
 ) -> list[TopicPartition]:
-    """Return the partitions meant by topics; no partitions are all of a topic, None is all that is committed.
+    """Return these partitions of topics, all of a topic if none is given; None is all with a committed offset.
 
-    Raises AdminError: ResetRefusedError where the group has committed nothing, UnknownTopicOrPartitionError for a topic
-    that is not there.
+    Raises AdminError: ResetRefusedError if the group has no committed offset, UnknownTopicOrPartitionError.
     """
     if topics is None:
         committed = sorted(admin.offsets.committed(group_id))
@@ -92,34 +91,32 @@ def partitions_in_scope(
 def plan(
     admin: AdminClient, group_id: str, partitions: Sequence[TopicPartition], target: Target
 ) -> dict[TopicPartition, OffsetReset]:
-    """Return what the target comes to for each partition.
+    """Return the reset of each partition.
 
-    Raises AdminError: of a partition that is not there, and ResetRefusedError for a shift from nothing.
+    Raises AdminError: of an unknown partition, and ResetRefusedError for a shift without a committed offset.
     """
     committed = admin.offsets.committed(group_id, partitions)
-    before = {place: committed[place].offset if place in committed else None for place in partitions}
+    before = {key: committed[key].offset if key in committed else None for key in partitions}
     starts = settled(admin.offsets.at(dict.fromkeys(partitions, EARLIEST)))
-    found: Mapping[TopicPartition, LogOffset] = {}
+    timed: Mapping[TopicPartition, LogOffset] = {}
     if isinstance(target, ToTimestamp):
-        found = settled(admin.offsets.at(dict.fromkeys(partitions, target.timestamp)))
-    # Asked last: a log that grows meanwhile does not end before an offset found in it.
+        timed = settled(admin.offsets.at(dict.fromkeys(partitions, target.timestamp)))
+    # Last, so that a log that grows meanwhile does not end before an offset found in it.
     ends = settled(admin.offsets.at(dict.fromkeys(partitions, LATEST)))
-    moves = {}
-    for place in partitions:
+    resets = {}
+    for key in partitions:
         if isinstance(target, ToTimestamp):
-            wanted = found[place].offset
-            wanted = ends[place].offset if wanted == NO_OFFSET else wanted
+            wanted = timed[key].offset
+            wanted = ends[key].offset if wanted == NO_OFFSET else wanted
         elif isinstance(target, ToOffset):
             wanted = target.offset
         else:
-            wanted = _shifted(group_id, place, before[place], target.offsets)
-        moves[place] = OffsetReset(before[place], min(max(wanted, starts[place].offset), ends[place].offset))
-    return moves
+            wanted = _shifted(group_id, key, before[key], target.offsets)
+        resets[key] = OffsetReset(before[key], min(max(wanted, starts[key].offset), ends[key].offset))
+    return resets
 
 
-def _shifted(group_id: str, place: TopicPartition, before: int | None, offsets: int) -> int:
+def _shifted(group_id: str, key: TopicPartition, before: int | None, offsets: int) -> int:
     if before is None:
-        raise ResetRefusedError(
-            f"group {group_id!r} has committed no offset of {place} that could be shifted"
-        )
+        raise ResetRefusedError(f"group {group_id!r} has committed no offset of {key} to shift")
     return before + offsets

@@ -1,71 +1,48 @@
-"""Questions about topics: which there are, their creation, growth and deletion. Reached as `AdminClient.topics`.
+"""Requests about topics: list, describe, create, grow and delete topics, and delete records.
 
-Knows Metadata, CreateTopics, CreatePartitions, DeleteTopics and DeleteRecords; not who answers them, which the client
-finds: changes go to the controller, records are deleted by the leaders.
-
-Topics as a cluster tells them, and as it is asked to make them: the types, and the messages they are made from.
+Reached as `AdminClient.topics`. Changes go to the controller; records are deleted by the leaders.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.errors import AdminError, BrokerError, InvalidRequestError
+from korvet.admin.configs import Config, source_in
+from korvet.admin.errors import AdminError, broker_error, error_in
+from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import (
-    Config,
     TopicId,
     TopicPartition,
-    bad_partition,
-    bad_topic,
     by_topic,
-    for_each,
-    source_of,
-    topic_id_of,
+    partition_name_error,
+    topic_id_in,
+    topic_name_error,
 )
 from korvet.errors import ErrorCode
+from korvet.protocol.messages import create_topics, delete_records, delete_topics, metadata
 from korvet.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from korvet.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from korvet.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from korvet.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
-from korvet.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
 
-_NO_NUMBER = -1
+_ABSENT = -1
+
+# Names are sent in versions that every broker has; ids need later ones.
+_DELETE_BY_NAME = (1, 5)
+_DELETE_BY_ID = (6, 6)
+_DESCRIBE_BY_ID = (12, 13)
+
+TopicKey = str | TopicId
+"""A topic by its name, or by its id."""
 
 
 class TopicListing(msgspec.Struct, frozen=True):
-    """A topic as it is listed; `partitions` is how many. The id is None where the broker is too old to tell."""
+    """A topic in a list; `partitions` is their number. The id is None if the broker is too old to have ids."""
 
     name: str
     topic_id: TopicId | None
@@ -74,9 +51,9 @@ class TopicListing(msgspec.Struct, frozen=True):
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
-    """A partition: the brokers it lies on, the preferred leader first. `leader` is None where it has none now.
+    """A partition with its replicas, the preferred leader first. `leader` is None if it has none now.
 
-    `leader_epoch` is -1 where it is not known.
+    `leader_epoch` is -1 if it is not known.
     """
 
     partition: int
@@ -97,10 +74,9 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to make. What is None is left to the cluster.
+    """A topic to create. The cluster decides what is None, also of settings.
 
-    `assignments` gives for each partition, in order, the brokers that it is to lie on, the preferred leader first: in
-    place of the two numbers. A setting whose value is None is left to the cluster too.
+    `assignments` are the brokers of each partition, in order, the preferred leader first; they replace the two numbers.
     """
 
     name: str
@@ -111,7 +87,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class CreatedTopic(msgspec.Struct, frozen=True):
-    """A topic that was made, or could be. Before Kafka 2.4 a broker tells nothing of it, and no id before 2.8."""
+    """A topic that was created, or could be. Kafka returns these values since 2.4, and the id since 2.8."""
 
     name: str
     topic_id: TopicId | None
@@ -121,95 +97,16 @@ class CreatedTopic(msgspec.Struct, frozen=True):
 
 
 class NewPartitions(msgspec.Struct, frozen=True):
-    """How many partitions a topic is to have in all; `assignments`, if given, is for the new ones, in order."""
+    """The new total number of partitions of a topic; `assignments` are the brokers of the new ones, in order."""
 
     count: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
-def description_of(topic: MetadataResponseTopic) -> TopicDescription | AdminError:
-    """Read a topic in an answer to Metadata."""
-    error = BrokerError.of(topic.error_code, f"topic {topic.name}" if topic.name else "")
-    if error is not None:
-        return error
-    partitions = sorted(map(_partition, topic.partitions), key=lambda each: each.partition)
-    return TopicDescription(topic.name or "", topic_id_of(topic.topic_id), topic.is_internal, partitions)
-
-
-def _partition(partition: MetadataResponsePartition) -> PartitionDescription:
-    return PartitionDescription(
-        partition.partition_index,
-        None if partition.leader_id == _NO_NUMBER else partition.leader_id,
-        partition.leader_epoch,
-        partition.replica_nodes,
-        partition.isr_nodes,
-        partition.offline_replicas,
-    )
-
-
-def creatable_of(topic: NewTopic) -> CreatableTopic:
-    """Return a topic as CreateTopics takes it."""
-    return CreatableTopic(
-        name=topic.name,
-        num_partitions=_NO_NUMBER if topic.partitions is None else topic.partitions,
-        replication_factor=_NO_NUMBER if topic.replication_factor is None else topic.replication_factor,
-        assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=[*brokers])
-            for index, brokers in enumerate(topic.assignments or ())
-        ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
-    )
-
-
-def created_of(topic: CreatableTopicResult) -> CreatedTopic | AdminError:
-    """Read a topic in an answer to CreateTopics."""
-    error = BrokerError.of(topic.error_code, topic.error_message)
-    if error is not None:
-        return error
-    configs = {
-        each.name: Config(
-            each.name, each.value, source_of(each.config_source), each.read_only, each.is_sensitive
-        )
-        for each in topic.configs or ()
-    }
-    return CreatedTopic(
-        topic.name,
-        topic_id_of(topic.topic_id),
-        None if topic.num_partitions == _NO_NUMBER else topic.num_partitions,
-        None if topic.replication_factor == _NO_NUMBER else topic.replication_factor,
-        configs,
-    )
-
-
-def growing_of(name: str, wanted: int | NewPartitions) -> CreatePartitionsTopic:
-    """Return a topic as CreatePartitions takes it."""
-    new = NewPartitions(wanted) if isinstance(wanted, int) else wanted
-    assignments = None
-    if new.assignments is not None:
-        assignments = [CreatePartitionsAssignment(broker_ids=[*brokers]) for brokers in new.assignments]
-    return CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)
-
-
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.admin.connection import Address, Deadline
-
-T = TypeVar("T")
-
-TopicKey = str | TopicId
-"""A topic by its name, or by its id."""
-
-
-# Names are sent in versions that every broker has; ids need the one that knows them.
-_DELETE_BY_NAME = (1, 5)
-_DELETE_BY_ID = (6, 6)
-_DESCRIBE_BY_ID = (12, 13)
-
-
 class Topics:
-    """The questions about topics."""
+    """The requests about topics."""
 
-    def __init__(self, client: AdminClient) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     def list(self) -> list[TopicListing]:
@@ -218,35 +115,52 @@ class Topics:
         >>> [topic.name for topic in admin.topics.list() if topic.name == "orders"]
         ['orders']
         """
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        response = self._client.question(
-            lambda deadline: self._client.ask_any(request, MetadataResponse, deadline)
+        request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = self._client.retry(
+            lambda deadline: self._client.send_any(request, metadata.MetadataResponse, deadline)
         )
         found = [
-            TopicListing(each.name or "", topic_id_of(each.topic_id), each.is_internal, len(each.partitions))
+            TopicListing(each.name or "", topic_id_in(each.topic_id), each.is_internal, len(each.partitions))
             for each in response.topics
         ]
         return sorted(found, key=lambda topic: topic.name)
 
     def describe(self, topics: Iterable[TopicKey]) -> dict[TopicKey, TopicDescription | AdminError]:
-        """Return each topic, by name or id, or why it is not described.
+        """Return each topic, by name or id, or an error. A topic that does not exist is not created.
 
-        UnknownTopicOrPartitionError and UnknownTopicIdError where there is none; asking does not make it.
+        UnknownTopicOrPartitionError and UnknownTopicIdError if there is none.
 
             >>> described = admin.topics.describe(["orders"])
             >>> len(settled(described)["orders"].partitions)
             1
         """
-        return self._client.settle(topics, self._client.anywhere, self._describe, refuse=bad_topic)
+
+        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> dict[TopicKey, TopicDescription | AdminError]:
+            by_id = isinstance(keys[0], TopicId)
+            wanted = [
+                metadata.MetadataRequestTopic(name=None, topic_id=each.value)
+                if isinstance(each, TopicId)
+                else metadata.MetadataRequestTopic(name=each)
+                for each in keys
+            ]
+            request = metadata.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            versions = _DESCRIBE_BY_ID if by_id else None
+            response = attempt.send(request, metadata.MetadataResponse, versions)
+            return {
+                (topic_id_in(each.topic_id) if by_id else each.name) or "": _description(each)
+                for each in response.topics
+            }
+
+        return self._client.for_each(topics, self._client.to_any, ask, error_of=topic_name_error)
 
     def create(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | AdminError]:
-        """Make topics, or only tell whether they could be made; a plain name has the cluster's defaults.
+        """Create topics, or only check whether they could be created. A plain name has the cluster's defaults.
 
-        Returns for each what it has become, or what kept it from being made: TopicExistsError, InvalidTopicError,
-        InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidConfigError,
-        PolicyViolationError; InvalidRequestError for a name given twice. After RequestTimedOutError it may be made yet.
+        Returns each created topic or an error: TopicExistsError, or INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION; INVALID_REQUEST for a
+        name that is given twice. After REQUEST_TIMED_OUT the topic may still be created.
 
             >>> made = admin.topics.create(
             ...     [NewTopic("bills", partitions=3, configs={"retention.ms": "60000"})]
@@ -255,184 +169,175 @@ class Topics:
             3
         """
         given = [NewTopic(each) if isinstance(each, str) else each for each in topics]
-        wanted = {each.name: each for each in given}
-        twice = [name for name, times in Counter(each.name for each in given).items() if times > 1]
+        new = {each.name: each for each in given}
+        twice = {name for name, times in Counter(each.name for each in given).items() if times > 1}
 
-        def refuse(key: str) -> AdminError | None:
-            if key in twice:
-                return InvalidRequestError(ErrorCode.INVALID_REQUEST, "the topic is given twice")
-            return bad_topic(key)
+        def error_of(name: str) -> AdminError | None:
+            if name in twice:
+                return broker_error(ErrorCode.INVALID_REQUEST, "the topic is given twice")
+            return topic_name_error(name)
 
-        def ask(
-            address: Address, keys: Sequence[str], deadline: Deadline
-        ) -> dict[str, CreatedTopic | AdminError]:
-            return self._create(address, [wanted[key] for key in keys], deadline, validate_only=validate_only)
+        def ask(attempt: Attempt, names: Sequence[str]) -> dict[str, CreatedTopic | AdminError]:
+            request = create_topics.CreateTopicsRequest(
+                topics=[_creatable(new[name]) for name in names],
+                timeout_ms=attempt.timeout_ms,
+                validate_only=validate_only,
+            )
+            response = attempt.send(request, create_topics.CreateTopicsResponse)
+            return {each.name: _created(each) for each in response.topics}
 
-        return self._client.settle(wanted, self._client.controller, ask, refuse=refuse, repeatable=False)
+        return self._client.for_each(
+            new, self._client.to_controller, ask, error_of=error_of, idempotent=False
+        )
 
     def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
     ) -> dict[str, AdminError | None]:
-        """Let topics grow to so many partitions in all, or only tell whether they could.
+        """Grow topics to these total numbers of partitions, or only check whether they could grow.
 
-        Returns for each what kept it from growing: UnknownTopicOrPartitionError, InvalidPartitionsError where it has as
-        many already, InvalidReplicaAssignmentError. After RequestTimedOutError it may grow yet.
+        Returns None or an error for each: UnknownTopicOrPartitionError, INVALID_PARTITIONS if it has as many already,
+        INVALID_REPLICA_ASSIGNMENT. After REQUEST_TIMED_OUT the topic may still grow.
 
             >>> admin.topics.create_partitions({"orders": 4}, validate_only=True)
             {'orders': None}
         """
 
-        def ask(address: Address, keys: Sequence[str], deadline: Deadline) -> dict[str, AdminError | None]:
-            return self._grow(
-                address, {key: counts[key] for key in keys}, deadline, validate_only=validate_only
+        def ask(attempt: Attempt, names: Sequence[str]) -> dict[str, AdminError | None]:
+            request = CreatePartitionsRequest(
+                topics=[_growing(name, counts[name]) for name in names],
+                timeout_ms=attempt.timeout_ms,
+                validate_only=validate_only,
             )
+            response = attempt.send(request, CreatePartitionsResponse)
+            return {each.name: error_in(each.error_code, each.error_message) for each in response.results}
 
-        return self._client.settle(counts, self._client.controller, ask, refuse=bad_topic, repeatable=False)
+        return self._client.for_each(
+            counts, self._client.to_controller, ask, error_of=topic_name_error, idempotent=False
+        )
 
     def delete(self, topics: Iterable[TopicKey]) -> dict[TopicKey, AdminError | None]:
-        """Delete topics, by name or id, with their records; returns for each what kept it from being deleted.
+        """Delete topics, by name or id, with their records. Returns None or an error for each.
 
-        These are UnknownTopicOrPartitionError, UnknownTopicIdError and TopicDeletionDisabledError. A name is deleted
-        whatever topic bears it by then; an id only that very topic. After RequestTimedOutError it may go yet.
+        Errors are UnknownTopicOrPartitionError, UnknownTopicIdError and TOPIC_DELETION_DISABLED. A name deletes any
+        topic that has it by then, an id only that one topic. After REQUEST_TIMED_OUT the topic may still be deleted.
 
             >>> admin.topics.delete(["bills"])
             {'bills': None}
         """
-        return self._client.settle(
-            topics, self._client.controller, self._delete, refuse=bad_topic, repeatable=False
+
+        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> dict[TopicKey, AdminError | None]:
+            ids = [each for each in keys if isinstance(each, TopicId)]
+            request = delete_topics.DeleteTopicsRequest(
+                topics=[delete_topics.DeleteTopicState(topic_id=each.value) for each in ids],
+                topic_names=[each for each in keys if isinstance(each, str)],
+                timeout_ms=attempt.timeout_ms,
+            )
+            versions = _DELETE_BY_ID if ids else _DELETE_BY_NAME
+            response = attempt.send(request, delete_topics.DeleteTopicsResponse, versions)
+            return {
+                (topic_id_in(each.topic_id) if ids else each.name) or "": error_in(
+                    each.error_code, each.error_message
+                )
+                for each in response.responses
+            }
+
+        return self._client.for_each(
+            topics, self._client.to_controller, ask, error_of=topic_name_error, idempotent=False
         )
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | AdminError]:
-        """Delete the records before these offsets, LATEST for all there are; returns where each log begins now.
+        """Delete the records before these offsets, LATEST for all. Returns the new start of each log or an error.
 
-        Or what kept them from being deleted: OffsetOutOfRangeError, UnknownTopicOrPartitionError, and
-        PolicyViolationError for a topic that is only compacted.
+        Errors are OffsetOutOfRangeError, UnknownTopicOrPartitionError, and POLICY_VIOLATION for a topic that is only
+        compacted.
 
             >>> admin.topics.delete_records({TopicPartition("orders", 0): 10})
             {TopicPartition(topic='orders', partition=0): 10}
         """
 
-        def ask(
-            address: Address, keys: Sequence[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, int | AdminError]:
-            return self._delete_records(address, {key: offsets[key] for key in keys}, deadline)
-
-        return self._client.settle(offsets, self._client.leaders, ask, refuse=bad_partition)
-
-    def _describe(
-        self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
-    ) -> dict[TopicKey, TopicDescription | AdminError]:
-        def ask(
-            topics: Iterable[MetadataRequestTopic], within: tuple[int, int] | None
-        ) -> Iterable[MetadataResponseTopic]:
-            request = MetadataRequest(topics=[*topics], allow_auto_topic_creation=False)
-            return self._client.ask(address, request, MetadataResponse, deadline, within).topics
-
-        def by_name(names: Iterable[str]) -> dict[TopicKey, TopicDescription | AdminError]:
-            found = ask((MetadataRequestTopic(name=each) for each in names), None)
-            return {each.name or "": description_of(each) for each in found}
-
-        def by_id(ids: Iterable[TopicId]) -> dict[TopicKey, TopicDescription | AdminError]:
-            wanted = (MetadataRequestTopic(name=None, topic_id=each.value) for each in ids)
-            found = {topic_id_of(each.topic_id): each for each in ask(wanted, _DESCRIBE_BY_ID)}
-            return {key: description_of(each) for key, each in found.items() if key}
-
-        return _of_both_kinds(address, keys, by_name, by_id)
-
-    def _create(
-        self, address: Address, topics: Sequence[NewTopic], deadline: Deadline, *, validate_only: bool
-    ) -> dict[str, CreatedTopic | AdminError]:
-        request = CreateTopicsRequest(
-            topics=[creatable_of(each) for each in topics],
-            timeout_ms=deadline.broker_ms(),
-            validate_only=validate_only,
-        )
-        response = self._client.ask(address, request, CreateTopicsResponse, deadline)
-        return for_each(
-            address, [each.name for each in topics], {each.name: created_of(each) for each in response.topics}
-        )
-
-    def _grow(
-        self,
-        address: Address,
-        counts: Mapping[str, int | NewPartitions],
-        deadline: Deadline,
-        *,
-        validate_only: bool,
-    ) -> dict[str, AdminError | None]:
-        request = CreatePartitionsRequest(
-            topics=[growing_of(name, count) for name, count in counts.items()],
-            timeout_ms=deadline.broker_ms(),
-            validate_only=validate_only,
-        )
-        response = self._client.ask(address, request, CreatePartitionsResponse, deadline)
-        outcomes: dict[str, AdminError | None] = {
-            each.name: BrokerError.of(each.error_code, each.error_message) for each in response.results
-        }
-        return for_each(address, counts, outcomes)
-
-    def _delete(
-        self, address: Address, keys: Sequence[TopicKey], deadline: Deadline
-    ) -> dict[TopicKey, AdminError | None]:
-        timeout_ms = deadline.broker_ms()
-
-        def ask(request: DeleteTopicsRequest, within: tuple[int, int]) -> Iterable[DeletableTopicResult]:
-            return self._client.ask(address, request, DeleteTopicsResponse, deadline, within).responses
-
-        def by_name(names: Iterable[str]) -> dict[TopicKey, AdminError | None]:
-            request = DeleteTopicsRequest(topic_names=[*names], timeout_ms=timeout_ms)
-            found = ask(request, _DELETE_BY_NAME)
-            return {each.name or "": BrokerError.of(each.error_code, each.error_message) for each in found}
-
-        def by_id(ids: Iterable[TopicId]) -> dict[TopicKey, AdminError | None]:
-            topics = [DeleteTopicState(topic_id=each.value) for each in ids]
-            request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
-            found = {topic_id_of(each.topic_id): each for each in ask(request, _DELETE_BY_ID)}
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int | AdminError]:
+            topics = [
+                delete_records.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        delete_records.DeleteRecordsPartition(
+                            partition_index=each.partition, offset=offsets[each]
+                        )
+                        for each in some
+                    ],
+                )
+                for name, some in by_topic(keys)
+            ]
+            request = delete_records.DeleteRecordsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
+            response = attempt.send(request, delete_records.DeleteRecordsResponse)
             return {
-                key: BrokerError.of(each.error_code, each.error_message) for key, each in found.items() if key
+                (key := TopicPartition(topic.name, each.partition_index)): error_in(
+                    each.error_code, f"partition {key}"
+                )
+                or each.low_watermark
+                for topic in response.topics
+                for each in topic.partitions
             }
 
-        return _of_both_kinds(address, keys, by_name, by_id)
-
-    def _delete_records(
-        self, address: Address, offsets: Mapping[TopicPartition, int], deadline: Deadline
-    ) -> dict[TopicPartition, int | AdminError]:
-        topics = [
-            DeleteRecordsTopic(
-                name=name,
-                partitions=[
-                    DeleteRecordsPartition(partition_index=each.partition, offset=offsets[each])
-                    for each in some
-                ],
-            )
-            for name, some in by_topic(offsets)
-        ]
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=deadline.broker_ms())
-        response = self._client.ask(address, request, DeleteRecordsResponse, deadline)
-        outcomes: dict[TopicPartition, int | AdminError] = {}
-        for topic in response.topics:
-            for each in topic.partitions:
-                place = TopicPartition(topic.name, each.partition_index)
-                outcomes[place] = BrokerError.of(each.error_code, f"partition {place}") or each.low_watermark
-        return for_each(address, offsets, outcomes)
+        return self._client.for_each(offsets, self._client.to_leaders, ask, error_of=partition_name_error)
 
 
-def _of_both_kinds(
-    address: Address,
-    keys: Sequence[TopicKey],
-    by_name: Callable[[Iterable[str]], dict[TopicKey, T | AdminError]],
-    by_id: Callable[[Iterable[TopicId]], dict[TopicKey, T | AdminError]],
-) -> dict[TopicKey, T | AdminError]:
-    """Ask about names and about ids: what fails of the one question keeps nothing of the other from being told."""
-    outcomes: dict[TopicKey, T | AdminError] = {}
-    names = [each for each in keys if isinstance(each, str)]
-    ids = [each for each in keys if isinstance(each, TopicId)]
-    try:
-        outcomes |= by_name(names) if names else {}
-    except AdminError as error:
-        outcomes |= dict.fromkeys(names, error)
-    try:
-        outcomes |= by_id(ids) if ids else {}
-    except AdminError as error:
-        outcomes |= dict.fromkeys(ids, error)
-    return for_each(address, keys, outcomes)
+def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | AdminError:
+    error = error_in(topic.error_code, f"topic {topic.name}" if topic.name else "")
+    if error is not None:
+        return error
+    partitions = [
+        PartitionDescription(
+            each.partition_index,
+            None if each.leader_id == _ABSENT else each.leader_id,
+            each.leader_epoch,
+            each.replica_nodes,
+            each.isr_nodes,
+            each.offline_replicas,
+        )
+        for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+    ]
+    return TopicDescription(topic.name or "", topic_id_in(topic.topic_id), topic.is_internal, partitions)
+
+
+def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
+    return create_topics.CreatableTopic(
+        name=topic.name,
+        num_partitions=_ABSENT if topic.partitions is None else topic.partitions,
+        replication_factor=_ABSENT if topic.replication_factor is None else topic.replication_factor,
+        assignments=[
+            create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=[*brokers])
+            for index, brokers in enumerate(topic.assignments or ())
+        ],
+        configs=[
+            create_topics.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _created(topic: create_topics.CreatableTopicResult) -> CreatedTopic | AdminError:
+    error = error_in(topic.error_code, topic.error_message)
+    if error is not None:
+        return error
+    configs = {
+        each.name: Config(
+            each.name, each.value, source_in(each.config_source), each.read_only, each.is_sensitive
+        )
+        for each in topic.configs or ()
+    }
+    return CreatedTopic(
+        topic.name,
+        topic_id_in(topic.topic_id),
+        None if topic.num_partitions == _ABSENT else topic.num_partitions,
+        None if topic.replication_factor == _ABSENT else topic.replication_factor,
+        configs,
+    )
+
+
+def _growing(name: str, wanted: int | NewPartitions) -> CreatePartitionsTopic:
+    new = NewPartitions(wanted) if isinstance(wanted, int) else wanted
+    assignments = None
+    if new.assignments is not None:
+        assignments = [CreatePartitionsAssignment(broker_ids=[*brokers]) for brokers in new.assignments]
+    return CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)

@@ -13,7 +13,8 @@ from korvet.cli.output import print_table, printable, report_failures
 from korvet.cli.run import Group
 
 if TYPE_CHECKING:
-    from korvet.admin.types import Change, Config, Resource
+    from korvet.admin.configs import Change, Config
+    from korvet.admin.types import Resource
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _BROKER = click.IntRange(0, 2**31 - 1)
@@ -51,11 +52,11 @@ def describe(
     everything: bool,
     documentation: bool,
     as_json: bool,
-    **whose: Any,  # noqa: ANN401 - one of each kind, told apart by name
+    **whose: Any,  # noqa: ANN401 - one of each kind, by name
 ) -> None:
     """Show the settings that somebody has given a value, and where that was: for the topic, the broker, the cluster.
 
-    Topics, brokers and groups may be repeated and mixed. A sensitive value is told to nobody: "-".
+    Topics, brokers and groups may be repeated and mixed. "-" stands for a sensitive value.
     """
     wanted = _named(whose)
     from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
@@ -104,7 +105,7 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
     *,
     validate_only: bool,
     as_json: bool,
-    **whose: Any,  # noqa: ANN401 - one of each kind, told apart by name
+    **whose: Any,  # noqa: ANN401 - one of each kind, by name
 ) -> None:
     """Change settings, all that are given at once or none, for each topic, broker or group."""
     wanted = _named(whose)
@@ -139,7 +140,7 @@ def _named(whose: Mapping[str, Any]) -> list[Resource]:
 def _changes(
     given: tuple[str, ...], deleted: tuple[str, ...], appended: tuple[str, ...], subtracted: tuple[str, ...]
 ) -> dict[str, Change]:
-    from korvet.admin.types import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
+    from korvet.admin.configs import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
 
     several: list[tuple[str, Change]] = []
     several += [(name, Set(value)) for name, value in parse_settings("--set", given).items()]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from korvet.admin import reset
-from korvet.admin.client import parse_address
+from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of

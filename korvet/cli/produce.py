@@ -287,7 +287,7 @@ def produce(
     timeout: float,
     topic: str,
     files: tuple[str, ...],
-    **options: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **options: Any,  # noqa: ANN401 - of many kinds, by name
 ) -> None:
     """Write records to a topic: each line of the files, or of standard input, is one.
 

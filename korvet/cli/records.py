@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 from aiokafka.errors import BrokerResponseError, KafkaError, kafka_errors
 
-from korvet.admin.client import parse_address
+from korvet.admin.connection import parse_address
 from korvet.cli.options import format_time
 from korvet.errors import ErrorCode
 

@@ -23,6 +23,7 @@ import msgspec
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError
+from korvet.admin.routing import Routes
 from korvet.admin.types import TopicPartition, Topology, settled
 from korvet.console.query import Query
 
@@ -55,8 +56,8 @@ class ApiClient(AdminClient):
         """Return until when the request at hand may take."""
         return self._until
 
-    def learn(self, brokers: Iterable[Address]) -> None:
-        """Take no note of others."""
+    def remember(self, brokers: Iterable[Address]) -> None:
+        """Remember no other broker."""
 
     def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
         """Return the topology as if this broker were all there is."""
@@ -68,9 +69,9 @@ class ApiClient(AdminClient):
             controller=self._broker_id,
         )
 
-    def coordinators(self, groups: Sequence[str], deadline: Deadline) -> dict[str, Address | AdminError]:
-        """Return this broker for each group."""
-        return self.anywhere([*groups], deadline)
+    def to_coordinators(self, groups: list[str], deadline: Deadline) -> Routes[str]:
+        """Route to this broker."""
+        return self.to_any(groups, deadline)
 
 
 class ApiClients:

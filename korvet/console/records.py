@@ -26,7 +26,7 @@ from korvet.admin.errors import (
     UnknownTopicOrPartitionError,
 )
 from korvet.admin.offsets import EARLIEST, LATEST
-from korvet.admin.records import LogRecord, Piece
+from korvet.admin.records import LogRecord, LogSlice
 from korvet.admin.types import TopicPartition, settled
 from korvet.console.api_client import ApiClient
 from korvet.console.query import BadRequestError, Query, whole
@@ -203,7 +203,7 @@ def _read(
         failed: set[TopicPartition] = set()
         wait_ms = 0 if any(_moves(each, wanted[place]) for place, each in outcomes.items()) else _COLD_WAIT_MS
         for place, outcome in outcomes.items():
-            if not isinstance(outcome, Piece):
+            if not isinstance(outcome, LogSlice):
                 problems.append(f"partition {place.partition}: {outcome}")
                 behind = outcome.next_offset if isinstance(outcome, AnswerTooLargeError) else None
                 if behind is None:
@@ -223,7 +223,7 @@ def _read(
     return found, problems
 
 
-def _moves(outcome: Piece | AdminError, offset: int) -> bool:
+def _moves(outcome: LogSlice | AdminError, offset: int) -> bool:
     return isinstance(outcome, AdminError) or outcome.next_offset > offset
 
 

@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 import korvet.admin
-from korvet.admin.client import PORT_DEFAULT, AdminClient
+from korvet.admin.client import AdminClient
+from korvet.admin.connection import PORT_DEFAULT
 from korvet.admin.types import Resource, TopicPartition, settled
 from tests.support.broker import Broker
 from tests.support.readme import README
@@ -22,7 +23,7 @@ MODULES = [
     "",
     ".client",
     ".topics",
-    ".topic_id",
+    ".types",
     ".configs",
     ".partitions",
     ".cluster",

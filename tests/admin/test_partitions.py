@@ -10,22 +10,21 @@ from confluent_kafka import Producer as KafkaProducer
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
-    BrokerNotAvailableError,
+    BrokerError,
     ElectionNotNeededError,
-    InvalidReplicaAssignmentError,
-    InvalidTopicError,
-    NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
 )
 from korvet.admin.partitions import LogSize
 from korvet.admin.types import TopicPartition, settled
+from korvet.errors import ErrorCode
+from tests.admin.outcomes import code_of
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 
 def lies(admin: AdminClient, brokers: list[int]) -> bool:
-    """Whether the one partition of orders is told to lie on these brokers, and to be led by the first."""
+    """Whether the one partition of orders has these replicas, and is led by the first."""
     [described] = settled(admin.topics.describe(["orders"]))["orders"].partitions
     return (described.leader, described.replicas) == (brokers[0], brokers)
 
@@ -49,13 +48,13 @@ def test_what_cannot_be_moved_keeps_nothing_else_from_it(
     outcomes = admin.partitions.reassign(
         {away: [4711], good: [0], idle: None, twice: [0, 0], gone: [0], unsendable: [0]}
     )
-    assert {place: type(outcome) for place, outcome in outcomes.items()} == {
-        away: InvalidReplicaAssignmentError,
-        good: type(None),
-        idle: NoReassignmentInProgressError,
-        twice: InvalidReplicaAssignmentError,
-        gone: UnknownTopicOrPartitionError,
-        unsendable: InvalidTopicError,
+    assert {place: code_of(outcome) for place, outcome in outcomes.items()} == {
+        away: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        good: None,
+        idle: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        twice: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        unsendable: ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 
 
@@ -66,7 +65,7 @@ def test_the_number_of_replicas_can_be_held(admin: AdminClient, client: Client, 
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_an_election_that_is_not_needed_is_told_so(
+def test_an_election_that_is_not_needed_is_an_error(
     admin: AdminClient, client: Client, name: str, *, unclean: bool
 ) -> None:
     client.create(name)
@@ -82,7 +81,7 @@ def test_logs_are_weighed(admin: AdminClient, client: Client, name: str) -> None
     client.append(name, bytes(5000), partition=1)
     empty, full = TopicPartition(name, 0), TopicPartition(name, 1)
     outcomes = admin.partitions.log_dirs([0, 4711], [empty, full])
-    assert isinstance(outcomes[4711], BrokerNotAvailableError)
+    assert code_of(outcomes[4711]) is ErrorCode.BROKER_NOT_AVAILABLE
     [directory] = settled({0: outcomes[0]})[0]
     assert directory.error is None
     assert directory.partitions.keys() == {empty, full}
@@ -111,12 +110,14 @@ def test_producers_are_told_with_what_they_sent_last(
 
 def test_partitions_that_cannot_be_asked_about_are_refused(admin: AdminClient) -> None:
     unsendable = TopicPartition("x" * 40_000, 0)
-    with pytest.raises(InvalidTopicError):
+    with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         admin.partitions.reassignments([unsendable])
-    with pytest.raises(InvalidTopicError):
+    with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         admin.partitions.log_dirs([0], [unsendable])
-    assert isinstance(admin.partitions.elect_leaders([unsendable])[unsendable], InvalidTopicError)
-    assert isinstance(admin.partitions.producers([unsendable])[unsendable], InvalidTopicError)
+    assert (
+        code_of(admin.partitions.elect_leaders([unsendable])[unsendable]) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    assert code_of(admin.partitions.producers([unsendable])[unsendable]) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_about_no_partitions_nobody_is_asked() -> None:

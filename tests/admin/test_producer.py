@@ -74,7 +74,7 @@ def test_a_producer_goes_on_with_the_sequence_it_is_given(
     identity = new_identity(admin)
     settled(IdempotentProducer(admin, identity).send({place: batch(b"1", b"2")}))
     again = IdempotentProducer(admin, identity)
-    # The same sequences are the same records, whatever they say.
+    # The same sequences are the same records, also with other bytes.
     assert again.send({place: batch(b"x", b"y")}) == {place: 0}
     gap = IdempotentProducer(admin, identity, {place: 3})
     refused = gap.send({place: batch(b"4")})[place]
@@ -92,14 +92,14 @@ def test_each_partition_tells_why_it_was_refused(admin: AdminClient, client: Cli
     producer = IdempotentProducer(admin, new_identity(admin))
     good, large, missing = TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name + "x", 0)
     outcomes = producer.send({good: batch(b"v" * 200), large: batch(b"1"), missing: batch(b"1")})
-    told = {place: str(outcome) for place, outcome in outcomes.items()}
-    assert told[good].startswith("MESSAGE_TOO_LARGE: a batch of ")
-    assert told[large] == f"UNKNOWN_TOPIC_OR_PARTITION: there is no partition {name}:1"
-    assert told[missing].startswith("UNKNOWN_TOPIC_OR_PARTITION: topic ")
+    messages = {place: str(outcome) for place, outcome in outcomes.items()}
+    assert messages[good].startswith("MESSAGE_TOO_LARGE: a batch of ")
+    assert messages[large] == f"UNKNOWN_TOPIC_OR_PARTITION: partition {name}:1 does not exist"
+    assert messages[missing].startswith("UNKNOWN_TOPIC_OR_PARTITION: topic ")
     assert producer.sequences == {}
 
 
-def test_what_is_wrong_with_a_record_is_told(admin: AdminClient, client: Client, name: str) -> None:
+def test_an_error_of_a_record_is_reported(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, cleanup_policy="compact")
     place = TopicPartition(name, 0)
     outcome = IdempotentProducer(admin, new_identity(admin)).send({place: batch(b"no key")})[place]

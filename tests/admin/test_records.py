@@ -1,4 +1,4 @@
-"""Records through the admin client: pieces of logs, whatever lies in them."""
+"""Records through the admin client: slices of logs, with any contents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AnswerTooLargeError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from korvet.admin.records import LogRecord, Piece, _batches
+from korvet.admin.records import LogRecord, LogSlice, _batches
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import KafkaError
 from korvet.protocol.records.compression import Codec
@@ -15,7 +15,7 @@ from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
 
-def piece(admin: AdminClient, topic: str, offset: int = 0, partition: int = 0, **limits: int) -> Piece:
+def piece(admin: AdminClient, topic: str, offset: int = 0, partition: int = 0, **limits: int) -> LogSlice:
     place = TopicPartition(topic, partition)
     return settled(admin.records.read({place: offset}, **limits))[place]
 
@@ -74,7 +74,7 @@ def test_each_partition_has_its_outcome(admin: AdminClient, client: Client, name
     zero, one, two, beyond = *(TopicPartition(name, index) for index in range(3)), TopicPartition("no", 0)
     outcomes = admin.records.read({zero: 5, one: 0, two: 0, beyond: 0})
     assert isinstance(outcomes[zero], OffsetOutOfRangeError)
-    assert isinstance(found := outcomes[one], Piece)
+    assert isinstance(found := outcomes[one], LogSlice)
     assert [each.value for each in found.records] == [b"one"]
     assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
     assert isinstance(outcomes[beyond], UnknownTopicOrPartitionError)
@@ -111,7 +111,7 @@ def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_piece_has_no_more_records_than_wanted(
+def test_a_slice_has_no_more_records_than_its_maximum(
     admin: AdminClient, client: Client, name: str, codec: Codec
 ) -> None:
     client.create(name)

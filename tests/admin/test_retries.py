@@ -65,7 +65,7 @@ class Broker:
         )
 
 
-def end_told_by(broker: Broker, timeout: float = 30) -> LogOffset | AdminError:
+def end_notices_by(broker: Broker, timeout: float = 30) -> LogOffset | AdminError:
     """Ask the broker for the end of its partition."""
     with hostile.peer(broker.answer) as address:
         broker.port = int(address.rpartition(":")[2])
@@ -75,7 +75,7 @@ def end_told_by(broker: Broker, timeout: float = 30) -> LogOffset | AdminError:
 
 def test_a_leader_that_is_none_any_more_is_looked_for_again() -> None:
     broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-    found = end_told_by(broker)
+    found = end_notices_by(broker)
     assert isinstance(found, LogOffset)
     assert found.offset == 7
     assert broker.asked.count(MetadataRequest.api.key) == 3
@@ -83,40 +83,40 @@ def test_a_leader_that_is_none_any_more_is_looked_for_again() -> None:
 
 def test_what_another_try_does_not_change_is_not_tried_again() -> None:
     broker = Broker([ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    found = end_told_by(broker)
+    found = end_notices_by(broker)
     assert isinstance(found, BrokerError)
     assert found.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert broker.asked.count(ListOffsetsRequest.api.key) == 1
 
 
 @pytest.mark.parametrize("timeout", [0.01, 0.3])
-def test_when_the_time_is_over_the_last_reason_is_told(timeout: float) -> None:
-    found = end_told_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
+def test_when_the_time_is_over_the_last_reason_is_reported(timeout: float) -> None:
+    found = end_notices_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
     assert isinstance(found, AdminError)
     assert found.retriable
 
 
-def test_each_further_try_is_told_with_its_reason_and_the_seconds_left() -> None:
-    told: list[tuple[AdminError, float]] = []
+def test_each_further_try_is_notices_with_its_reason_and_the_seconds_left() -> None:
+    notices: list[tuple[AdminError, float]] = []
     broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
     with hostile.peer(broker.answer) as address:
         broker.port = int(address.rpartition(":")[2])
-        with AdminClient(address, on_retry=lambda *each: told.append(each)) as admin:
+        with AdminClient(address, on_retry=lambda *each: notices.append(each)) as admin:
             admin.offsets.at({PLACE: LATEST})
-    codes = [error.code for error, _ in told if isinstance(error, BrokerError)]
+    codes = [error.code for error, _ in notices if isinstance(error, BrokerError)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
-    (_, first), (_, second) = told
+    (_, first), (_, second) = notices
     assert 30 > first > second > 0
 
 
 def test_a_question_about_one_thing_tells_of_its_tries_too() -> None:
-    told: list[AdminError] = []
+    notices: list[AdminError] = []
 
     def stop_after_two(error: AdminError, _seconds_left: float) -> None:
-        told.append(error)
-        if len(told) == 2:
+        notices.append(error)
+        if len(notices) == 2:
             raise error
 
     with AdminClient("127.0.0.1:1", on_retry=stop_after_two) as admin, pytest.raises(AdminError):
         admin.groups.list()
-    assert [str(each) for each in told] == ["no connection to 127.0.0.1:1: Connection refused"] * 2
+    assert [str(each) for each in notices] == ["no connection to 127.0.0.1:1: Connection refused"] * 2

@@ -6,14 +6,7 @@ import pytest
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import (
-    InvalidConfigError,
-    InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    InvalidTopicError,
     OffsetOutOfRangeError,
-    TopicExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -27,6 +20,8 @@ from korvet.admin.topics import (
     TopicListing,
 )
 from korvet.admin.types import ConfigSource, TopicId, TopicPartition, settled
+from korvet.errors import ErrorCode
+from tests.admin.outcomes import code_of
 from tests.support.topic_client import Client
 
 UNSENDABLE = ["x" * 40_000, "\udc80"]
@@ -65,7 +60,7 @@ def test_a_plain_name_is_made_with_the_defaults(admin: AdminClient, name: str) -
 def test_validation_makes_nothing(admin: AdminClient, name: str) -> None:
     made = admin.topics.create([name, NewTopic(f"{name}?")], validate_only=True)
     assert isinstance(made[name], CreatedTopic)
-    assert isinstance(made[f"{name}?"], InvalidTopicError)
+    assert code_of(made[f"{name}?"]) is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert isinstance(admin.topics.describe([name])[name], UnknownTopicOrPartitionError)
 
 
@@ -84,14 +79,14 @@ def test_what_cannot_be_made_keeps_nothing_else_from_being(
             name,
         ]
     )
-    assert [type(each) for each in outcomes.values()] == [
-        TopicExistsError,
-        InvalidTopicError,
-        InvalidPartitionsError,
-        InvalidReplicationFactorError,
-        InvalidReplicaAssignmentError,
-        InvalidConfigError,
-        CreatedTopic,
+    assert [code_of(each) for each in outcomes.values()] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_CONFIG,
+        None,
     ]
     assert "no.such" in str(outcomes[f"{name}-config"])
 
@@ -99,7 +94,7 @@ def test_what_cannot_be_made_keeps_nothing_else_from_being(
 def test_a_name_given_twice_is_refused_and_the_others_are_made(admin: AdminClient, name: str) -> None:
     outcomes = admin.topics.create([f"{name}-twice", name, NewTopic(f"{name}-twice", partitions=3)])
     assert list(outcomes) == [f"{name}-twice", name]
-    assert isinstance(outcomes[f"{name}-twice"], InvalidRequestError)
+    assert code_of(outcomes[f"{name}-twice"]) is ErrorCode.INVALID_REQUEST
     assert isinstance(outcomes[name], CreatedTopic)
     assert isinstance(admin.topics.describe([f"{name}-twice"])[f"{name}-twice"], UnknownTopicOrPartitionError)
 
@@ -136,13 +131,13 @@ def test_what_cannot_grow_keeps_nothing_else_from_it(admin: AdminClient, client:
             f"{name}-more": 4,
         }
     )
-    assert [type(each) for each in outcomes.values()] == [
-        InvalidPartitionsError,
-        InvalidPartitionsError,
-        InvalidReplicaAssignmentError,
-        InvalidReplicaAssignmentError,
-        UnknownTopicOrPartitionError,
-        type(None),
+    assert [code_of(each) for each in outcomes.values()] == [
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        None,
     ]
 
 
@@ -165,7 +160,7 @@ def test_topics_are_described_and_deleted_by_id_and_name_together(
     assert isinstance(deleted[name], UnknownTopicOrPartitionError)
 
 
-def test_an_id_deletes_no_topic_that_was_made_anew(admin: AdminClient, name: str) -> None:
+def test_an_id_does_not_delete_a_new_topic_of_the_same_name(admin: AdminClient, name: str) -> None:
     first = settled(admin.topics.create([name]))[name].topic_id
     assert first is not None
     settled(admin.topics.delete([name]))
@@ -181,12 +176,12 @@ def test_a_name_that_cannot_be_sent_keeps_none_of_the_others_from_being_answered
 ) -> None:
     client.create(name)
     described = admin.topics.describe([topic, name])
-    assert isinstance(described[topic], InvalidTopicError)
+    assert code_of(described[topic]) is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert isinstance(described[name], TopicDescription)
     ends = admin.offsets.at({TopicPartition(topic, 0): LATEST, TopicPartition(name, 0): LATEST})
-    assert isinstance(ends[TopicPartition(topic, 0)], InvalidTopicError)
+    assert code_of(ends[TopicPartition(topic, 0)]) is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert settled({0: ends[TopicPartition(name, 0)]})[0].offset == 0
-    assert isinstance(admin.topics.create([topic])[topic], InvalidTopicError)
+    assert code_of(admin.topics.create([topic])[topic]) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, client: Client, name: str) -> None:
@@ -229,6 +224,6 @@ def test_a_topic_id_is_16_bytes_that_are_not_zero(value: bytes) -> None:
         "ä" * 22,
     ],
 )
-def test_a_text_that_is_no_topics_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no topic's id"):
+def test_a_text_that_is_not_a_topic_id_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a topic id"):
         TopicId.of(text)
