@@ -72,6 +72,7 @@ class LazyGroup(Group):
         with click.Context(self) as context:
             for name in self.modules:
                 self.get_command(context, name)
+            self.commands = {name: self.commands[name] for name in self.list_commands(context)}
         return self
 
 
