@@ -1,10 +1,12 @@
-"""Committed offsets that are kept no longer, and groups that have nothing left.
+"""Committed offsets past their retention, and groups that have nothing left.
 
-Knows how long offsets are kept (Kafka's rules, offsets.retention.minutes); nothing of when anybody looks. Offsets of a
-group that had members go when it has had none for so long, those of consumers without membership when they were
-committed so long ago, and so do those of topics that no member of a stable group of consumers is subscribed to. Where
-a client has said itself for how long (OffsetCommit 2 to 4), that counts from its commit on. Those of a topic that is
-gone go at once.
+Kafka's rules for offsets.retention.minutes, counted from when
+    the end of the last membership, or the commit if that is later   in an empty group that had members
+    the commit                                                       in a group that never had members
+    the commit                                                       in a stable group of consumers, for topics that no
+                                                                     member is subscribed to
+A client may set a retention of its own (OffsetCommit 2 to 4), which counts from its commit. Offsets of a deleted topic
+expire at once.
 """
 
 from __future__ import annotations
@@ -13,74 +15,76 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import KafkaError
-from korvet.groups.listing import Forgotten, GroupRemoval, Held, Seen
-from korvet.groups.membership import CONSUMER, subscribed_topics
-from korvet.groups.store import GroupStore
-
-STABLE = b"Stable"
+from korvet.groups.listing import CONSUMER, subscribed_topics
+from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
+from korvet.groups.store import STABLE, GroupStore
 
 
-class Expired(NamedTuple):
-    """What went: offsets, and groups."""
+class ExpiredOffsets(NamedTuple):
+    """How many offsets and groups were deleted."""
 
     offsets: int
     groups: int
 
 
 class OffsetExpiry:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """Every method raises StorageUnavailableError if Redis is away."""
 
-    def __init__(self, removal: GroupRemoval, groups: GroupStore, retention_ms: int) -> None:
-        self._removal = removal
+    def __init__(self, offsets: OffsetStore, groups: GroupStore, retention_ms: int) -> None:
+        self._offsets = offsets
         self._groups = groups
         self._retention_ms = retention_ms
 
-    def expire(self, groups: Sequence[str]) -> tuple[Expired, list[KafkaError]]:
-        """Forget what these groups have that is kept no longer; returns also what is wrong with groups.
+    def expire(self, groups: Sequence[str]) -> tuple[ExpiredOffsets, list[KafkaError]]:
+        """Delete expired offsets of these groups, and empty groups; returns also the errors of single groups.
 
-        A group that changes meanwhile is left alone until the next time.
+        A group that changes meanwhile is left for the next time.
         """
-        now_ms, looks = self._removal.look_now(groups)
-        offsets = dropped = 0
+        now_ms = self._offsets.now_ms()
+        offsets = deleted_groups = 0
         errors = []
-        for group, seen in zip(groups, looks, strict=True):
+        for group, version in zip(groups, self._offsets.versions(groups), strict=True):
             try:
-                forgotten = self._expire(group, seen, now_ms)
+                deleted = self._expire(group, version, now_ms)
             except KafkaError as error:
                 errors.append(error)
             else:
-                offsets += forgotten.offsets
-                dropped += forgotten.dropped
-        return Expired(offsets, dropped), errors
+                offsets += deleted.offsets
+                deleted_groups += deleted.group
+        return ExpiredOffsets(offsets, deleted_groups), errors
 
-    def _expire(self, group: str, seen: Seen | KafkaError, now_ms: int) -> Forgotten:
-        if isinstance(seen, KafkaError):
-            raise seen
-        held = self._removal.held(group)
-        if seen.is_empty:
-            # Who had members may come back: the time counts from when the last one went, or committed.
-            kept_since_ms = int(seen.since) if seen.protocol_type and seen.since.isdigit() else 0
-            old = [each for each in held if self._is_old(each, kept_since_ms, now_ms)]
+    def _expire(self, group: str, version: GroupVersion | KafkaError, now_ms: int) -> DeletedOffsets:
+        if isinstance(version, KafkaError):
+            raise version
+        stored = self._offsets.stored(group)
+        if version.is_empty:
+            # Former members may come back: the time counts from when the last one left, or committed.
+            empty_since_ms = int(version.since) if version.protocol_type and version.since.isdigit() else 0
+            expired = [each for each in stored if self._is_expired(each, empty_since_ms, now_ms)]
         else:
-            old = self._not_subscribed(group, seen, [each for each in held if self._is_old(each, 0, now_ms)])
-        going = {each.place: each.row for each in [*old, *(each for each in held if not each.counts)]}
-        if not going and (held or not seen.is_empty):
-            return Forgotten(done=True, offsets=0, dropped=False)
-        return self._removal.forget(group, seen, going, drop=True)
+            expired = self._not_subscribed(
+                group, version, [each for each in stored if self._is_expired(each, 0, now_ms)]
+            )
+        rows = {each.at: each.row for each in [*expired, *(each for each in stored if not each.counts)]}
+        if not rows and (stored or not version.is_empty):
+            return DeletedOffsets(done=True, offsets=0, group=False)
+        return self._offsets.delete(group, version, rows, delete_empty_group=True)
 
-    def _is_old(self, held: Held, kept_since_ms: int, now_ms: int) -> bool:
-        if held.ms is None:
+    def _is_expired(self, stored: StoredOffset, empty_since_ms: int, now_ms: int) -> bool:
+        if stored.ms is None:
             return False
-        if held.retention_ms is not None:
-            return now_ms - held.ms >= held.retention_ms
-        return now_ms - max(held.ms, kept_since_ms) >= self._retention_ms
+        if stored.retention_ms is not None:
+            return now_ms - stored.ms >= stored.retention_ms
+        return now_ms - max(stored.ms, empty_since_ms) >= self._retention_ms
 
-    def _not_subscribed(self, group: str, seen: Seen, held: list[Held]) -> list[Held]:
-        """Return those that no member is subscribed to; none where that is not known, or about to change."""
-        if not held or (seen.state, seen.protocol_type) != (STABLE, CONSUMER.encode()):
+    def _not_subscribed(
+        self, group: str, version: GroupVersion, stored: list[StoredOffset]
+    ) -> list[StoredOffset]:
+        """Return those that no member is subscribed to; none if that is unknown, or about to change."""
+        if not stored or (version.state, version.protocol_type) != (STABLE.encode(), CONSUMER.encode()):
             return []
         [described] = self._groups.describe([group])
         if isinstance(described, KafkaError):
             raise described
         topics = subscribed_topics(described)
-        return [] if topics is None else [each for each in held if each.place.topic not in topics]
+        return [] if topics is None else [each for each in stored if each.at.topic not in topics]

@@ -1,8 +1,7 @@
-"""Takes from Redis how far groups are behind: records at the end of each log minus records at the committed offset.
+"""The lag of groups: records between the committed offset and the end of each log, and the age of the first of them.
 
-Knows where the two are to be had, and how old the first record between them is; what the figures mean stands in
-lag_figures.py. Exact in both formats: in `batch` offsets count records, in `record` the index does, but for one
-interval whose entries are counted.
+Exact in both formats: in `batch` offsets count records; in `record` the index does, except for one interval, whose
+entries are counted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _POSITIONS_PER_STEP = 10
 
 
 class LagReader:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """Every method raises StorageUnavailableError if Redis is away."""
 
     def __init__(self, offsets: OffsetStore, index: IndexStore, topics: TopicRegistry) -> None:
         self._offsets = offsets
@@ -32,9 +31,9 @@ class LagReader:
     def read(
         self, groups: Sequence[str], before_step: Callable[[], None]
     ) -> tuple[list[GroupLag], list[KafkaError]]:
-        """Return the lag of each group in each partition it has committed of, and what is wrong with others.
+        """Return the lag of each group in each partition with a committed offset, and the errors of others.
 
-        `before_step` is called before each round trip. The topics are those that are known: refresh them before.
+        `before_step` is called before each round trip. Topics are taken from the cache: refresh it before.
         """
         lags: list[GroupLag] = []
         errors: list[KafkaError] = []
@@ -57,13 +56,13 @@ class LagReader:
         return lags, errors
 
     def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
-        """Return where the group is; what it has of a topic that came or went just now is for the next time."""
+        """Return the committed positions; those of a topic that was created or deleted just now are left out."""
         positions = []
-        for place, row in sorted(found.items()):
-            topic = self._topics.get_cached(place.topic)
-            if topic is None or id_text(topic.id) != row.topic_id or place.partition >= len(topic.partitions):
+        for at, row in sorted(found.items()):
+            topic = self._topics.get_cached(at.topic)
+            if topic is None or id_text(topic.id) != row.topic_id or at.partition >= len(topic.partitions):
                 continue
-            positions.append(LogPosition(topic.partition(place.partition), max(row.offset, 0)))
+            positions.append(LogPosition(topic.partition(at.partition), max(row.offset, 0)))
         return positions
 
 

@@ -1,13 +1,10 @@
-"""Offsets that groups have committed: how they are committed and asked for.
+"""Committed offsets: OffsetStore keeps them in Redis, CommittedOffsets has the rules of a commit.
 
-Knows which topics they may be of and what limits they have; nothing of messages. A topic may have been made anew since
-this worker last looked: a commit that the partition's log does not know looks again, once.
+A row carries the id of its topic. It counts only while the partition's state, the fence of its log, has the same id:
+offsets of a deleted topic never become those of a new one with the same name.
 
-Committed offsets in Redis: what a group has committed, and its commits.
-
-Knows the hash of offsets, its rows and lua/group/commit.lua; nothing of messages or of what a group may commit.
-A row carries the id of the topic that it speaks of. It is no commit where the partition's state, the fence of its log,
-has another: offsets of a topic that was deleted never come to count for one of the same name.
+Deletions are optimistic: lua/group/delete.lua and lua/group/forget.lua get what the caller has read, and do nothing if
+that has changed.
 """
 
 from __future__ import annotations
@@ -19,21 +16,35 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.store import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
-from korvet.redis.replies import Reply, RespError, listed, malformed, refused
+from korvet.redis.replies import Reply, RespError, listed, malformed, parsed, refused, time_ms, value_of
+from korvet.redis.scripts import Script
 from korvet.topics.registry import Topic, TopicRegistry, check_name
 from korvet.topics.types import Partition, PartitionRef
 
 _COMMIT = scripts.get("group/commit")
+_DELETE = scripts.get("group/delete")
+_FORGET = scripts.get("group/forget")
+
 _BEGINNING = "0-0"
+
+_DELETE_TRIES_MAX = 5
+"""Tries of a deletion while offsets are committed under it."""
+
+DELETED_PER_STEP = 1000
+"""Offsets that one script deletes: some 3 us of Redis each."""
+
+ANY_ROW = b""
+"""In place of a row: delete it as it is."""
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of the group in its generation, or nobody's member (generation -1, empty ids)."""
+    """Who commits: a member of the group in its generation, or no member at all (generation -1, empty ids)."""
 
     group: str
     generation: int = -1
@@ -42,9 +53,9 @@ class Committer(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The offset of the next record to be read, the leader epoch of the last one read (-1: unknown), and a note.
+    """The offset of the next record to read, the leader epoch of the last one read (-1: unknown), and a note.
 
-    `retention_ms` is for how long the client wants it kept from now on, None: as the broker does.
+    `retention_ms` is how long the client wants it kept from now on, None: as long as the broker does.
     """
 
     partition: Partition
@@ -54,8 +65,27 @@ class Commit(NamedTuple):
     retention_ms: int | None = None
 
 
+class OffsetToCommit(NamedTuple):
+    """A Commit for a partition that is not resolved yet."""
+
+    offset: int
+    epoch: int
+    metadata: str
+    retention_ms: int | None = None
+
+
+class _OffsetRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A row but for its time, which the script appends."""
+
+    offset: int
+    epoch: int
+    metadata: str
+    topic_id: str
+    retention_ms: int | None = None
+
+
 class Committed(msgspec.Struct, frozen=True):
-    """A row: what was committed when (ms, Redis' clock), and of which topic; see Commit for the rest."""
+    """A row: a Commit, when it was made (ms, Redis' clock), and of which topic."""
 
     offset: int
     epoch: int
@@ -65,105 +95,202 @@ class Committed(msgspec.Struct, frozen=True):
     retention_ms: int | None = None
 
 
-class _Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    offset: int
-    epoch: int
-    metadata: str
-    topic_id: str
+class GroupVersion(NamedTuple):
+    """State, generation and time (ms) of the last change of a group: a deletion does nothing if they have changed."""
+
+    state: bytes = b""
+    generation: bytes = b""
+    since: bytes = b""
+    protocol_type: bytes = b""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group had no members."""
+        return self.state in (b"", EMPTY.encode())
+
+
+class StoredOffset(NamedTuple):
+    """A row as it lies in Redis, with the time of its commit (ms), None if it cannot be read.
+
+    `counts`: it may be of the topic that exists now. `retention_ms`: how long its client wants it kept, None: as long
+    as the broker does.
+    """
+
+    at: TopicPartition
+    row: bytes
+    ms: int | None
+    counts: bool
     retention_ms: int | None = None
 
 
+class DeletedOffsets(NamedTuple):
+    """`done`: the group had not changed. How many offsets were deleted, and whether the group was too."""
+
+    done: bool
+    offsets: int
+    group: bool
+
+
 class OffsetStore:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
 
     def __init__(self, redis: Redis, keys: Keys, *, mirror: bool) -> None:
-        """`mirror` is group.mirror: whether commits move Redis consumer groups."""
+        """`mirror` is group.mirror: whether commits move Redis consumer groups, and deletions delete them."""
         self._redis = redis
         self._keys = keys
         self._mirror = "mirror" if mirror else "hide"
 
     def commit(self, by: Committer, commits: Sequence[Commit]) -> list[bool]:
-        """Commit at once; tells of each whether it was done: not where the topic id is not that of the log.
+        """Commit in one script; returns for each False if its topic id is not that of the log.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that is not there), KAFKA_STORAGE_ERROR.
+        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist).
         """
-        offsets = self._keys.group_offsets(by.group)
-        keys = [*self._keys.membership_of(by.group), self._keys.groups, offsets]
-        args: list[Arg] = [
-            by.group,
-            encode_group_id(by.group),
-            by.generation,
-            by.member,
-            by.instance,
-            self._mirror,
-        ]
+        keys: list[str] = []
+        args: list[Arg] = [by.generation, by.member, by.instance, self._mirror]
         for partition, offset, epoch, metadata, retention_ms in commits:
             keys += (partition.stream, partition.state)
-            row = msgspec.json.encode(_Row(offset, epoch, metadata, partition.topic_id, retention_ms))
+            row = msgspec.json.encode(_OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms))
             # The time stands last, for the script to write it: only Redis knows it.
             args += (partition.topic_id, row[:-1] + b',"ms":', _read_up_to(partition, offset))
-        [reply] = self._redis.scripts([(_COMMIT, keys, args)])
-        return [outcome == 1 for outcome in listed(offsets, reply)]
+        reply = self._run(_COMMIT, by.group, keys, args)
+        return [outcome == 1 for outcome in listed(self._keys.group_offsets(by.group), reply)]
 
-    def fetch(self, group: str, places: Sequence[TopicPartition]) -> list[Committed | None]:
-        """Return what the group has committed for each; None: nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        if not places:
+    def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
+        """Return what the group has committed for each, None for nothing."""
+        if not partitions:
             return []
         key = self._keys.group_offsets(group)
-        fields = [self._keys.stream(*place) for place in places]
-        replies = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, places)])
-        texts = cast("list[bytes | None]", listed(key, replies[0]))
-        rows = [self._row(key, text) for text in texts]
-        topics = replies[1:]
-        return [self._counted(*each) for each in zip(places, rows, topics, strict=True)]
+        fields = [self._keys.stream(*each) for each in partitions]
+        reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, partitions)])
+        rows = cast("list[bytes | None]", listed(key, reply))
+        return [self._counted(key, *each) for each in zip(partitions, rows, topics, strict=True)]
 
     def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return all that the group has committed. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        rows = self.rows(group)
-        topics = self._redis.pipeline([self._topic_of(place) for place in rows])
-        counted = {
-            place: self._counted(place, row, topic)
-            for (place, row), topic in zip(rows.items(), topics, strict=True)
-        }
-        return {place: row for place, row in counted.items() if row is not None}
-
-    def rows(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return every row, also of topics that are gone. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Return all that the group has committed."""
         key = self._keys.group_offsets(group)
-        [reply] = self._redis.pipeline([("HGETALL", key)])
-        flat = cast("list[bytes]", listed(key, reply))
-        found: Mapping[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
-        rows = ((self._keys.parse_stream(field), self._row(key, text)) for field, text in found.items())
-        return {TopicPartition(*place): row for place, row in rows if place is not None and row is not None}
+        found = {at: self._counted(key, at, row, topic) for at, row, topic in self._rows(group)}
+        return {at: row for at, row in found.items() if row is not None}
+
+    def stored(self, group: str) -> list[StoredOffset]:
+        """Return every row, also those of topics that were deleted, and those that cannot be read."""
+        return [_stored(*each) for each in self._rows(group)]
 
     def group_exists(self, group: str) -> bool:
         """Tell whether there is such a group."""
         return self._redis.call("EXISTS", self._keys.group_state(group)) == 1
 
-    def _topic_of(self, place: TopicPartition) -> tuple[str, ...]:
-        return ("HGET", self._keys.state(*place), "topic")
+    def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
+        """Return the groups as they are now, in one round trip."""
+        keys = [self._keys.group_state(group) for group in groups]
+        commands = [("HMGET", key, "state", "generation", "since", "protocol_type") for key in keys]
+        replies = self._redis.pipeline(commands)
+        return [parsed(key, "a field", reply, _version) for key, reply in zip(keys, replies, strict=True)]
 
-    def _counted(self, place: TopicPartition, row: Committed | None, topic: Reply) -> Committed | None:
-        """Return the row, if the partition is still of the topic that it speaks of."""
-        if isinstance(topic, KafkaError):
-            raise topic
+    def now_ms(self) -> int:
+        """Return Redis' clock."""
+        return time_ms(self._redis.call("TIME"))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members and its offsets; raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        key = self._keys.group_offsets(group)
+        for _ in range(_DELETE_TRIES_MAX):
+            [reply] = self._redis.pipeline([("HKEYS", key)])
+            fields = cast("list[bytes]", listed(key, reply))
+            streams = [field for field in fields if self._keys.parse_stream(field) is not None]
+            reply = self._run(_DELETE, group, streams, [self._mirror, len(fields)])
+            outcome = parsed(key, "the answer of lua/group/delete.lua", reply, int)
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            if outcome:
+                return
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"offsets of {group} are committed all the time")
+
+    def delete(
+        self,
+        group: str,
+        version: GroupVersion,
+        rows: Mapping[TopicPartition, bytes],
+        *,
+        delete_empty_group: bool,
+    ) -> DeletedOffsets:
+        """Delete offsets whose rows are still these (or ANY_ROW), if the group is still at this version.
+
+        Very many are deleted in steps, and the rest stays if the group changes between two of them. With
+        `delete_empty_group` the group is deleted too if it has neither members nor offsets then.
+        """
+        left, offsets = list(rows), 0
+        while len(left) > DELETED_PER_STEP:
+            some, left = left[:DELETED_PER_STEP], left[DELETED_PER_STEP:]
+            step = self._delete(group, version, {at: rows[at] for at in some}, "keep")
+            offsets += step.offsets
+            if not step.done:
+                return step._replace(offsets=offsets)
+        last = self._delete(
+            group, version, {at: rows[at] for at in left}, "drop" if delete_empty_group else "keep"
+        )
+        return last._replace(offsets=offsets + last.offsets)
+
+    def _delete(
+        self, group: str, version: GroupVersion, rows: Mapping[TopicPartition, bytes], empty_group: str
+    ) -> DeletedOffsets:
+        args: list[Arg] = [self._mirror, empty_group, *version[:3], *rows.values()]
+        reply = self._run(_FORGET, group, [self._keys.stream(*at) for at in rows], args)
+        done, offsets, dropped = cast("list[int]", listed(self._keys.group_offsets(group), reply))
+        return DeletedOffsets(done == 1, offsets, dropped == 1)
+
+    def _run(self, script: Script, group: str, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
+        names = self._keys
+        own = (*names.membership_of(group), names.groups, names.group_offsets(group))
+        [reply] = self._redis.scripts([(script, [*own, *keys], [group, encode_group_id(group), *args])])
+        return reply
+
+    def _rows(self, group: str) -> list[tuple[TopicPartition, bytes, Reply]]:
+        """Return every row, and the reply with the topic id that its partition has now."""
+        key = self._keys.group_offsets(group)
+        [reply] = self._redis.pipeline([("HGETALL", key)])
+        flat = cast("list[bytes]", listed(key, reply))
+        named = (
+            (self._keys.parse_stream(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True)
+        )
+        rows = {TopicPartition(*at): row for at, row in named if at is not None}
+        topics = self._redis.pipeline([self._topic_of(at) for at in rows])
+        return [(at, row, topic) for (at, row), topic in zip(rows.items(), topics, strict=True)]
+
+    def _topic_of(self, at: TopicPartition) -> tuple[str, ...]:
+        return ("HGET", self._keys.state(*at), "topic")
+
+    def _counted(self, key: str, at: TopicPartition, text: bytes | None, topic: Reply) -> Committed | None:
+        """Return the row if the partition still belongs to its topic."""
         if isinstance(topic, RespError):
-            raise refused(self._keys.state(*place), topic)
-        return row if row is not None and topic == row.topic_id.encode() else None
-
-    @staticmethod
-    def _row(key: str, text: bytes | None) -> Committed | None:
+            raise refused(self._keys.state(*at), topic)
+        value_of(topic)
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=Committed)
+            row = msgspec.json.decode(text, type=Committed)
         except msgspec.DecodeError as error:
             raise malformed(key, "a committed offset") from error
+        return row if topic == row.topic_id.encode() else None
+
+
+def _version(fields: Sequence[bytes | None]) -> GroupVersion:
+    return GroupVersion(*(field or b"" for field in fields))
+
+
+def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
+    try:
+        committed = msgspec.json.decode(row, type=Committed)
+    except msgspec.DecodeError:
+        # It is an error for those who fetch it, and evidence for an administrator.
+        return StoredOffset(at, row, None, counts=True)
+    # A state that cannot be read does not show that the topic was deleted.
+    gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())
+    return StoredOffset(at, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)
 
 
 def _read_up_to(partition: Partition, offset: int) -> str:
-    """Return the id of the last entry that lies before an offset, as a Redis group has it."""
+    """Return the id of the last entry before an offset, as a Redis group has it."""
     if offset <= 0:
         return _BEGINNING
     if partition.format == "batch":
@@ -171,17 +298,8 @@ def _read_up_to(partition: Partition, offset: int) -> str:
     return f"{offset - 1 >> partition.bits}-{offset - 1 & (1 << partition.bits) - 1}"
 
 
-class OffsetToCommit(NamedTuple):
-    """What is to be committed for a partition; the fields are those of Commit."""
-
-    offset: int
-    epoch: int
-    metadata: str
-    retention_ms: int | None = None
-
-
 class CommittedOffsets:
-    """Every method raises StorageUnavailableError where Redis is away."""
+    """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
 
     def __init__(self, store: OffsetStore, topics: TopicRegistry, settings: Settings) -> None:
         self._store = store
@@ -191,7 +309,7 @@ class CommittedOffsets:
     def commit(
         self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]]
     ) -> list[KafkaError | None]:
-        """Commit all that can be, at once; returns for each what kept it from being committed.
+        """Commit all offsets that can be, in one script; returns for each what prevented it.
 
         These are UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE. Raises KafkaError for all of
         them as OffsetStore.commit does. If no partition is known the group is not asked for.
@@ -203,17 +321,14 @@ class CommittedOffsets:
 
         return self._topics.ask(offsets, self._commit, commit)
 
-    def fetch(self, group: str, places: Sequence[TopicPartition]) -> list[Committed | None]:
-        """Return what the group has committed for each; None: nothing, be it that there is no such topic or group.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        named = [place for place in places if _may_be(place)]
-        found = dict(zip(named, self._store.fetch(group, named), strict=True))
-        return [found.get(place) for place in places]
+    def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
+        """Return what the group has committed for each, None for nothing, also for an unknown topic or group."""
+        valid = [each for each in partitions if _is_valid(each)]
+        found = dict(zip(valid, self._store.fetch(group, valid), strict=True))
+        return [found.get(each) for each in partitions]
 
     def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return all that the group has committed. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Return all that the group has committed."""
         return self._store.fetch_all(group)
 
     def exists(self, group: str) -> bool:
@@ -233,10 +348,10 @@ def _stale(commit: Commit) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
-def _may_be(place: TopicPartition) -> bool:
-    """Tell whether a topic can have that name: no other names a key of a log."""
+def _is_valid(at: TopicPartition) -> bool:
+    """Tell whether a topic can have that name: no other name is part of a key of a log."""
     try:
-        check_name(place.topic, "")
+        check_name(at.topic, "")
     except KafkaError:
         return False
-    return place.partition >= 0
+    return at.partition >= 0

@@ -1,20 +1,12 @@
 """The members of groups in Redis: every transition is one script under lua/group.
 
-Knows the scripts and what a member's rows look like; nothing of waiting or of the wire. What is found there and is not
-Korvet's is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is.
-
-What the store of groups takes and gives: who joins, what became of it, and a group as it is described.
-
-Knows plain data only; nothing of Redis or of the wire. An instance id or protocol that is not there is the empty text.
-
-The list of all groups: their names, states and protocol types, page by page.
-
-Knows where the list lies; nothing of members or offsets. A name in the list that is no group any more is left out.
+What is stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is. A missing
+instance id or protocol is the empty text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -24,33 +16,46 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, decode_group_id, encode_group_id
-from korvet.redis.replies import Reply, RespError, listed, malformed, value_of
+from korvet.redis.replies import Reply, RespError, listed, time_ms, value_of
 from korvet.redis.scripts import Script
 
+_JOIN = scripts.get("group/join")
+_SYNC = scripts.get("group/sync")
+_HEARTBEAT = scripts.get("group/heartbeat")
+_LEAVE = scripts.get("group/leave")
+_ADVANCE = scripts.get("group/advance")
+_RESUME = scripts.get("group/resume")
+_LOOK = scripts.get("group/look")
 
-class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that wants to join; `member_id` is empty for a new one, which gets `new_member_id`.
+EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
+"""States by Kafka's names; Dead is a group that does not exist."""
 
-    `protocols` are names with metadata, in order of preference; `told` says that a new member is told its id before it
-    may join (KIP-394), `skips` that a leader may be told to assign nothing (KIP-814).
+_Protocols = tuple[tuple[str, bytes], ...]
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member says when it joins; `member_id` is empty for a new one.
+
+    `protocols` are names with metadata, in order of preference. With `require_known_member_id` a new dynamic member
+    gets an id first and joins again with it (KIP-394). With `supports_skip_assignment` a leader can be asked to assign
+    nothing (KIP-814).
     """
 
     group: str
     member_id: str
-    new_member_id: str
     instance: str
     client_id: str
     client_host: str
     session_ms: int
     rebalance_ms: int
     protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    told: bool
-    skips: bool
+    protocols: _Protocols
+    require_known_member_id: bool
+    supports_skip_assignment: bool
 
 
-class Sync(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that asks for its part; the leader brings `assignments`, by member id."""
+class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A member asks for its assignment; the leader brings `assignments`, by member id."""
 
     group: str
     member_id: str
@@ -58,14 +63,14 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     protocol_type: str
     protocol: str
-    assignments: tuple[tuple[str, bytes], ...]
+    assignments: _Protocols
 
 
 class Waiting(NamedTuple):
-    """Others are waited for.
+    """The request waits for other members.
 
-    `generation` is that before the join, or that of the sync; `due_ms` is how long it is to the next deadline of the
-    group, None where there is none.
+    `generation` is the one before the join, or that of the sync; `due_ms` is the time to the group's next deadline,
+    None if it has none.
     """
 
     member_id: str
@@ -74,7 +79,7 @@ class Waiting(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader is told of it: `metadata` is that for the group's protocol."""
+    """A member as the leader gets it: `metadata` is for the group's protocol."""
 
     member_id: str
     instance: str
@@ -82,7 +87,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """A member's place in a generation; `members` are told to the leader alone."""
+    """A member of a generation; only the leader gets `members`."""
 
     member_id: str
     generation: int
@@ -94,15 +99,19 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Synced(NamedTuple):
-    """A member's part."""
+    """A member's assignment."""
 
     protocol_type: str
     protocol: str
     assignment: bytes
 
 
-class DescribedMember(NamedTuple):
-    """A member with its metadata for the group's protocol (all of it empty before there is one) and its part."""
+JoinOutcome: TypeAlias = Joined | Waiting
+SyncOutcome: TypeAlias = Synced | Waiting
+
+
+class MemberDescription(NamedTuple):
+    """A member with its assignment and its metadata for the group's protocol (empty before one is chosen)."""
 
     member_id: str
     instance: str
@@ -112,31 +121,18 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: `state` is Kafka's name of it, `since_ms` when that began; Dead is one that does not exist."""
+class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A group: `since_ms` is when its `state` began."""
 
     state: str
     generation: int
     protocol_type: str
     protocol: str
     since_ms: int
-    members: tuple[DescribedMember, ...]
+    members: tuple[MemberDescription, ...]
 
 
-JoinOutcome: TypeAlias = Joined | Waiting
-SyncOutcome: TypeAlias = Synced | Waiting
-
-
-_JOIN = scripts.get("group/join")
-_SYNC = scripts.get("group/sync")
-_HEARTBEAT = scripts.get("group/heartbeat")
-_LEAVE = scripts.get("group/leave")
-_ADVANCE = scripts.get("group/advance")
-_RESUME = scripts.get("group/resume")
-_LOOK = scripts.get("group/look")
-
-
-class _Row(msgspec.Struct, frozen=True, kw_only=True):
+class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     """A member's row as JSON."""
 
     session_ms: int
@@ -147,11 +143,8 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[str, ...]
 
 
-_Protocols = tuple[tuple[str, bytes], ...]
-
-
 class GroupStore:
-    """The groups of one namespace. Every method raises StorageUnavailableError where Redis is away."""
+    """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
 
     def __init__(self, redis: Redis, keys: Keys, *, size_max: int, initial_delay_ms: int) -> None:
         """`size_max` is the most members of a group, `initial_delay_ms` how long the first rebalance of one waits."""
@@ -160,98 +153,89 @@ class GroupStore:
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
 
-    def join(self, join: Join) -> JoinOutcome:
-        """Join; raises KafkaError by the names that lua/group/join.lua lists."""
-        row = _Row(
-            session_ms=join.session_ms,
-            rebalance_ms=join.rebalance_ms,
-            instance=join.instance,
-            client_id=join.client_id,
-            client_host=join.client_host,
-            protocols=tuple(name for name, _ in join.protocols),
+    def join(self, request: JoinRequest, new_member_id: str) -> JoinOutcome:
+        """Join, a new member with `new_member_id`; raises KafkaError by the names that lua/group/join.lua lists."""
+        row = _MemberRow(
+            session_ms=request.session_ms,
+            rebalance_ms=max(request.rebalance_ms, 0),
+            instance=request.instance,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            protocols=tuple(name for name, _ in request.protocols),
         )
         args = (
-            join.member_id,
-            join.new_member_id,
-            "told" if join.told else "now",
-            int(join.skips),
+            request.member_id,
+            new_member_id,
+            int(request.require_known_member_id),
+            int(request.supports_skip_assignment),
             self._size_max,
             self._initial_delay_ms,
-            join.protocol_type,
+            request.protocol_type,
             msgspec.json.encode(row),
-            msgspec.msgpack.encode(join.protocols),
+            msgspec.msgpack.encode(request.protocols),
         )
-        reply = self._change(_JOIN, join.group, args)
+        reply = cast("list[Reply]", self._change(_JOIN, request.group, args))
         if reply[0] == b"WAIT":
             _, member, generation, due = cast("tuple[bytes, bytes, bytes, int]", tuple(reply))
-            return Waiting(member.decode(), int(generation), _due(due))
-        return self._joined(join.group, reply)
+            return Waiting(member.decode(), int(generation), _due_ms(due))
+        return self._joined(request.group, reply)
 
-    def sync(self, sync: Sync) -> SyncOutcome:
+    def sync(self, request: SyncRequest) -> SyncOutcome:
         """Sync; raises KafkaError by the names that lua/group/sync.lua lists."""
         args: list[Arg] = [
-            sync.member_id,
-            sync.instance,
-            sync.generation,
-            sync.protocol_type,
-            sync.protocol,
+            request.member_id,
+            request.instance,
+            request.generation,
+            request.protocol_type,
+            request.protocol,
+            *(part for assignment in request.assignments for part in assignment),
         ]
-        for member, assignment in sync.assignments:
-            args += (member, assignment)
-        reply = self._change(_SYNC, sync.group, args)
+        reply = cast("list[Reply]", self._change(_SYNC, request.group, args))
         if reply[0] == b"WAIT":
-            return Waiting(sync.member_id, sync.generation, _due(cast("int", reply[1])))
+            return Waiting(request.member_id, request.generation, _due_ms(reply[1]))
         return _synced(reply)
+
+    def poll_join(self, group: str, instance: str, waiting: Waiting) -> JoinOutcome:
+        """Return the outcome for a member that waits in a join; raises KafkaError as lua/group/look.lua lists."""
+        reply = self._poll("join", group, instance, waiting)
+        return reply if isinstance(reply, Waiting) else self._joined(group, reply)
+
+    def poll_sync(self, group: str, instance: str, waiting: Waiting) -> SyncOutcome:
+        """Return the outcome for a member that waits in a sync; raises KafkaError as lua/group/look.lua lists."""
+        reply = self._poll("sync", group, instance, waiting)
+        return reply if isinstance(reply, Waiting) else _synced(reply)
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
         """Renew a session; raises KafkaError by the names that lua/group/heartbeat.lua lists."""
         self._run(_HEARTBEAT, group, self._keys.membership_of(group), (member_id, instance, generation))
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
-        """Take members out, each by its id and its instance id; returns what became of each."""
+        """Remove members, each named by its id and its instance id; returns the outcome for each."""
         reply = self._change(_LEAVE, group, [part for member in members for part in member])
-        return [ErrorCode[cast("bytes", name).decode()] for name in reply]
+        return [ErrorCode[name.decode()] for name in cast("list[bytes]", reply)]
 
     def advance(self, group: str) -> int | None:
-        """Do what time has brought; returns the ms until something is due again, None where nothing is."""
-        keys = (*self._keys.membership_of(group), self._keys.groups)
-        return _due(cast("int", self._run(_ADVANCE, group, keys, self._names(group))))
+        """End sessions and phases whose time is over; returns the ms to the next deadline, None if there is none."""
+        return _due_ms(self._change(_ADVANCE, group, ()))
 
     def resume(self, group: str) -> None:
-        """Begin all sessions anew, after a time in which nobody could renew them."""
-        self._run(_RESUME, group, (*self._keys.membership_of(group), self._keys.groups), self._names(group))
+        """Begin all sessions again, after a time in which members could not renew them."""
+        self._change(_RESUME, group, ())
 
-    def look_at_join(self, group: str, instance: str, waiting: Waiting) -> JoinOutcome:
-        """Return what a member that waits in a join is to be told; raises KafkaError as lua/group/look.lua says."""
-        args = ("join", waiting.member_id, instance, waiting.generation)
-        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
-        if reply[0] == b"WAIT":
-            return waiting._replace(due_ms=_due(cast("int", reply[1])))
-        return self._joined(group, reply)
+    def due_groups(self, limit: int, skip: int = 0) -> list[str]:
+        """Return groups with a deadline that is over by Redis' clock, the oldest first, after the first `skip`.
 
-    def look_at_sync(self, group: str, instance: str, waiting: Waiting) -> SyncOutcome:
-        """Return what a member that waits in a sync is to be told; raises KafkaError as lua/group/look.lua says."""
-        args = ("sync", waiting.member_id, instance, waiting.generation)
-        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
-        if reply[0] == b"WAIT":
-            return waiting._replace(due_ms=_due(cast("int", reply[1])))
-        return _synced(reply)
-
-    def due(self, limit: int, skip: int = 0) -> list[str]:
-        """Return groups in which something may be due by Redis' clock, those that wait longest first.
-
-        `skip` passes over as many of them. Raises KafkaError KAFKA_STORAGE_ERROR.
+        Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        seconds, microseconds = cast("list[bytes]", self._redis.call("TIME"))
-        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        now_ms = time_ms(self._redis.call("TIME"))
         key = self._keys.groups
         [reply] = self._redis.pipeline([("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", skip, limit)])
         names = cast("list[bytes]", listed(key, reply))
         return [decode_group_id(name.decode(errors="replace")) for name in names]
 
-    def describe(self, groups: Sequence[str]) -> list[Described | KafkaError]:
-        """Return each group as it is now, all of its data of one moment, or what is wrong with it."""
-        outcomes: list[Described | KafkaError] = []
+    def describe(self, groups: Sequence[str]) -> list[GroupDescription | KafkaError]:
+        """Return each group as it is now, all of its data of one moment, or KAFKA_STORAGE_ERROR."""
+        outcomes: list[GroupDescription | KafkaError] = []
         for group in groups:
             keys = (self._keys.group_state(group), self._keys.group_members(group))
             try:
@@ -262,12 +246,15 @@ class GroupStore:
                 outcomes.append(self._malformed(group, str(error)))
         return outcomes
 
-    def _names(self, group: str) -> tuple[str, str]:
-        return self._keys.group_channel(group), encode_group_id(group)
+    def _poll(self, what: str, group: str, instance: str, waiting: Waiting) -> Waiting | list[Reply]:
+        args = (what, waiting.member_id, instance, waiting.generation)
+        reply = cast("list[Reply]", self._run(_LOOK, group, self._keys.membership_of(group), args))
+        return waiting._replace(due_ms=_due_ms(reply[1])) if reply[0] == b"WAIT" else reply
 
-    def _change(self, script: Script, group: str, args: Sequence[Arg]) -> list[Reply]:
+    def _change(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
         keys = (*self._keys.membership_of(group), self._keys.groups)
-        return cast("list[Reply]", self._run(script, group, keys, (*self._names(group), *args)))
+        names = (self._keys.group_channel(group), encode_group_id(group))
+        return self._run(script, group, keys, (*names, *args))
 
     def _run(self, script: Script, group: str, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         try:
@@ -301,7 +288,8 @@ class GroupStore:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._keys.group_members(group)}: {what}")
 
 
-def _due(milliseconds: int) -> int | None:
+def _due_ms(reply: Reply) -> int | None:
+    milliseconds = cast("int", reply)
     return None if milliseconds < 0 else milliseconds
 
 
@@ -322,17 +310,17 @@ def _metadata(protocols: _Protocols, chosen: str) -> bytes:
     return next((metadata for name, metadata in protocols if name == chosen), b"")
 
 
-def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> Described:
+def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> GroupDescription:
     chosen = state.get(b"protocol", b"").decode()
     found = []
     for field in sorted(members):
         if not field.startswith(b"m:"):
             continue
         member = field[2:]
-        row = msgspec.json.decode(members[field], type=_Row)
+        row = msgspec.json.decode(members[field], type=_MemberRow)
         protocols = _protocols(members.get(b"p:" + member, b"\x90"))
         found.append(
-            DescribedMember(
+            MemberDescription(
                 member.decode(),
                 row.instance,
                 row.client_id,
@@ -341,86 +329,11 @@ def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> Descri
                 members.get(b"a:" + member, b""),
             )
         )
-    return Described(
-        state=state.get(b"state", b"Dead").decode(),
+    return GroupDescription(
+        state=state.get(b"state", DEAD.encode()).decode(),
         generation=int(state.get(b"generation", b"0")),
         protocol_type=state.get(b"protocol_type", b"").decode(),
         protocol=chosen,
         since_ms=int(state.get(b"since", b"0")),
         members=tuple(found),
     )
-
-
-_PAGE = 500
-"""Groups of one round trip: a millisecond of Redis."""
-
-
-class Listed(NamedTuple):
-    """A group: `state` is Kafka's name of it, `protocol_type` empty where it never had members."""
-
-    group: str
-    state: str
-    protocol_type: str
-
-
-class GroupLook(NamedTuple):
-    """A group as its state tells of it: `members` have joined."""
-
-    group: str
-    state: str
-    generation: int
-    members: int
-
-
-class GroupList:
-    """The groups of one namespace."""
-
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
-
-    def names(self) -> Iterator[list[str]]:
-        """Yield the names of all groups, so many at a time that one round trip may ask for all of them.
-
-        A group that comes or goes meanwhile may be missing, one that stays is there. Raises KafkaError
-        KAFKA_STORAGE_ERROR, StorageUnavailableError.
-        """
-        for page in self._redis.scan_sorted_set(self._keys.groups, _PAGE):
-            yield [decode_group_id(_text(name)) for name in page]
-
-    def look(self, names: Sequence[str]) -> list[GroupLook | KafkaError]:
-        """Return those of the groups that there are, all in one round trip; KAFKA_STORAGE_ERROR names a damaged one."""
-        keys = [self._keys.group_state(name) for name in names]
-        replies = self._redis.pipeline([("HMGET", key, "state", "generation", "size") for key in keys])
-        found = [_look(name, key, reply) for name, key, reply in zip(names, keys, replies, strict=True)]
-        return [each for each in found if each is not None]
-
-    def every(self) -> list[Listed]:
-        """Return all groups by name. Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError."""
-        groups: list[Listed] = []
-        for names in self.names():
-            keys = [self._keys.group_state(name) for name in names]
-            replies = self._redis.pipeline([("HMGET", key, "state", "protocol_type") for key in keys])
-            for name, key, reply in zip(names, keys, replies, strict=True):
-                state, protocol_type = cast("list[bytes | None]", listed(key, reply))
-                if state is not None:
-                    groups.append(Listed(name, _text(state), _text(protocol_type or b"")))
-        return sorted(groups)
-
-
-def _look(group: str, key: str, reply: Reply) -> GroupLook | KafkaError | None:
-    try:
-        fields = cast("list[bytes | None]", listed(key, reply))
-        state, generation, members = fields
-        # A group of which only offsets were ever committed never had members.
-        return (
-            None if state is None else GroupLook(group, _text(state), int(generation or 0), int(members or 0))
-        )
-    except KafkaError as error:
-        return error
-    except ValueError:
-        return malformed(key, "a field")
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode("utf-8", "replace")

@@ -14,8 +14,8 @@ from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
 from korvet.config.listeners import DEFAULT_LISTENER
-from korvet.groups.listing import GroupListing
-from korvet.groups.membership import Groups
+from korvet.groups.listing import GroupAdmin
+from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
 from korvet.log.append import Appender
 from korvet.log.failures import Failures
@@ -67,9 +67,9 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
 class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about consumer groups and their committed offsets."""
 
-    groups: Groups
+    coordinator: GroupCoordinator
     committed: CommittedOffsets
-    listing: GroupListing
+    admin: GroupAdmin
     topics: TopicRegistry
 
 

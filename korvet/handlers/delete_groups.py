@@ -18,7 +18,7 @@ def handle(request: DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> Dele
     results = []
     for group in dict.fromkeys(request.groups_names):
         try:
-            api.listing.delete(group)
+            api.admin.delete(group)
         except KafkaError as error:
             results.append(DeletableGroupResult(group_id=group, error_code=group_error_code(error)))
         else:

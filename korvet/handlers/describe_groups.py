@@ -7,8 +7,7 @@ stable group only, as in Kafka.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.listing import DEAD, STABLE
-from korvet.groups.store import Described, DescribedMember
+from korvet.groups.store import DEAD, STABLE, GroupDescription, MemberDescription
 from korvet.handlers.common import GROUP_OPERATIONS, authorized, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -26,7 +25,7 @@ def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> Des
     """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
     operations = authorized(GROUP_OPERATIONS, requested=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
-    outcomes = api.listing.describe(names)
+    outcomes = api.admin.describe(names)
     groups = []
     for group, outcome in zip(names, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
@@ -44,7 +43,7 @@ def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) ->
     return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
 
 
-def _described(group: str, found: Described, operations: int) -> DescribedGroup:
+def _described(group: str, found: GroupDescription, operations: int) -> DescribedGroup:
     is_stable = found.state == STABLE
     return DescribedGroup(
         group_id=group,
@@ -56,7 +55,7 @@ def _described(group: str, found: Described, operations: int) -> DescribedGroup:
     )
 
 
-def _member(member: DescribedMember, *, is_stable: bool) -> DescribedGroupMember:
+def _member(member: MemberDescription, *, is_stable: bool) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance or None,

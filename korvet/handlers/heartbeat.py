@@ -12,7 +12,7 @@ from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 def handle(request: HeartbeatRequest, _caller: Caller, api: GroupApi) -> HeartbeatResponse:
     """Renew the member's session."""
     instance = request.group_instance_id or ""
-    api.groups.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
+    api.coordinator.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
     return HeartbeatResponse()
 
 

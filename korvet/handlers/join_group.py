@@ -7,7 +7,8 @@ to assign nothing: it gets a response as if it did not lead (KIP-814).
 from __future__ import annotations
 
 from korvet.errors import KafkaError
-from korvet.groups.membership import JoinRequest, MemberIdRequiredError
+from korvet.groups.membership import MemberIdRequiredError
+from korvet.groups.store import JoinRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -23,7 +24,7 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
     """Join, waiting for the other members."""
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
-    joined = api.groups.join(
+    joined = api.coordinator.join(
         JoinRequest(
             group=request.group_id,
             member_id=request.member_id,
@@ -34,8 +35,8 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
             rebalance_ms=request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=tuple((each.name, each.metadata) for each in request.protocols),
-            told=caller.version >= MEMBER_ID_REQUIRED_VERSION_FIRST,
-            skips=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
+            require_known_member_id=caller.version >= MEMBER_ID_REQUIRED_VERSION_FIRST,
+            supports_skip_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
         )
     )
     return JoinGroupResponse(

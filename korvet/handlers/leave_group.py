@@ -14,10 +14,10 @@ BATCH_VERSION_FIRST = 3
 def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGroupResponse:
     """Remove the members."""
     if caller.version < BATCH_VERSION_FIRST:
-        [outcome] = api.groups.leave(request.group_id, [(request.member_id, "")])
+        [outcome] = api.coordinator.leave(request.group_id, [(request.member_id, "")])
         return LeaveGroupResponse(error_code=outcome)
     names = [(each.member_id, each.group_instance_id or "") for each in request.members]
-    outcomes = api.groups.leave(request.group_id, names)
+    outcomes = api.coordinator.leave(request.group_id, names)
     return LeaveGroupResponse(
         members=[
             MemberResponse(

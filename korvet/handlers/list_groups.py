@@ -12,7 +12,7 @@ from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest,
 
 def handle(request: ListGroupsRequest, _caller: Caller, api: GroupApi) -> ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
-    found = api.listing.listed(request.states_filter, request.types_filter)
+    found = api.admin.list_groups(request.states_filter, request.types_filter)
     groups = [
         ListedGroup(
             group_id=each.group,

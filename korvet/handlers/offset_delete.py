@@ -19,12 +19,12 @@ def handle(request: OffsetDeleteRequest, _caller: Caller, api: GroupApi) -> Offs
     """Delete each partition's offset."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    places = [
+    partitions = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
     ]
-    answers = iter(api.listing.forget(request.group_id, places))
+    answers = iter(api.admin.delete_offsets(request.group_id, partitions))
     topics = [
         OffsetDeleteResponseTopic(
             name=topic.name,

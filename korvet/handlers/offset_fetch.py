@@ -82,13 +82,13 @@ def _group(asked: OffsetFetchRequestGroup, caller: Caller, api: GroupApi) -> Off
         found = api.committed.fetch_all(asked.group_id)
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
     names = [_name(topic, caller, api) for topic in asked.topics]
-    places = [
+    asked_for = [
         TopicPartition(name, index)
         for name, topic in zip(names, asked.topics, strict=True)
         if isinstance(name, str)
         for index in topic.partition_indexes
     ]
-    answers = iter(api.committed.fetch(asked.group_id, places))
+    answers = iter(api.committed.fetch(asked.group_id, asked_for))
     topics = []
     for name, topic in zip(names, asked.topics, strict=True):
         if isinstance(name, KafkaError):
@@ -114,14 +114,14 @@ def _name(topic: OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str
 
 def _every(found: Mapping[TopicPartition, Committed]) -> list[OffsetFetchResponseTopics]:
     by_topic: dict[str, OffsetFetchResponseTopics] = {}
-    for place in sorted(found):
-        row = found[place]
-        topic = by_topic.get(place.topic)
+    for at in sorted(found):
+        row = found[at]
+        topic = by_topic.get(at.topic)
         if topic is None:
             topic_id = base64.urlsafe_b64decode(row.topic_id + "==")
-            topic = OffsetFetchResponseTopics(name=place.topic, topic_id=topic_id, partitions=[])
-            by_topic[place.topic] = topic
-        topic.partitions.append(_partition(place.partition, row))
+            topic = OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
+            by_topic[at.topic] = topic
+        topic.partitions.append(_partition(at.partition, row))
     return list(by_topic.values())
 
 

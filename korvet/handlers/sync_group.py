@@ -6,7 +6,7 @@ From version 5 on it names the protocol that it takes part in, and its type (KIP
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import Sync
+from korvet.groups.store import SyncRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -20,8 +20,8 @@ def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGrou
     if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
         message = "the request has no protocol type or no protocol name"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-    synced = api.groups.sync(
-        Sync(
+    synced = api.coordinator.sync(
+        SyncRequest(
             group=request.group_id,
             member_id=request.member_id,
             instance=request.group_instance_id or "",

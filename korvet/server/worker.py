@@ -25,10 +25,10 @@ from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.disk import Disk
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.config.settings import Settings
-from korvet.groups.listing import GroupListing, GroupRemoval
-from korvet.groups.membership import Groups
+from korvet.groups.listing import GroupAdmin, GroupList
+from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
-from korvet.groups.store import GroupList, GroupStore
+from korvet.groups.store import GroupStore
 from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, TopicApi
 from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender
@@ -172,7 +172,7 @@ def main(
         acceptor.leave_to_others()
     acceptor.close()
     apis.log.fetcher.drain()
-    apis.groups.groups.drain()
+    apis.groups.coordinator.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
@@ -256,11 +256,12 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
         initial_delay_ms=settings.group_initial_rebalance_delay_ms,
     )
     offsets = OffsetStore(storage.redis, keys, mirror=settings.group_mirror)
-    removal = GroupRemoval(storage.redis, keys, mirror=settings.group_mirror)
     return GroupApi(
-        groups=Groups(store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked),
+        coordinator=GroupCoordinator(
+            store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked
+        ),
         committed=CommittedOffsets(offsets, topics, settings),
-        listing=GroupListing(store, GroupList(storage.redis, keys), removal, topics),
+        admin=GroupAdmin(store, GroupList(storage.redis, keys), offsets, topics),
         topics=topics,
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import hiredis
 import redis
 
-from korvet.server import embedded as binaries
+from korvet.server.embedded import find_program
 from loadtest.bench import processes
 from loadtest.bench.processes import NotAvailableError
 
@@ -66,7 +66,7 @@ class Redis:
         }
         flags = [part for name, value in options.items() for part in (f"--{name}", value)]
         log = self.directory / "log"
-        self._process = processes.spawn([binaries.find(), *flags], log)
+        self._process = processes.spawn([str(find_program()), *flags], log)
         deadline = time.monotonic() + _START_SECONDS_MAX
         while time.monotonic() < deadline:
             try:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from korvet.groups.store import GroupStore, Join, Joined, Sync
+from korvet.groups.store import GroupStore, Joined, JoinRequest, SyncRequest
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from loadtest.micro import logs
@@ -53,10 +53,9 @@ class Group:
     def join(self, name: str, *, new: bool = False) -> object:
         """Join with 1 KiB of metadata that is never the same."""
         outcome = self.store.join(
-            Join(
+            JoinRequest(
                 group="g",
                 member_id="" if new else name,
-                new_member_id=name,
                 instance="",
                 client_id="consumer",
                 client_host="/127.0.0.1",
@@ -64,9 +63,10 @@ class Group:
                 rebalance_ms=600_000,
                 protocol_type="consumer",
                 protocols=(("range", os.urandom(BYTES)),),
-                told=False,
-                skips=True,
-            )
+                require_known_member_id=False,
+                supports_skip_assignment=True,
+            ),
+            name,
         )
         if isinstance(outcome, Joined):
             self.generation = outcome.generation
@@ -76,7 +76,7 @@ class Group:
         """Bring the parts of all."""
         parts = tuple((name, os.urandom(BYTES)) for name in self.names)
         return self.store.sync(
-            Sync(
+            SyncRequest(
                 group="g",
                 member_id=self.names[0],
                 instance="",

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Tries every command that Korvet uses within scripts or on keys, so that what a user may not do (ACL) or a server does not
--- know is told at the start, and not by an append that ends in its middle.
+-- Tries every command that Korvet uses within scripts or on keys, so that a command that the user may not run (ACL) or the
+-- server lacks fails the start, and not an append in its middle.
 -- KEYS     stream, side: two keys that hold nothing, named as a log and its side keys are
 -- ARGV     channel
--- Returns  what was refused, a text for each command; an empty list where all is well
+-- Returns  what was refused, a text for each command; an empty list if all is well
 -- Errors   none
 --
--- allow-oom: a broker must start where memory is full, for topics are deleted through it.
+-- allow-oom: a broker must start when memory is full: topics are deleted through it.
 
 local stream, side, channel = KEYS[1], KEYS[2], ARGV[1]
 

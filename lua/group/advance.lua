@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Does what time has brought to a group: sessions that ended, rebalances and syncs that took too long.
+-- Ends what is past its deadline in a group: sessions, rebalances and syncs.
 -- KEYS     group, members, deadlines, groups
 -- ARGV     channel of the group, its name in `groups`
--- Returns  the ms until something is due again, -1 where nothing is
+-- Returns  the ms until something is due again, -1 if nothing is
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- Whoever finds that something is due may call this, several at once too: what was done is not done again.
--- allow-oom: what gives memory back must work where there is none left.
+-- Several may call this at once: what was done is not done again.
+-- allow-oom: what frees memory must work when there is none left.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]
@@ -37,7 +37,7 @@ if deadline > 0 and deadline <= now_ms then
       complete()
     end
   else
-    -- Those who were told of the generation and never asked for their part in it are gone.
+    -- Members that joined the generation and never synced are gone.
     deadline = 0
     local silent = {}
     for _, member in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do

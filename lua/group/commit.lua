@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 -- Commits offsets of a group, and shows them to users of Redis as consumer groups of the streams.
 -- KEYS     group, members, deadlines, groups, offsets; then for each partition: stream, state
--- ARGV     group id, the same as the list of groups has it, generation (-1: none), member id ("": none), instance id ("":
---          none), "mirror" or "hide"; then for each partition: topic id, row (JSON) up to where the time (ms) stands,
+-- ARGV     group id, its name in `groups`, generation (-1: none), member id ("": none), instance id ("":
+--          none), "mirror" or "hide"; then for each partition: topic id, row (JSON) up to its time (ms),
 --          the id up to which a Redis group has read
--- Returns  for each partition 1, or 0 where it does not belong to the topic id, and nothing is committed
+-- Returns  for each partition 1, or 0 if it does not belong to the topic id, and nothing is committed
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
--- Who is no member may commit while the group has none; that makes a group of what was no group yet. A commit of a member
--- renews its session as a heartbeat does. A Redis group is advice: where a stream takes none, the commit counts anyway.
--- allow-oom: a consumer that cannot say how far it has come would read all again, and a row takes no more than the last.
+-- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of
+-- a member renews its session as a heartbeat does. A Redis group is advice: if a stream takes none, the commit counts
+-- anyway. allow-oom: a consumer that cannot commit would read all again, and a row takes no more than the last one.
 
 local group, members, deadlines, groups, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, listed_as, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -51,7 +51,7 @@ if state and (generation >= 0 or state ~= 'Empty') then
   local readable, member = pcall(cjson.decode, found[1])
   local session_ms = readable and type(member) == 'table' and tonumber(member.session_ms)
   if session_ms then
-    -- GT: a member whose join waits has no end of its session, and is not to be given one.
+    -- GT: a member whose join waits has no end of its session, and must not get one.
     redis.call('ZADD', deadlines, 'XX', 'GT', string.format('%d', now_ms + session_ms), member_id)
   end
 end

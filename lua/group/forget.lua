@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Forgets committed offsets of a group that is still as the caller has seen it, and the Redis groups that showed them.
--- KEYS     group, members, deadlines, groups, offsets; then the streams whose offsets are to go
--- ARGV     group id, the same as the list of groups has it, "mirror" or "hide", "drop" where a group with neither members
---          nor offsets is to go (else "keep"), its state, generation and time of its last change as the caller has seen
---          them; then for each stream its row as the caller has seen it, "" for any
--- Returns  {1 or 0 where the group has changed and nothing is done, offsets forgotten, 1 if the group went else 0}
+-- Deletes committed offsets of a group that has not changed since the caller read it, and the Redis groups that showed them.
+-- KEYS     group, members, deadlines, groups, offsets; then the streams whose offsets to delete
+-- ARGV     group id, its name in `groups`, "mirror" or "hide", "drop" to delete a group with neither members nor offsets (else
+--          "keep"), its state, generation and time of its last change as the caller has read them; then for each stream
+--          its row as the caller has read it, "" for any
+-- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
 -- Errors   none
 --
--- A row that has changed meanwhile stays. allow-oom: what gives memory back must work where there is none left.
+-- A row that has changed meanwhile stays. allow-oom: what frees memory must work when there is none left.
 
 local group, members, deadlines, groups, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, listed_as, mirrors, drops = ARGV[1], ARGV[2], ARGV[3] == 'mirror', ARGV[4] == 'drop'
@@ -20,11 +20,11 @@ for at = 1, 3 do
   end
 end
 redis.call('ZCARD', groups) -- a key of another type ends the script here, before it has written anything
-local forgotten = 0
+local deleted = 0
 for at = first_key, #KEYS do
   local seen = ARGV[first_row + at - first_key]
   if (seen == '' or redis.call('HGET', offsets, KEYS[at]) == seen) and redis.call('HDEL', offsets, KEYS[at]) == 1 then
-    forgotten = forgotten + 1
+    deleted = deleted + 1
     if mirrors then
       -- A stream that has no such group, or is none any more, has nothing to lose.
       redis.pcall('XGROUP', 'DESTROY', KEYS[at], group_id)
@@ -33,8 +33,8 @@ for at = first_key, #KEYS do
 end
 local is_empty = not held[1] or held[1] == 'Empty'
 if not (drops and is_empty) or redis.call('EXISTS', offsets) == 1 or redis.call('EXISTS', deadlines) == 1 then
-  return {1, forgotten, 0}
+  return {1, deleted, 0}
 end
 redis.call('UNLINK', group, members)
 redis.call('ZREM', groups, listed_as)
-return {1, forgotten, 1}
+return {1, deleted, 1}

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Renews the session of a member, and says whether it has to join again.
 -- KEYS     group, members, deadlines
--- ARGV     member id, instance id ("" where it is not static), generation
+-- ARGV     member id, instance id ("" if it is not static), generation
 -- Returns  1
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (the session is renewed),
 --          KAFKA_STORAGE_ERROR (a row that cannot be read)
 --
 -- The group's size makes no difference. A member whose request is parked has no deadline, and gets none here (GT).
--- allow-oom: consumers go on where memory is full, and a renewed session takes none.
+-- allow-oom: consumers go on when memory is full, and a renewed session takes none.
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local member, instance = ARGV[1], ARGV[2]

@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
--- Lets a member join a group: a new one, one whose id was told, or one that was there before.
+-- Lets a member join a group: a new one, one that got its id before, or one that joins again.
 -- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, member id ("" for a new one), the id that a new one gets, "told"
---          where a new one is to be told its id before it may join (else "now"), 1 where a leader may be told to skip
---          assigning (else 0), most members of a group, initial delay in ms, protocol type, the member's row, its
+-- ARGV     channel of the group, its name in `groups`, member id ("" for a new one), the id that a new one gets, 1 if a
+--          new one must join again with that id (KIP-394, else 0), 1 if a leader can be asked to skip assigning
+--          (KIP-814, else 0), most members of a group, initial delay in ms, protocol type, the member's row, its
 --          protocols as they came
--- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} where others are waited for, or
---          {"JOINED", member id, generation, protocol type, protocol, leader, 1 where the leader is to assign nothing else
+-- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} if it waits for others, or
+--          {"JOINED", member id, generation, protocol type, protocol, leader, 1 if the leader is to assign nothing else
 --          0, and for the leader of each member: its id, its instance id or "", its protocols}
 -- Errors   MEMBER_ID_REQUIRED (the id is kept for a session time-out), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 --          INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- allow-oom: consumers read on where memory is full, through every rebalance; group.max.size bounds what they take.
+-- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]
-local asked, fresh, told, skips = ARGV[3], ARGV[4], ARGV[5] == 'told', ARGV[6] == '1'
-local size_max, initial_delay, type_wanted = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local asked, new_id, requires_id, supports_skip = ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6] == '1'
+local size_max, initial_delay, type_asked = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local row_text, protocols = ARGV[10], ARGV[11]
 -- @include shared/group_state
 -- @include shared/group_steps
@@ -24,7 +24,7 @@ local row_text, protocols = ARGV[10], ARGV[11]
 
 local row = decoded(asked, row_text)
 local instance = row.instance
-local member = asked == '' and fresh or asked
+local member = asked == '' and new_id or asked
 local waiting = 'inf'
 
 if state == 'Dead' then
@@ -35,11 +35,11 @@ if state == 'Dead' then
 end
 
 local before = asked ~= '' and row_of(asked)
--- Who is told its id first is no static member.
+-- A member that got its id first is not static.
 local pending = asked ~= '' and instance == '' and redis.call('HEXISTS', members, 'w:' .. asked) == 1
 local replaced = asked == '' and instance ~= '' and redis.call('HGET', members, 'i:' .. instance)
 
--- While members join, those that came first have the places. Who was told its id has none yet: it may never come.
+-- While members join, the first to come have the places. An id that was given out has none yet: it may never be used.
 local function has_room()
   if replaced then
     return true
@@ -51,11 +51,11 @@ local function has_room()
 end
 
 local function supported()
-  if type_wanted == '' or #row.protocols == 0 then
+  if type_asked == '' or #row.protocols == 0 then
     return false
   elseif size == 0 then
     return true
-  elseif type_wanted ~= protocol_type then
+  elseif type_asked ~= protocol_type then
     return false
   end
   for _, each in ipairs(row.protocols) do
@@ -79,7 +79,7 @@ elseif not supported() then
     .. ', or no protocol is one that all its members support')
 end
 
-if asked == '' and instance == '' and told then
+if asked == '' and instance == '' and requires_id then
   redis.call('HSET', members, 'w:' .. member, whole(row.session_ms))
   redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
   finish()
@@ -88,7 +88,7 @@ end
 
 local function write(known)
   if known and instance == '' and known.instance ~= '' then
-    -- A static member stays one where it does not say so again.
+    -- A static member stays one if it does not say so again.
     row.instance = known.instance
     row_text = cjson.encode(row)
   end
@@ -100,13 +100,13 @@ local function write(known)
     size = size + 1
   end
   count_protocols(row.protocols, 1)
-  protocol_type = type_wanted
+  protocol_type = type_asked
   if instance ~= '' then
     redis.call('HSET', members, 'i:' .. instance, member)
   end
 end
 
--- Waits for the others, or not where all are here.
+-- Waits for the others, unless all have joined.
 local function join_again()
   if state ~= 'PreparingRebalance' then
     prepare(initial_delay)
@@ -121,15 +121,14 @@ local function join_again()
   return {'WAIT', member, whole(generation), due_in()}
 end
 
-local function answer_now(skip, told_leader)
+local function answer_now(skip, leader_reported)
   redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
   finish()
-  return joined(member, skip, told_leader)
+  return joined(member, skip, leader_reported)
 end
 
 if replaced then
-  -- The instance has begun anew: it goes on as what it was, under a new id, and what still asks under the old one is
-  -- fenced off.
+  -- The instance has restarted: it keeps its place under a new id, and requests with the old one are fenced.
   row_of(replaced)
   read_ahead({replaced})
   local assignment = redis.call('HGET', members, 'a:' .. replaced)
@@ -145,7 +144,7 @@ if replaced then
   end
   if state == 'Stable' and chosen_protocol() == chosen_before then
     redis.call('HSET', members, 's:' .. member, whole(generation))
-    return answer_now(skips and leader == member, not skips and leader_before or nil)
+    return answer_now(supports_skip and leader == member, not supports_skip and leader_before or nil)
   end
   return join_again()
 end
@@ -157,7 +156,7 @@ if asked == '' or pending then
     added = true
   end
   write()
-  -- A row of its own in `deadlines` before the others are asked how long they may take.
+  -- A row of its own in `deadlines` before the rebalance time-outs of all are read.
   redis.call('ZADD', deadlines, '+inf', member)
   if leader == '' then
     leader = member
@@ -170,12 +169,12 @@ if refused then
   return redis.error_reply(refused .. ' the group has no such member')
 end
 local same = redis.call('HGET', members, 'p:' .. member) == protocols
-local told_again = same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member)
-if not told_again or leader == member then
+local repeated = same and (state == 'CompletingRebalance' or state == 'Stable' and leader ~= member)
+if not repeated or leader == member then
   read_ahead({asked})
 end
 write(before)
-if told_again then
+if repeated then
   return answer_now(false)
 end
 return join_again()

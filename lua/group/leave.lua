@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Takes members out of a group.
+-- Removes members from a group.
 -- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, and for each member its id ("": whoever has the instance id) and
---          its instance id ("" where none is named)
+-- ARGV     channel of the group, its name in `groups`, and for each member its id ("": the holder of the instance id) and
+--          its instance id ("" for none)
 -- Returns  for each member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- allow-oom: what gives memory back must work where there is none left.
+-- allow-oom: what frees memory must work when there is none left.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

@@ -1,6 +1,6 @@
--- Says what a member that waits is to be told now. Reads only.
+-- Answers a member that waits in a join or sync. Reads only.
 -- KEYS     group, members, deadlines
--- ARGV     "join" or "sync", member id, instance id ("" where it is not static), generation: for a join the one before
+-- ARGV     "join" or "sync", member id, instance id ("" if it is not static), generation: for a join the one before
 --          it, for a sync its own
 -- Returns  {"WAIT", ms until something is due (-1: nothing is)},
 --          {"JOINED", member id, generation, protocol type, protocol, leader, 0, and for the leader of each member: its

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Begins the sessions of a group's members anew, and the time of the rebalance or sync under way.
+-- Begins the sessions of a group's members again, and the time of the rebalance or sync under way.
 -- KEYS     group, members, deadlines, groups
 -- ARGV     channel of the group, its name in `groups`
--- Returns  the ms until something is due, -1 where nothing is
+-- Returns  the ms until something is due, -1 if nothing is
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- For after a time in which members may have had nobody to renew their sessions with. No session becomes shorter. Who was
--- told an id and has not joined yet is let alone. allow-oom: consumers go on where memory is full.
+-- For after an outage, in which members could not renew their sessions. No session becomes shorter. An id that was given
+-- out and has not joined yet stays as it is. allow-oom: consumers go on when memory is full.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

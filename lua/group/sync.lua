@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Takes the leader's assignments, or tells a member its own.
+-- Takes the leader's assignments, or returns a member its own.
 -- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, member id, instance id ("" where it is not static), generation,
+-- ARGV     channel of the group, its name in `groups`, member id, instance id ("" if it is not static), generation,
 --          protocol type and protocol ("": not to be compared), and for each assignment the member's id and the bytes
 -- Returns  {"SYNCED", protocol type, protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)}
---          where the leader has not brought assignments yet
+--          if the leader has not brought assignments yet
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
 --          REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- allow-oom: consumers go on where memory is full, and parts take no more than those before them.
+-- allow-oom: consumers go on when memory is full, and assignments take no more than those before them.
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]
@@ -43,7 +43,7 @@ if state == 'CompletingRebalance' then
     known[each] = true
   end
   for at = 8, #ARGV, 2 do
-    -- Whoever has left meanwhile needs none.
+    -- Members that have left meanwhile need none.
     if known[ARGV[at]] then
       fields[#fields + 1] = 'a:' .. ARGV[at]
       fields[#fields + 1] = ARGV[at + 1]

@@ -23,7 +23,7 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and star
 end
 local records_before, bytes_before = records, bytes
 local lake_start = tonumber(held[10] or '')
--- What responses report as the start of the log, which has begun at `from` or behind it in Redis; what is below the
+-- What responses report as the start of the log, which has begun at `from` or after it in Redis; what is below the
 -- start in the lake is no part of it, wherever it still lies.
 local function reported(from)
   return string.format('%d', lake_start and lake_start < start and lake_start or math.max(start, from, lake_start or 0))
@@ -58,10 +58,10 @@ if producer_id ~= '-1' then
         end
         batches[#batches + 1] = from .. '-' .. to .. '@' .. at
       end
-      local behind = ((newest or -1) + 1 - base_sequence) % sequences
-      if behind ~= 0 then
+      local distance = ((newest or -1) + 1 - base_sequence) % sequences
+      if distance ~= 0 then
         -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture.
-        local repeated = behind < sequences / 2 and count <= behind
+        local repeated = distance < sequences / 2 and count <= distance
         local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
         return redis.error_reply(string.format(
           '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))

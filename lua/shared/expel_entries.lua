@@ -1,5 +1,5 @@
 -- expel_entries(stream, end_offset, limit): in a log of format batch that ends at `end_offset`, removes up to `limit`
--- entries, and of large ones a few milliseconds' worth, that stand behind its end, which are none of Korvet's, and sets
+-- entries, and of large ones a few milliseconds' worth, after its end, which are not Korvet's, and sets
 -- the stream's last id back to that end once there are none left. The stream has to exist. Returns how many were
 -- removed, and whether none are left.
 local function expel_entries(stream, end_offset, limit)

@@ -1,5 +1,5 @@
--- The group as it is stored, and Redis' clock. Wants the locals `group`, `members` and `deadlines`, the keys.
--- Numbers that are not there are 0; a group without a state is Dead, the empty one.
+-- The group as it is stored, and Redis' clock. Needs the locals `group`, `members` and `deadlines`, the keys.
+-- Missing numbers are 0; a group without a state is Dead, the empty one.
 
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -96,7 +96,7 @@ local function row_of(member)
   return rows[member]
 end
 
--- What is wrong with who asks: nil, or the name of the error. An instance is that of one member at a time.
+-- The error for a request of this member: nil, or its name. An instance is that of one member at a time.
 local function refusal(member, instance)
   if instance ~= '' then
     local holder = redis.call('HGET', members, 'i:' .. instance)

@@ -1,5 +1,5 @@
--- The transitions of a group; behind shared/group_state. Wants also the locals `groups`, the key, and `channel` and
--- `name`, the group's. Whoever changed anything ends with `finish()`.
+-- The transitions of a group; after shared/group_state. Needs also the locals `groups`, the key, and `channel` and
+-- `name`, the group's. A script that changed anything ends with `finish()`.
 --
 -- A member whose request is parked has the deadline +inf: it waits for others, and its session cannot end. So a
 -- rebalance is complete when every row of `deadlines`, pending members' too, is +inf.
@@ -151,7 +151,7 @@ local function prepare(initial_delay)
   state = 'PreparingRebalance'
 end
 
--- Begins the next generation with those who have joined; others that are not static are members no more.
+-- Begins the next generation with the members that have joined; absent ones that are not static are removed.
 local function complete()
   local all = redis.call('ZRANGE', deadlines, 0, -1, 'WITHSCORES')
   local parked, absent = {}, {}
@@ -184,7 +184,7 @@ local function complete()
   state = 'CompletingRebalance'
 end
 
--- Ends a rebalance for which nobody is waited any more. Without members nobody is: who was told an id begins anew.
+-- Ends a rebalance for which nobody is waited any more. Without members nobody is: ids that were given out start again.
 local function complete_if_all_joined()
   if state ~= 'PreparingRebalance' then
     return
@@ -198,7 +198,7 @@ local function complete_if_all_joined()
   end
 end
 
--- To be called once some have gone. Who was told its id and had not joined had no part in the generation.
+-- Call once after removals. An id that was given out and had not joined was not in the generation.
 local function after_removal()
   if size < size_before and (state == 'Stable' or state == 'CompletingRebalance') then
     prepare(0)
@@ -206,7 +206,7 @@ local function after_removal()
   complete_if_all_joined()
 end
 
--- Writes what has changed, and tells who waits. The score in `groups` never lies behind what is due next.
+-- Writes what has changed, and announces a transition. The score in `groups` is never later than the next deadline.
 local function finish()
   local fields = {
     'state', state, 'generation', whole(generation), 'protocol_type', protocol_type, 'protocol', protocol,

@@ -1,4 +1,4 @@
-"""A group for tests: a store on a real Redis, and members that say no more than they have to."""
+"""A group for tests: a store on a real Redis, and members with defaults for all that a test does not set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import Described, GroupStore, Join, Joined, Sync, Synced, Waiting
+from korvet.groups.store import (
+    GroupDescription,
+    GroupStore,
+    Joined,
+    JoinRequest,
+    Synced,
+    SyncRequest,
+    Waiting,
+)
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 
@@ -38,8 +46,8 @@ class Group:
 
     def ask(self, member: str = "", **fields: Any) -> Joined | Waiting:
         """Join with `member` as the id, or with `new` as that of a new member."""
+        new_member_id = fields.pop("new", f"member-{next(self._numbers)}")
         given: dict[str, Any] = {
-            "new_member_id": fields.pop("new", f"member-{next(self._numbers)}"),
             "instance": "",
             "client_id": "client",
             "client_host": "/127.0.0.1",
@@ -47,10 +55,12 @@ class Group:
             "rebalance_ms": REBALANCE_MS,
             "protocol_type": "consumer",
             "protocols": RANGE,
-            "told": False,
-            "skips": True,
+            "require_known_member_id": False,
+            "supports_skip_assignment": True,
         }
-        return self.store.join(Join(group=self.name, member_id=member, **given | fields))
+        return self.store.join(
+            JoinRequest(group=self.name, member_id=member, **given | fields), new_member_id
+        )
 
     def joined(self, member: str = "", **fields: Any) -> Joined:
         """Join, and expect the rebalance to be complete."""
@@ -75,7 +85,7 @@ class Group:
     ) -> Synced | Waiting:
         """Sync; `parts` are the leader's assignments."""
         return self.store.sync(
-            Sync(
+            SyncRequest(
                 group=self.name,
                 member_id=member,
                 instance=instance,
@@ -87,7 +97,7 @@ class Group:
         )
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
-        """Sync, and expect to be told the member's part."""
+        """Sync, and expect the member's assignment."""
         outcome = self.sync(member, generation, "", "", "", **parts)
         assert isinstance(outcome, Synced), outcome
         return outcome.assignment
@@ -112,19 +122,19 @@ class Group:
             assert self.part(name, generation) == name.encode()
         return generation
 
-    def look(self) -> Described:
+    def described(self) -> GroupDescription:
         """Describe the group."""
         [outcome] = self.store.describe([self.name])
-        assert isinstance(outcome, Described), outcome
+        assert isinstance(outcome, GroupDescription), outcome
         return outcome
 
     def ids(self) -> set[str]:
         """Return the members' ids."""
-        return {each.member_id for each in self.look().members}
+        return {each.member_id for each in self.described().members}
 
     def summary(self) -> tuple[str, int, set[str]]:
         """Return state, generation and members."""
-        return self.look().state, self.look().generation, self.ids()
+        return self.described().state, self.described().generation, self.ids()
 
     def time_is_up_for(self, *members: str) -> None:
         """End the sessions of members."""
@@ -137,7 +147,7 @@ class Group:
         self.raw.hset(self.state, "deadline", 1)
 
     def advance(self) -> int | None:
-        """Do what time has brought."""
+        """End what is past its deadline."""
         return self.store.advance(self.name)
 
 

@@ -12,10 +12,8 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.errors import ErrorCode
-from korvet.groups import listing as group_removal
-from korvet.groups.expiry import Expired, OffsetExpiry
-from korvet.groups.listing import ANY_ROW, GroupRemoval, Seen
-from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.groups.expiry import ExpiredOffsets, OffsetExpiry
+from korvet.groups.offsets import ANY_ROW, Commit, Committer, GroupVersion, OffsetStore
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.server.keeper.keeper import Keeper
@@ -23,7 +21,7 @@ from tests.groups.support import KEYS, Group
 from tests.support.log_bench import Bench
 
 DAY_MS = 86_400_000
-NOTHING = Expired(0, 0)
+NOTHING = ExpiredOffsets(0, 0)
 
 
 class Offsets:
@@ -35,7 +33,6 @@ class Offsets:
         self.bench.append(b"v")
         self.group = Group(redis, raw, name)
         self.store = OffsetStore(redis, KEYS, mirror=True)
-        self.removal = GroupRemoval(redis, KEYS, mirror=True)
         self.key = KEYS.group_offsets(name)
 
     def commit(
@@ -57,13 +54,13 @@ class Offsets:
         """Move the time back at which the group lost its last member."""
         self.raw.hincrby(self.group.state, "since", -ms)
 
-    def expire(self) -> Expired:
-        expired, errors = OffsetExpiry(self.removal, self.group.store, DAY_MS).expire([self.name])
+    def expire(self) -> ExpiredOffsets:
+        expired, errors = OffsetExpiry(self.store, self.group.store, DAY_MS).expire([self.name])
         assert errors == []
         return expired
 
     def left(self) -> set[int]:
-        return {place.partition for place in self.store.rows(self.name)}
+        return {each.at.partition for each in self.store.stored(self.name)}
 
     def is_listed(self) -> bool:
         return self.raw.zscore(KEYS.groups, "billing%7B%7D") is not None
@@ -88,20 +85,20 @@ def test_without_members_each_offset_has_its_own_time(offsets: Offsets) -> None:
     offsets.empty_for(DAY_MS)
     stream = KEYS.stream(offsets.bench.topic, 0)
     assert len(offsets.raw.xinfo_groups(stream)) == 1
-    assert offsets.expire() == Expired(1, 0)
+    assert offsets.expire() == ExpiredOffsets(1, 0)
     assert offsets.left() == {1, 2}
     assert offsets.raw.xinfo_groups(stream) == []
     assert offsets.expire() == NOTHING
 
 
 def test_very_many_offsets_go_in_steps(offsets: Offsets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_removal, "FORGOTTEN_PER_STEP", 1)
+    monkeypatch.setattr("korvet.groups.offsets.DELETED_PER_STEP", 1)
     offsets.commit(1, 0, 0)
     for partition in range(3):
         offsets.grow_older(partition, DAY_MS)
     offsets.empty_for(DAY_MS)
     offsets.raw.config_resetstat()
-    assert offsets.expire() == Expired(3, 1)
+    assert offsets.expire() == ExpiredOffsets(3, 1)
     assert offsets.raw.info("commandstats")["cmdstat_evalsha"]["calls"] >= 3
     assert not offsets.is_listed()
 
@@ -109,10 +106,10 @@ def test_very_many_offsets_go_in_steps(offsets: Offsets, monkeypatch: pytest.Mon
 def test_what_is_left_stays_where_the_group_changes_between_two_steps(
     offsets: Offsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_removal, "FORGOTTEN_PER_STEP", 1)
+    monkeypatch.setattr("korvet.groups.offsets.DELETED_PER_STEP", 1)
     offsets.commit(1, 0, 0)
-    [seen] = offsets.removal.look([offsets.name])
-    assert isinstance(seen, Seen)
+    [version] = offsets.store.versions([offsets.name])
+    assert isinstance(version, GroupVersion)
     rows = {TopicPartition(offsets.bench.topic, partition): ANY_ROW for partition in range(3)}
     scripts = offsets.bench.redis.scripts
 
@@ -122,14 +119,14 @@ def test_what_is_left_stays_where_the_group_changes_between_two_steps(
         return replies
 
     monkeypatch.setattr(offsets.bench.redis, "scripts", joined_meanwhile)
-    assert offsets.removal.forget(offsets.name, seen, rows, drop=True) == (False, 1, False)
+    assert offsets.store.delete(offsets.name, version, rows, delete_empty_group=True) == (False, 1, False)
     assert offsets.left() == {1, 2}
 
 
 def test_with_its_last_offset_a_group_goes(offsets: Offsets) -> None:
     offsets.commit(1)
     offsets.grow_older(0, DAY_MS)
-    assert offsets.expire() == Expired(1, 1)
+    assert offsets.expire() == ExpiredOffsets(1, 1)
     assert not offsets.is_listed()
     assert offsets.raw.keys("*:group:*") == []
 
@@ -146,7 +143,7 @@ def test_a_group_that_had_members_keeps_all_until_these_are_gone_for_so_long(off
     offsets.empty_for(DAY_MS - 60_000)
     assert offsets.expire() == NOTHING
     offsets.empty_for(60_000)
-    assert offsets.expire() == Expired(2, 1)
+    assert offsets.expire() == ExpiredOffsets(2, 1)
     assert not offsets.is_listed()
 
 
@@ -164,7 +161,7 @@ def test_an_offset_is_kept_for_as_long_as_its_client_has_said(
     offsets.grow_older(0, 5 * DAY_MS - 60_000)
     assert offsets.expire() == NOTHING
     offsets.grow_older(0, 60_000)
-    assert offsets.expire() == Expired(1, 1)
+    assert offsets.expire() == ExpiredOffsets(1, 1)
 
 
 def subscribed(*topics: bytes) -> tuple[tuple[str, bytes], ...]:
@@ -201,7 +198,7 @@ def test_what_was_committed_after_the_last_member_left_has_its_time(offsets: Off
     offsets.group.leave(("m1", ""))
     offsets.empty_for(2 * DAY_MS)
     offsets.grow_older(1, 2 * DAY_MS)
-    assert offsets.expire() == Expired(1, 0)
+    assert offsets.expire() == ExpiredOffsets(1, 0)
     assert offsets.left() == {0}
 
 
@@ -212,7 +209,7 @@ def test_an_empty_group_without_offsets_goes_but_for_who_is_about_to_join(offset
     offsets.raw.zadd(offsets.group.deadlines, {"pending": 1})
     assert offsets.expire() == NOTHING
     offsets.raw.zrem(offsets.group.deadlines, "pending")
-    assert offsets.expire() == Expired(0, 1)
+    assert offsets.expire() == ExpiredOffsets(0, 1)
     assert not offsets.is_listed()
 
 
@@ -221,23 +218,25 @@ def test_rows_of_a_topic_that_is_gone_go_from_any_group(offsets: Offsets) -> Non
     offsets.commit(1, 1, 1, generation=generation, member="m1")
     offsets.raw.delete(offsets.bench.partitions[1].state)
     offsets.raw.hset(offsets.bench.partitions[2].state, "topic", "another")
-    assert offsets.expire() == Expired(2, 0)
+    assert offsets.expire() == ExpiredOffsets(2, 0)
     assert offsets.left() == {0}
     assert offsets.group.summary() == ("Stable", generation, {"m1"})
 
 
 def test_what_was_committed_meanwhile_stays(offsets: Offsets) -> None:
     offsets.commit(1, 0)
-    [seen] = offsets.removal.look([offsets.name])
-    assert not isinstance(seen, Exception)
-    rows = {each.place: each.row for each in offsets.removal.held(offsets.name)}
+    [version] = offsets.store.versions([offsets.name])
+    assert not isinstance(version, Exception)
+    rows = {each.at: each.row for each in offsets.store.stored(offsets.name)}
     offsets.commit(2)
-    done = offsets.removal.forget(offsets.name, seen, rows, drop=True)
-    assert (done.done, done.offsets, done.dropped) == (True, 1, False)
+    done = offsets.store.delete(offsets.name, version, rows, delete_empty_group=True)
+    assert (done.done, done.offsets, done.group) == (True, 1, False)
     assert offsets.left() == {0}
-    # A group that has members now is none of those that the caller has seen.
+    # The group has members now.
     offsets.group.stable("m1")
-    assert not offsets.removal.forget(offsets.name, seen, {TopicPartition("orders", 0): b""}, drop=True).done
+    assert not offsets.store.delete(
+        offsets.name, version, {TopicPartition("orders", 0): b""}, delete_empty_group=True
+    ).done
     assert offsets.left() == {0}
 
 
@@ -245,7 +244,7 @@ def test_a_row_that_nobody_can_read_stays_for_who_asks(offsets: Offsets) -> None
     offsets.commit(1, 0)
     offsets.grow_older(1, DAY_MS)
     offsets.raw.hset(offsets.key, KEYS.stream(offsets.bench.topic, 0), "no row")
-    assert offsets.expire() == Expired(1, 0)
+    assert offsets.expire() == ExpiredOffsets(1, 0)
     assert offsets.raw.hlen(offsets.key) == 1
 
 
@@ -253,10 +252,10 @@ def test_a_group_that_cannot_be_read_keeps_the_others_from_nothing(offsets: Offs
     offsets.commit(1)
     offsets.grow_older(0, DAY_MS)
     offsets.raw.set(KEYS.group_offsets("damaged"), "x")
-    expired, errors = OffsetExpiry(offsets.removal, offsets.group.store, DAY_MS).expire(
+    expired, errors = OffsetExpiry(offsets.store, offsets.group.store, DAY_MS).expire(
         ["damaged", offsets.name]
     )
-    assert expired == Expired(1, 1)
+    assert expired == ExpiredOffsets(1, 1)
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 

@@ -1,4 +1,4 @@
-"""The list of groups: what each tells of itself, and one that is damaged keeps the others from nothing."""
+"""The list of groups: a summary of each, and a damaged one does not affect the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import GroupList, GroupLook
+from korvet.groups.listing import GroupList, GroupSummary
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 
@@ -22,17 +22,17 @@ def groups(redis_url: str) -> Iterator[GroupList]:
     redis.close()
 
 
-def test_groups_tell_state_generation_and_members(groups: GroupList, raw_redis: Any) -> None:
+def test_summaries_have_state_generation_and_members(groups: GroupList, raw_redis: Any) -> None:
     raw_redis.hset(KEYS.group_state("whole"), mapping={"state": "Stable", "generation": 7, "size": 3})
     raw_redis.hset(KEYS.group_state("offsets only"), mapping={"state": "Empty", "generation": 0})
     raw_redis.hset(KEYS.group_state("damaged"), mapping={"state": "Stable", "generation": "x"})
     raw_redis.set(KEYS.group_state("no hash"), "x")
-    found = groups.look(["whole", "gone", "damaged", "offsets only", "no hash"])
-    assert [each for each in found if isinstance(each, GroupLook)] == [
-        GroupLook("whole", "Stable", 7, 3),
-        GroupLook("offsets only", "Empty", 0, 0),
+    found = groups.summaries(["whole", "gone", "damaged", "offsets only", "no hash"])
+    assert [each for each in found if isinstance(each, GroupSummary)] == [
+        GroupSummary("whole", "Stable", 7, 3),
+        GroupSummary("offsets only", "Empty", 0, 0),
     ]
     errors = [each for each in found if isinstance(each, KafkaError)]
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert KEYS.group_state("damaged") in errors[0].message
-    assert groups.look([]) == []
+    assert groups.summaries([]) == []

@@ -42,7 +42,7 @@ def test_a_static_member_that_begins_anew_keeps_its_part_and_moves_nobody(group:
 @pytest.mark.parametrize("skips", [True, False])
 def test_a_static_leader_that_begins_anew_assigns_nothing(group: Group, *, skips: bool) -> None:
     generation = group.stable("a1", instance="a")
-    joined = group.joined(new="a2", instance="a", skips=skips)
+    joined = group.joined(new="a2", instance="a", supports_skip_assignment=skips)
     assert (joined.generation, joined.member_id, joined.skip_assignment) == (generation, "a2", skips)
     # Who cannot be told to skip is not told that it leads.
     assert joined.leader == ("a2" if skips else "a1")
@@ -59,7 +59,7 @@ def test_a_static_member_stays_one_where_it_joins_again_without_naming_its_insta
     generation = group.stable("a1", instance="a", client_id='"session_ms":1,')
     assert group.joined("a1").generation == generation + 1
     group.heartbeat("a1", generation + 1, "a")
-    assert [each.instance for each in group.look().members] == ["a"]
+    assert [each.instance for each in group.described().members] == ["a"]
     assert group.leave(("", "a")) == ["NONE"]
     assert group.raw.exists(group.members, group.deadlines) == 0
 
@@ -70,14 +70,14 @@ def test_a_static_member_is_waited_for_until_its_session_ends(group: Group) -> N
     group.phase_is_over()
     group.advance()
     assert group.summary() == ("CompletingRebalance", generation + 1, {"a1", "b"})
-    assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_a_static_member_that_is_replaced_while_it_waits_is_fenced(group: Group) -> None:
     group.stable("a")
     waiting = group.waits(new="b1", instance="b")
     group.waits(new="b2", instance="b")
-    refused("FENCED_INSTANCE_ID", lambda: group.store.look_at_join(group.name, "b", waiting))
+    refused("FENCED_INSTANCE_ID", lambda: group.store.poll_join(group.name, "b", waiting))
 
 
 def test_a_full_group_takes_nobody_else(redis: Redis, raw_redis: Any) -> None:

@@ -144,7 +144,7 @@ class GroupMachine(RuleBasedStateMachine):
     def ask_for_an_id(self) -> None:
         self.count += 1
         name = f"m{self.count:03}"
-        refused("MEMBER_ID_REQUIRED", lambda: self.group.ask(new=name, told=True))
+        refused("MEMBER_ID_REQUIRED", lambda: self.group.ask(new=name, require_known_member_id=True))
         self.model.told.add(name)
 
     @rule(number=PICK, data=st.sampled_from(DATA))
@@ -153,7 +153,7 @@ class GroupMachine(RuleBasedStateMachine):
         if name is None:
             return
         member = Member(name, "", data)
-        outcome = self.group.ask(name, told=True, protocols=(("range", data),))
+        outcome = self.group.ask(name, require_known_member_id=True, protocols=(("range", data),))
         model.told.remove(name)
         model.members[name] = member
         model.leader = model.leader or name
@@ -262,7 +262,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def redis_says_the_same(self) -> None:
         model = self.model
-        described = self.group.look()
+        described = self.group.described()
         assert (described.state if self.count else "Empty", described.generation) == (
             model.state,
             model.generation,

@@ -17,7 +17,7 @@ def group(redis: Redis, raw_redis: Any) -> Group:
 
 
 def told(group: Group, member: str) -> None:
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new=member, told=True))
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new=member, require_known_member_id=True))
 
 
 def pending(group: Group) -> list[bytes]:
@@ -49,7 +49,7 @@ def test_a_rebalance_waits_for_who_was_told_an_id_until_its_session_ends(group: 
     waiting = group.waits("a")
     group.time_is_up_for("ghost")
     group.advance()
-    assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_who_was_told_an_id_takes_no_place_before_it_joins(redis: Redis, raw_redis: Any) -> None:
@@ -68,13 +68,13 @@ def test_of_more_than_have_room_those_that_join_first_get_in(redis: Redis, raw_r
     group.waits("b")
     refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask("c"))
     assert pending(group) == []
-    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask(new="d", told=True))
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask(new="d", require_known_member_id=True))
     group.phase_is_over()
     group.advance()
     group.phase_is_over()
     group.advance()
     assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
-    assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_who_finds_a_full_group_with_the_id_it_was_told_moves_nobody(redis: Redis, raw_redis: Any) -> None:

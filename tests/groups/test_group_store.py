@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.groups.store import Described, Joined, Synced, Waiting
+from korvet.groups.store import GroupDescription, Joined, Synced, Waiting
 from korvet.redis.client import Redis
 from tests.groups.support import RANGE, REBALANCE_MS, SESSION_MS, Group, refused
 
@@ -51,25 +51,25 @@ def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: An
 
 
 def test_a_new_member_is_told_its_id_and_keeps_it_for_a_session(group: Group, raw_redis: Any) -> None:
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="a", told=True))
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="a", require_known_member_id=True))
     assert group.summary() == ("Empty", 0, set())
-    assert group.joined("a", told=True).member_id == "a"
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", told=True))
+    assert group.joined("a", require_known_member_id=True).member_id == "a"
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", require_known_member_id=True))
     group.time_is_up_for("b")
     group.advance()
-    refused("UNKNOWN_MEMBER_ID", lambda: group.ask("b", told=True))
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="c", told=True))
+    refused("UNKNOWN_MEMBER_ID", lambda: group.ask("b", require_known_member_id=True))
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="c", require_known_member_id=True))
     assert group.leave(("c", "")) == ["NONE"]
     assert not [name for name in raw_redis.hkeys(group.members) if name.startswith(b"w:")]
 
 
 def test_who_was_told_an_id_is_waited_for(group: Group) -> None:
     group.stable("a")
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", told=True))
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", require_known_member_id=True))
     group.waits(new="c")
     waiting = group.waits("a")
     assert group.leave(("b", "")) == ["NONE"]
-    assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_only_the_leader_is_told_of_the_members(group: Group) -> None:
@@ -78,7 +78,7 @@ def test_only_the_leader_is_told_of_the_members(group: Group) -> None:
     joined = group.joined("a", protocols=BOTH)
     assert (joined.leader, joined.protocol_type, joined.protocol) == ("a", "consumer", "range")
     assert sorted(joined.members) == [("a", "", b"r"), ("b", "", b"x")]
-    follower = group.store.look_at_join(group.name, "", waiting)
+    follower = group.store.poll_join(group.name, "", waiting)
     assert isinstance(follower, Joined)
     assert (follower.member_id, follower.leader, follower.generation, follower.members) == ("b", "a", 2, ())
 
@@ -137,7 +137,7 @@ def test_members_that_do_not_join_again_in_time_are_members_no_more(group: Group
     group.phase_is_over()
     group.advance()
     assert group.summary() == ("CompletingRebalance", 3, {"b"})
-    joined = group.store.look_at_join(group.name, "", waiting)
+    joined = group.store.poll_join(group.name, "", waiting)
     assert isinstance(joined, Joined)
     assert (joined.leader, joined.generation) == ("b", 3)
 
@@ -156,7 +156,7 @@ def test_the_first_rebalance_waits_for_more_members_and_longer_when_they_come(
     group.advance()
     assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
     for waiting in (first, second):
-        assert isinstance(group.store.look_at_join(group.name, "", waiting), Joined)
+        assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Redis, raw_redis: Any) -> None:
@@ -220,9 +220,9 @@ def test_a_sync_waits_for_the_leader_and_is_told_to_join_again_where_somebody_el
     generation = group.joined("a").generation
     waiting = group.sync("b", generation)
     assert isinstance(waiting, Waiting)
-    assert isinstance(group.store.look_at_sync(group.name, "", waiting), Waiting)
+    assert isinstance(group.store.poll_sync(group.name, "", waiting), Waiting)
     group.waits(new="c")
-    refused("REBALANCE_IN_PROGRESS", lambda: group.store.look_at_sync(group.name, "", waiting))
+    refused("REBALANCE_IN_PROGRESS", lambda: group.store.poll_sync(group.name, "", waiting))
     refused("REBALANCE_IN_PROGRESS", lambda: group.sync("a", generation))
     assert group.raw.zscore(group.deadlines, "b") < float("inf")
 
@@ -234,7 +234,7 @@ def test_the_parts_are_those_that_the_leader_gave_and_empty_where_it_gave_none(g
     waiting = group.sync("b", generation)
     assert isinstance(waiting, Waiting)
     assert group.part("a", generation, a=b"\x00all\xff", ghost=b"x") == b"\x00all\xff"
-    assert group.store.look_at_sync(group.name, "", waiting) == Synced("consumer", "range", b"")
+    assert group.store.poll_sync(group.name, "", waiting) == Synced("consumer", "range", b"")
     assert not group.raw.hexists(group.members, "a:ghost")
 
 
@@ -283,11 +283,11 @@ def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Gr
     assert 0 < due_in() <= 7000
     group.time_is_up_for("a")
     raw_redis.zadd("korvet:groups", {"billing": 1})
-    assert group.store.due(10) == ["billing"]
+    assert group.store.due_groups(10) == ["billing"]
     group.heartbeat("a", generation)
-    assert group.store.due(10) == ["billing"]
+    assert group.store.due_groups(10) == ["billing"]
     group.advance()
-    assert group.store.due(10) == []
+    assert group.store.due_groups(10) == []
     assert 0 < due_in() <= 7000
 
 
@@ -300,7 +300,7 @@ def test_a_group_that_is_gone_leaves_the_list(group: Group, raw_redis: Any) -> N
 def test_a_description_tells_all_of_the_members(group: Group) -> None:
     group.stable("a1", instance="a", client_id='"session_ms":1,', protocols=BOTH)
     group.heartbeat("a1", 1, "a")
-    described = group.look()
+    described = group.described()
     assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
     [member] = described.members
     assert member == ("a1", "a", '"session_ms":1,', "/127.0.0.1", b"r", b"a1")
@@ -346,8 +346,8 @@ def test_groups_are_described_in_their_order_whatever_one_of_them_is(group: Grou
     group.stable("a")
     raw_redis.set("{korvet:group:other:offsets}:group", "no hash")
     first, second, third = group.store.describe(["none", "other", "billing"])
-    assert isinstance(first, Described)
-    assert isinstance(third, Described)
+    assert isinstance(first, GroupDescription)
+    assert isinstance(third, GroupDescription)
     assert (first.state, third.state) == ("Dead", "Stable")
     assert isinstance(second, KafkaError)
 

@@ -15,7 +15,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.store import Sync
+from korvet.groups.store import SyncRequest
 from tests.groups.worker import SECONDS_MAX, Worker
 from tests.support.proxy import Proxy, proxy
 
@@ -66,10 +66,10 @@ class Loss:
         """Put the loss around a script, at its step; what happens while the member waits is done there too."""
         script = getattr(self.worker.group.store, name)
 
-        def run(request: Any) -> Any:
+        def run(*request: Any) -> Any:
             if self.step == "before the script":
                 self.lose()
-            outcome = script(request)
+            outcome = script(*request)
             if self.step == "behind the script":
                 self.lose()
             if self.step != "parked":
@@ -101,7 +101,7 @@ def losing(
 ) -> Callable[[str], Loss]:
     """Give what makes a loss at a step."""
     cut = request.param == "cut"
-    monkeypatch.setattr(membership, "LOOK_MS", HOUR_MS if cut else SOON_MS)
+    monkeypatch.setattr(membership, "POLL_MS", HOUR_MS if cut else SOON_MS)
     return lambda step: Loss(worker, events, monkeypatch, step, cut=cut)
 
 
@@ -114,7 +114,7 @@ def rebalancing(other: Worker) -> None:
 def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
     """Join with the loss, while `transition` ends what the member waits for."""
     loss.around("join", transition)
-    greenlet = gevent.spawn(worker.groups.join, worker.asking())
+    greenlet = gevent.spawn(worker.groups.join, worker.request())
     loss.when_parked(transition)
     return greenlet
 
@@ -145,7 +145,7 @@ def syncing(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gev
     generation = worker.group.joined("a").generation
     loss.around("sync", transition)
     empty = dict.fromkeys(("instance", "protocol_type", "protocol"), "")
-    sync = Sync(group="billing", member_id="b", generation=generation, assignments=(), **empty)
+    sync = SyncRequest(group="billing", member_id="b", generation=generation, assignments=(), **empty)
     greenlet = gevent.spawn(worker.groups.sync, sync)
     loss.when_parked(transition)
     return greenlet
@@ -181,13 +181,13 @@ def test_a_sync_that_waits_hears_that_it_is_to_join_again(
 def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
     worker: Worker, other: Worker, events: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "LOOK_MS", HOUR_MS)
+    monkeypatch.setattr(membership, "POLL_MS", HOUR_MS)
     other.group.stable("a")
     first = worker.joining()
     other.group.joined("a")
     member = first.get(timeout=SECONDS_MAX).member_id
     events.cut()
-    again = gevent.spawn(worker.groups.join, worker.asking(member, protocols=(("range", b"others"),)))
+    again = gevent.spawn(worker.groups.join, worker.request(member, protocols=(("range", b"others"),)))
     with gevent.Timeout(SECONDS_MAX):
         while not worker.waiting():
             gevent.sleep(0.001)
@@ -196,4 +196,4 @@ def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
 
 
 def test_a_member_looks_at_least_every_second() -> None:
-    assert membership.LOOK_MS <= 1000
+    assert membership.POLL_MS <= 1000

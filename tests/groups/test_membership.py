@@ -10,8 +10,8 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.membership import LOOK_MS
-from korvet.groups.store import Joined, Sync
+from korvet.groups.membership import POLL_MS
+from korvet.groups.store import Joined, SyncRequest
 from tests.groups.support import refused
 from tests.groups.worker import SECONDS_MAX, Worker
 
@@ -49,7 +49,7 @@ def test_what_is_not_announced_is_found_by_a_look(worker: Worker, other: Worker,
     monkeypatch.setattr(worker.subscriptions, "_notify", lambda *_: None)
     other.group.joined("a")
     assert outcome(waiting).generation == 2
-    assert LOOK_MS <= 1000
+    assert POLL_MS <= 1000
 
 
 def test_a_subscription_that_is_cut_delays_nobody(worker: Worker, other: Worker) -> None:
@@ -73,7 +73,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
 ) -> None:
     other.group.stable("a")
     member = "b"
-    refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, told=True))
+    refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, require_known_member_id=True))
     waiting = worker.joining(member)
     with gevent.Timeout(SECONDS_MAX):
         while not worker.waiting():
@@ -89,7 +89,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     # Nor does it park any that come now, of whichever kind.
     with pytest.raises(KafkaError) as refusal:
         worker.groups.sync(
-            Sync(
+            SyncRequest(
                 group="billing",
                 member_id=member,
                 instance="",
@@ -118,7 +118,7 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
     worker.groups.drain()
     assert refusal_of(nameless) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
     # Who has an instance id is found by that.
-    assert [each.instance for each in other.group.look().members if each.member_id != "a"] == ["one"]
+    assert [each.instance for each in other.group.described().members if each.member_id != "a"] == ["one"]
 
 
 def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_to(

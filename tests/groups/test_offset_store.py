@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.listing import GroupRemoval
 from korvet.groups.offsets import Commit, Committed, Committer, OffsetStore
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
@@ -70,7 +69,7 @@ def test_rows_of_another_incarnation_are_no_commits(offsets: Offsets) -> None:
     offsets.raw.hset(offsets.bench.partition.state, "topic", "another")
     assert offsets.fetch(0) == [None]
     assert offsets.store.fetch_all("billing") == {}
-    assert set(offsets.store.rows("billing")) == {TopicPartition("orders", 0)}
+    assert {each.at for each in offsets.store.stored("billing")} == {TopicPartition("orders", 0)}
     offsets.raw.delete(offsets.bench.partition.state)
     assert offsets.fetch(0) == [None]
 
@@ -133,7 +132,7 @@ def test_another_clients_group_is_not_touched_without_mirror(offsets: Offsets) -
     hidden = OffsetStore(offsets.bench.redis, KEYS, mirror=False)
     assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [True]
     assert offsets.read_up_to() == "0-1"
-    GroupRemoval(offsets.bench.redis, KEYS, mirror=False).delete("billing")
+    hidden.delete_group("billing")
     assert offsets.read_up_to() == "0-1"
     assert offsets.fetch(0) == [None]
 
@@ -150,7 +149,6 @@ def test_a_deletion_that_sees_other_offsets_looks_again(
     offsets: Offsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets.commit(5)
-    removal = GroupRemoval(offsets.bench.redis, KEYS, mirror=True)
     pipeline = offsets.bench.redis.pipeline
     late = [lambda: offsets.commit(6, 1), lambda: offsets.commit(7, 2)]
 
@@ -161,7 +159,7 @@ def test_a_deletion_that_sees_other_offsets_looks_again(
         return found
 
     monkeypatch.setattr(offsets.bench.redis, "pipeline", committed_meanwhile)
-    removal.delete("billing")
+    offsets.store.delete_group("billing")
     assert late == []
     assert offsets.raw.keys("*:group:*") == []
     assert offsets.raw.zcard(KEYS.groups) == 0

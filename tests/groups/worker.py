@@ -7,8 +7,8 @@ from typing import Any
 import gevent
 
 from korvet.config.settings import Settings
-from korvet.groups.membership import Groups, JoinRequest
-from korvet.groups.store import Joined
+from korvet.groups.membership import GroupCoordinator
+from korvet.groups.store import Joined, JoinRequest
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
 from tests.groups.support import KEYS, Group
@@ -23,10 +23,10 @@ class Worker:
         self.redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
         self.subscriptions = Subscriptions(events_url or url, connect_timeout_ms=5000, linger_ms=30_000)
         self.group = Group(self.redis, raw)
-        self.groups = Groups(self.group.store, self.subscriptions, Settings(), KEYS.group_channel)
+        self.groups = GroupCoordinator(self.group.store, self.subscriptions, Settings(), KEYS.group_channel)
 
-    def asking(self, member: str = "", **fields: Any) -> JoinRequest:
-        """Return what a member says that joins."""
+    def request(self, member: str = "", **fields: Any) -> JoinRequest:
+        """Return the request of a member that joins."""
         given: dict[str, Any] = {
             "instance": "",
             "client_id": "c",
@@ -35,15 +35,15 @@ class Worker:
             "rebalance_ms": 60_000,
             "protocol_type": "consumer",
             "protocols": (("range", b"topics"),),
-            "told": False,
-            "skips": True,
+            "require_known_member_id": False,
+            "supports_skip_assignment": True,
         }
         return JoinRequest(group="billing", member_id=member, **given | fields)
 
     def joining(self, member: str = "", **fields: Any) -> gevent.Greenlet[..., Joined]:
         """Join in a greenlet of its own; returns once a new member waits in Redis."""
         before = self.waiting()
-        greenlet = gevent.spawn(self.groups.join, self.asking(member, **fields))
+        greenlet = gevent.spawn(self.groups.join, self.request(member, **fields))
         with gevent.Timeout(SECONDS_MAX):
             while not member and self.waiting() == before and not greenlet.dead:
                 gevent.sleep(0.001)

@@ -133,7 +133,7 @@ def test_members_of_groups_go_on(raw_redis: Any) -> None:
     with memory_left(raw_redis, -1):
         assert group.heartbeat("a", generation) == 1
         with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
-            group.join(new="b", told=True)
+            group.join(new="b", require_known_member_id=True)
         assert group.join("b")[0] == b"WAIT"
         with pytest.raises(redis.ResponseError, match="REBALANCE_IN_PROGRESS"):
             group.heartbeat("a", generation)

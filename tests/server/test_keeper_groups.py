@@ -14,7 +14,7 @@ from korvet.config.sources import load
 from korvet.groups.store import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.server.keeper.group_tasks import UNWATCHED_MS, ExpireGroups
+from korvet.server.keeper.group_tasks import OUTAGE_MS, ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import Group
 
@@ -114,7 +114,7 @@ def test_after_a_time_without_a_keeper_sessions_begin_anew(
     keeper = watching(settings)
     assert [group.summary() for group in groups[1:]] == [("Stable", 1, {"a"})] * (GROUPS - 1)
     assert rebalancing.summary() == ("PreparingRebalance", 1, {"a", "b"})
-    assert isinstance(rebalancing.store.look_at_join("rebalancing", "", waiting), Waiting)
+    assert isinstance(rebalancing.store.poll_join("rebalancing", "", waiting), Waiting)
     groups[1].heartbeat("a", 1)
     time_is_up(groups[2])
     keeper.round()
@@ -129,11 +129,11 @@ def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
     task = ExpireGroups(lambda: now_s)
     task(context, lambda: None)
     group = expired(redis, raw_redis, "away")
-    now_s += UNWATCHED_MS / 1000 + 1
+    now_s += OUTAGE_MS / 1000 + 1
     task(context, lambda: None)
     assert group.ids() == {"a"}
     time_is_up(group)
-    now_s += UNWATCHED_MS / 1000 - 1
+    now_s += OUTAGE_MS / 1000 - 1
     task(context, lambda: None)
     assert group.ids() == set()
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.lag import LagReader
+from korvet.groups.listing import GroupList, GroupSummary
 from korvet.groups.offsets import OffsetStore
-from korvet.groups.store import GroupList, GroupLook
 from korvet.log.index import IndexStore
 from korvet.log.remote import lag as lake_lag
 from korvet.log.stats import LogStatsReader, LogStatsStore
@@ -48,7 +48,7 @@ def group_snapshots(context: Context, check_lease: CheckLease) -> GroupSnapshots
     try:
         for names in listed.names():
             check_lease()
-            for look in listed.look(names):
+            for look in listed.summaries(names):
                 _add(told, look)
             lags, errors = reader.read(names, check_lease)
             told.lags.extend(lags)
@@ -61,7 +61,7 @@ def group_snapshots(context: Context, check_lease: CheckLease) -> GroupSnapshots
     return told
 
 
-def _add(told: GroupSnapshots, look: GroupLook | KafkaError) -> None:
+def _add(told: GroupSnapshots, look: GroupSummary | KafkaError) -> None:
     if isinstance(look, KafkaError):
         _log.warning("no figures of a group", reason=look)
         return

@@ -19,8 +19,8 @@ SESSION_MS, REBALANCE_MS = 10_000, 60_000
 INFINITE = float("inf")
 
 JOIN: dict[str, Any] = {
-    "told": False,
-    "skips": True,
+    "require_known_member_id": False,
+    "supports_skip_assignment": True,
     "size_max": 100,
     "delay_ms": 0,
     "kind": "consumer",
@@ -45,7 +45,13 @@ class Group:
     def join(self, asked: str = "", new: str = "new", **given: Any) -> list[Any]:
         """Join as `asked`, or as a new member that gets the id `new`; see JOIN for what else may be given."""
         of = JOIN | given
-        how = ("told" if of["told"] else "now", int(of["skips"]), of["size_max"], of["delay_ms"], of["kind"])
+        how = (
+            int(of["require_known_member_id"]),
+            int(of["supports_skip_assignment"]),
+            of["size_max"],
+            of["delay_ms"],
+            of["kind"],
+        )
         own = (row(*of["names"], instance=of["instance"]), of["metadata"])
         args = (CHANNEL, "g", asked, new, *how, *own)
         reply: list[Any] = run(self.client, "group/join", KEYS, args)

@@ -81,7 +81,7 @@ def empty(group: Group) -> None:
 
 STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "join, new": (stable, lambda group: group.join(new="d")),
-    "join, told": (stable, lambda group: group.join(new="d", told=True)),
+    "join, told": (stable, lambda group: group.join(new="d", require_known_member_id=True)),
     "join, again": (stable, lambda group: group.join("a")),
     "join, as before": (stable, lambda group: group.join("b")),
     "join, instance anew": (stable, lambda group: group.join(new="c2", instance="one")),

@@ -57,22 +57,24 @@ def test_the_first_rebalance_waits_as_long_as_it_is_told(group: Group) -> None:
 
 def test_a_new_member_is_told_an_id_that_is_kept_for_a_session(group: Group) -> None:
     before = group.now_ms()
-    assert refused("MEMBER_ID_REQUIRED", group, new="a", told=True) == "MEMBER_ID_REQUIRED a"
+    assert (
+        refused("MEMBER_ID_REQUIRED", group, new="a", require_known_member_id=True) == "MEMBER_ID_REQUIRED a"
+    )
     assert group.fields() == {"w:a"}
     assert (group.deadline("a") or 0) >= before + SESSION_MS
-    assert group.join("a", told=True)[:3] == [b"JOINED", b"a", b"1"]
+    assert group.join("a", require_known_member_id=True)[:3] == [b"JOINED", b"a", b"1"]
     assert group.fields() == {"m:a", "p:a"}
 
 
 def test_a_static_member_is_told_no_id_first(group: Group) -> None:
-    assert group.join(new="a", told=True, instance="i")[0] == b"JOINED"
+    assert group.join(new="a", require_known_member_id=True, instance="i")[0] == b"JOINED"
     assert group.client.hget(MEMBERS, "i:i") == b"a"
 
 
 def test_an_instance_that_begins_anew_keeps_its_part(group: Group) -> None:
     group.join(new="a", instance="i")
     group.sync("a", 1, "a", instance="i")
-    assert group.join(new="a2", instance="i", skips=False)[:7] == [
+    assert group.join(new="a2", instance="i", supports_skip_assignment=False)[:7] == [
         *(b"JOINED", b"a2", b"1", b"consumer", b"range"),
         *(b"a", 0),
     ]
@@ -151,7 +153,7 @@ def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:
     assert group.join(new="d")[0] == b"WAIT"
     assert group.join("d")[0] == b"WAIT"
     assert group.join("c")[0] == b"WAIT"
-    refused("MEMBER_ID_REQUIRED", group, new="f", told=True)
+    refused("MEMBER_ID_REQUIRED", group, new="f", require_known_member_id=True)
     assert group.leave(*((name, "") for name in "cdef")) == [b"NONE"] * 4
     assert group.join(new="g")[0] == b"WAIT"
     refused("KAFKA_STORAGE_ERROR", group, "a")

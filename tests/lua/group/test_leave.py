@@ -23,7 +23,7 @@ NONE, UNKNOWN, FENCED = b"NONE", b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
 
 def told_an_id(group: Group, name: str) -> None:
     with pytest.raises(redis.ResponseError, match=f"^MEMBER_ID_REQUIRED {name}$"):
-        group.join(new=name, told=True)
+        group.join(new=name, require_known_member_id=True)
 
 
 def time_is_up_for(client: Any, *names: str) -> None:

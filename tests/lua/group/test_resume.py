@@ -49,7 +49,7 @@ def test_who_waits_goes_on_waiting_and_a_phase_begins_anew(group: Group) -> None
     group.stable("a")
     assert group.join(new="b")[0] == b"WAIT"
     with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
-        group.join(new="c", told=True)
+        group.join(new="c", require_known_member_id=True)
     pending = group.deadline("c")
     group.client.hset(GROUP, "deadline", 1)
     resume(group)
