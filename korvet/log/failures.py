@@ -1,7 +1,6 @@
-"""Appends that fail: each counted by its error, an outage told once at its beginning and once at its end.
+"""Appends that fail: each is counted by its error; an outage is logged once when it begins and once when it ends.
 
-Knows which error means that the store is away or refusing, and for how long all must go well before that counts as
-over; nothing of messages. A producer that tries again meets an outage many times a second, and the log says so twice.
+A producer that retries meets an outage many times a second, and the log has two lines of it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from korvet.redis.replies import MemoryFullError
 _log = Log(__name__)
 
 QUIET_SECONDS = 5.0
-"""Without a failure for so long the next success ends an outage: near a limit some batches fit, and some do not."""
+"""Time without a failure after which a success ends an outage: near a limit some batches fit, and some do not."""
 
 
 class Failures:
-    """The failed appends of one worker. `count` is given the name of each one's error."""
+    """The failed appends of one worker. `count` is called with the name of each error."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class Failures:
         self._failed = 0
 
     def note(self, results: Sequence[AppendResult]) -> bool:
-        """Take note of a request's appends; returns whether one failed because Redis' memory is full."""
+        """Note the results of a request; returns whether one failed because Redis' memory is full."""
         failed = [each for each in results if isinstance(each, KafkaError)]
         if failed:
             return self._take(failed)
@@ -43,7 +42,7 @@ class Failures:
         return False
 
     def refused(self, error: KafkaError, count: int) -> None:
-        """Take note of `count` batches that were not even tried; who refuses them says so in the log."""
+        """Note `count` batches that were refused before they were tried, which is logged elsewhere."""
         for _ in range(count):
             self._count(error.code.name)
 

@@ -1,7 +1,7 @@
 """Fetching for consumers: reading at once, and waiting until there is enough.
 
-Knows when a fetch may wait and what ends it; what it reads and how much is `reading`'s. A fetch reads on arrival, when
-an append wakes it, and once at its deadline: that read makes up for a wake-up that was lost.
+A fetch reads on arrival, when an append wakes it, and once at its deadline: that read makes up for a wake-up that was
+lost. What it reads, and how much, is decided in reader.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FetchLimits(msgspec.Struct, frozen=True):
 
 
 def check_leader_epoch(leader_epoch: int) -> None:
-    """Check the leader epoch a client believes in; -1 is none (KIP-320).
+    """Check the leader epoch that a client knows; -1 is none (KIP-320).
 
     Raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
     """
@@ -47,13 +47,13 @@ class Fetcher:
         self,
         log: LogStore,
         subscriptions: Subscriptions,
-        cold: RemoteTier,
+        remote: RemoteTier,
         clock: Callable[[], float] = time.monotonic,
-        parked: Callable[[int], None] = lambda _change: None,
+        on_park: Callable[[int], None] = lambda _change: None,
     ) -> None:
-        """`parked` is told of each fetch that begins (1) or ends (-1) to wait for records."""
-        self._tell_parked = parked
-        self._reader = Reader(log, cold)
+        """`on_park` is called when a fetch begins (1) and ends (-1) to wait for records."""
+        self._on_park = on_park
+        self._reader = Reader(log, remote)
         self._subscriptions = subscriptions
         self._clock = clock
         self._parked: set[Watch] = set()
@@ -66,39 +66,39 @@ class Fetcher:
             watch.wake_all()
 
     def fetch(
-        self, wanted: Sequence[FetchPartitionSpec], limits: FetchLimits, timer: RequestTimer = NO_TIMER
+        self, specs: Sequence[FetchPartitionSpec], limits: FetchLimits, timer: RequestTimer = NO_TIMER
     ) -> list[FetchResult]:
-        """Read each of `wanted`, in order; waits up to the limit until `bytes_min` are there.
+        """Read each of `specs`, in order; waits up to the limit until `bytes_min` are there.
 
-        An error of one partition stands in its answer and ends the waiting, as does a request without partitions, and
-        one for archived records: the lake has a time of its own (Kafka: DelayedRemoteFetch).
+        An error of one partition stands in its result and ends the waiting. So does a request without partitions, and
+        one for archived records: the remote tier has a timeout of its own (Kafka: DelayedRemoteFetch).
         """
         deadline = self._clock() + limits.wait_ms_max / 1000
-        found: list[FetchResult] = [FetchResult() for _ in wanted]
-        with Watch(self._subscriptions, [each.partition.channel for each in wanted]) as watch:
-            self._reader.read(wanted, range(len(wanted)), found, limits.bytes_max, timer)
-            while not self._enough(found, limits) and self._clock() < deadline:
+        results: list[FetchResult] = [FetchResult() for _ in specs]
+        with Watch(self._subscriptions, [each.partition.channel for each in specs]) as watch:
+            self._reader.read(specs, range(len(specs)), results, limits.bytes_max, timer)
+            while not self._enough(results, limits) and self._clock() < deadline:
                 if not watch.live:
                     watch.listen()
                     timer.end_stage(REDIS)
-                    stale: Iterable[int] = range(len(wanted))
+                    changed: Iterable[int] = range(len(specs))
                 else:
-                    stale = self._park(watch, deadline) or range(len(wanted))
+                    changed = self._park(watch, deadline) or range(len(specs))
                     timer.end_stage(WAIT)
-                self._reader.read(wanted, stale, found, limits.bytes_max, timer)
-        return found
+                self._reader.read(specs, changed, results, limits.bytes_max, timer)
+        return results
 
-    def _enough(self, found: list[FetchResult], limits: FetchLimits) -> bool:
-        if not found or self._draining or any(each.error or each.asked_lake for each in found):
-            # What the lake has is no less for being little, and nothing that comes in tells of a late answer of its.
+    def _enough(self, results: list[FetchResult], limits: FetchLimits) -> bool:
+        if not results or self._draining or any(each.error or each.from_remote for each in results):
+            # Waiting brings no more from the remote tier, and no append announces a late answer of it.
             return True
-        return sum(each.size_bytes for each in found) >= limits.bytes_min
+        return sum(each.size_bytes for each in results) >= limits.bytes_min
 
     def _park(self, watch: Watch, deadline: float) -> set[int]:
         self._parked.add(watch)
-        self._tell_parked(1)
+        self._on_park(1)
         try:
             return watch.wait(max(0.0, deadline - self._clock()))
         finally:
             self._parked.discard(watch)
-            self._tell_parked(-1)
+            self._on_park(-1)

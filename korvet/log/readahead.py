@@ -1,9 +1,8 @@
 """Reading ahead: while a consumer is given one piece of a log, the next is on its way from Redis.
 
-Knows which piece of a partition follows which, and how much may be held; nothing of limits of a fetch. Consumers that
-catch up ask for the pieces of a log one after the other, each when they have the one before: without this Redis waits
-while the consumer works, and the consumer while Redis does. What was read ahead in an earlier fetch is served only
-after a look at the log as it is now: its start may have moved, the topic may be another one.
+Consumers that catch up ask for the pieces of a log one after the other, each when they have the one before: without
+this Redis waits while the consumer works, and the consumer while Redis does. What was read ahead in an earlier fetch is
+served only with the bounds of the log as they are now: its start may have moved, the topic may be another one.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""What one worker reads ahead at the most, by what the pieces are expected to weigh."""
+"""What one worker reads ahead at most, by what the pieces are expected to weigh."""
 
 HELD_SECONDS_MAX = 2.0
-"""How long a piece is held for a consumer that does not come for it."""
+"""How long a piece is held for a consumer that does not ask for it."""
 
 _Outcome = Fetched | KafkaError
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
-    """One read under way, or done; times by the clock of Ahead."""
+    """One read under way, or done; times by the clock of ReadAhead."""
 
     read: Read
     size_bytes: int
@@ -44,7 +43,7 @@ class ReadAhead:
         self._clock = clock
         self._pieces: dict[str, _Piece] = {}
         self._held_bytes = 0
-        self._forgetting: gevent.Greenlet[..., None] | None = None
+        self._expiring: gevent.Greenlet[..., None] | None = None
 
     def now(self) -> float:
         """Return the time, as `read` wants to know it."""
@@ -59,15 +58,14 @@ class ReadAhead:
         greenlet = gevent.spawn(self._fetch, read)
         self._pieces[stream] = _Piece(read, size_bytes, self._clock(), greenlet)
         self._held_bytes += size_bytes
-        if self._forgetting is None:
-            self._forgetting = gevent.spawn_later(HELD_SECONDS_MAX, self._forget)
-        gevent.sleep(0)  # so that it is on its way before whoever began it goes on
+        if self._expiring is None:
+            self._expiring = gevent.spawn_later(HELD_SECONDS_MAX, self._expire)
+        gevent.sleep(0)  # so that it is on its way before the caller goes on
 
     def read(self, reads: Sequence[Read], since: float) -> list[_Outcome]:
-        """Read as `LogStore.read` does, from what was read ahead where that is what is wished.
+        """Read as `LogStore.read` does; what was read ahead is taken if it is what is asked for.
 
-        `since` is when the fetch began: what was begun later need not be looked at again. Raises
-        StorageUnavailableError.
+        `since` is when the fetch began: what was begun later has the bounds of now. Raises StorageUnavailableError.
         """
         pieces = {place: piece for place, read in enumerate(reads) if (piece := self._taken(read))}
         fresh = [read for place, read in enumerate(reads) if place not in pieces]
@@ -86,18 +84,18 @@ class ReadAhead:
         return outcomes
 
     def _fetch(self, read: Read) -> _Outcome:
-        """Return errors as values: nobody may come for them."""
+        """Return errors as values: the result may never be asked for."""
         try:
             [outcome] = self._log.read([read])
         except KafkaError as error:
             return error
         return outcome
 
-    def _taken(self, wished: Read) -> _Piece | None:
-        """Return the piece that was read ahead, if it is what is wished; it is held no longer."""
-        stream = wished.partition.stream
+    def _taken(self, read: Read) -> _Piece | None:
+        """Return the piece that was read ahead, if it is what is asked for; it is held no longer."""
+        stream = read.partition.stream
         piece = self._pieces.get(stream)
-        if piece is None or piece.read.partition != wished.partition or piece.read.offset != wished.offset:
+        if piece is None or piece.read.partition != read.partition or piece.read.offset != read.offset:
             return None
         self._drop(stream)
         failed = piece.greenlet.dead and isinstance(piece.greenlet.value, KafkaError)
@@ -108,15 +106,15 @@ class ReadAhead:
         if piece is not None:
             self._held_bytes -= piece.size_bytes
 
-    def _forget(self) -> None:
-        """Drop what nobody came for, and look again as long as anything is held."""
+    def _expire(self) -> None:
+        """Drop what was not asked for in time, as long as anything is held."""
         while self._pieces:
             before = self._clock() - HELD_SECONDS_MAX
             for stream in [stream for stream, piece in self._pieces.items() if piece.begun_at <= before]:
                 self._drop(stream)
             if self._pieces:
                 gevent.sleep(HELD_SECONDS_MAX)
-        self._forgetting = None
+        self._expiring = None
 
 
 def _as_of(bounds: Bounds | KafkaError, outcome: _Outcome) -> _Outcome:

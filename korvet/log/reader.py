@@ -1,12 +1,8 @@
-"""Reading several partitions within one budget of bytes: how much to ask of each, and what goes into an answer.
+"""Reading the partitions of a fetch within one budget of bytes: how much to ask of each, and what goes into a response.
 
-Knows KIP-74's limits, Kafka's bounds checks and both storage formats; nothing of messages or of waiting. Reads of all
-partitions travel together. How many entries to ask for follows from what the partition's entries weighed so far. What
-comes next is read ahead, within a fetch and behind it. Where Redis does not hold an offset any more, the lake is asked.
-
-One partition's part of a fetch, put together from what was read of it: batches, of either storage format.
-
-Knows how much fits and what the reader may be sent; nothing of Redis, or of how much is to be read.
+The reads of all partitions travel together, in rounds. How many entries to ask for follows from what the partition's
+entries weighed so far. What comes next is read ahead, within a fetch and for the next one. Limits are KIP-74's, bounds
+are checked as Kafka does. Offsets that Redis does not hold any more are read from the remote tier.
 """
 
 from __future__ import annotations
@@ -31,11 +27,33 @@ from korvet.topics.types import Partition
 Buffer = bytes | bytearray | memoryview
 _ZSTD = int(Codec.zstd)
 
+FIRST_COUNT = 8
+"""Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
+first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
+
+END_COUNT = 32
+"""Entries asked at the end of a log, where most likely nothing is, and else what came in since the last fetch."""
+
+COUNT_MAX = 1000
+"""Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
+
+REPLY_BYTES_MAX = 1024 * 1024 * 1024
+"""What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
+
+WEIGHTS_MAX = 50_000
+"""Partitions whose weight is remembered; beyond it all are forgotten, and learned again within a fetch."""
+
+AHEAD_BYTES_MAX = 2 * 1024 * 1024
+"""What is read ahead of a partition at once."""
+
+ROUNDS_MAX = 256
+"""Round trips one read may take before it answers with what it has."""
+
 
 class FetchPartitionSpec(msgspec.Struct, frozen=True):
-    """One partition of a fetch: where to read from, in offsets, and its limit in bytes.
+    """One partition of a fetch: the offset to read from, and its limit in bytes.
 
-    `zstd_known` says that the reader's version may be sent zstd (KIP-110).
+    `zstd_known`: the version of the request may be answered with zstd (KIP-110).
     """
 
     topic: Topic
@@ -45,22 +63,286 @@ class FetchPartitionSpec(msgspec.Struct, frozen=True):
     zstd_known: bool = True
 
 
+class FetchResult(msgspec.Struct):
+    """The result for one partition: an error, or record batches, in pieces, and bounds (-1: unknown).
+
+    `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
+    `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    log_start: int = -1
+    chunks: list[Buffer] = []
+    size_bytes: int = 0
+    record_count: int = 0
+    from_remote: bool = False
+
+
+class PartitionReading(msgspec.Struct):
+    """One partition of a read under way.
+
+    `taking`: what is read next goes into the result; else only the bounds are, which are known (`bounded`) once
+    anything was read. `more`: there is something after what was taken. `at_end`: the end of the log may be right after
+    what is read, so that too little would be read ahead there. `remote`: only the remote tier holds the offset.
+    """
+
+    place: int
+    spec: FetchPartitionSpec
+    offset: int = -1
+    room: int = 0
+    entries: int = 0
+    entries_max: int = 0
+    taking: bool = False
+    bounded: bool = False
+    more: bool = False
+    at_end: bool = False
+    collector: RecordCollector | BatchCollector | None = None
+    remote: RemoteRange | None = None
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.offset, self.room = spec.offset, spec.bytes_max
+        worst = max(1, spec.topic.config.max_message_bytes)
+        self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
+
+
+class Reader:
+    """Reads partitions for one worker, and remembers what their entries weigh."""
+
+    def __init__(self, log: LogStore, remote: RemoteTier) -> None:
+        self._log = log
+        self._remote = remote
+        self._ahead = ReadAhead(log)
+        self._weights: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    def read(
+        self,
+        specs: Sequence[FetchPartitionSpec],
+        places: Iterable[int],
+        results: list[FetchResult],
+        bytes_max: int,
+        timer: RequestTimer = NO_TIMER,
+    ) -> None:
+        """Read the partitions at `places` again and replace their results; the others keep theirs, and count.
+
+        Raises StorageUnavailableError.
+        """
+        places = sorted(places)
+        for place in places:
+            results[place] = FetchResult()
+        left = bytes_max - sum(each.size_bytes for each in results)
+        anything = any(each.size_bytes for each in results)
+        reading = [PartitionReading(place, specs[place]) for place in places]
+        since = self._ahead.now()
+        for _ in range(ROUNDS_MAX):
+            round_ = self._plan(reading, left, anything=anything)
+            if not round_:
+                # What only the remote tier holds may turn out to be a gap, after which Redis goes on.
+                left, gaps = self._read_remote(reading, results, left, timer, wait=not anything)
+                if not gaps:
+                    break
+                anything = anything or any(each.size_bytes for each in results)
+            timer.end_stage(ENCODE)
+            found = self._read_round(round_, since)
+            timer.end_stage(REDIS)
+            for each, fetched in found:
+                result = results[each.place]
+                try:
+                    self._read_on(each, fetched, left)
+                    left = self._take(each, fetched, result, left, first=not anything)
+                except KafkaError as error:
+                    result.error = error.code
+                    each.done = True
+                anything = anything or result.size_bytes > 0
+        for each in reading:
+            if each.collector is not None and not results[each.place].error:
+                if each.more and results[each.place].size_bytes:
+                    self._read_ahead(each, each.collector.next_offset, each.spec.bytes_max)
+                results[each.place].record_count = each.collector.record_count
+                results[each.place].chunks = each.collector.finish()
+
+    def _plan(self, reading: list[PartitionReading], left: int, *, anything: bool) -> list[PartitionReading]:
+        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
+
+        `anything`: something was found already; until then the budget does not count (KIP-74).
+        """
+        planned = 0
+        round_ = []
+        for each in reading:
+            if each.done:
+                continue
+            stream = each.spec.partition.stream
+            room = max(0, min(each.room, left - planned))
+            each.taking = room > 0 or not anything
+            if not each.taking:
+                # Nothing is left for it: one entry, for the bounds that its result must have.
+                each.entries = 1
+                if each.bounded:
+                    continue
+            elif each.offset >= self._ends.get(stream, each.offset + 1):
+                weight = self._weights.get(stream)
+                each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
+                each.at_end = True
+            elif stream not in self._weights:
+                each.entries = FIRST_COUNT
+                each.at_end = False
+                planned += room
+                anything = True
+            else:
+                weight = self._weights[stream]
+                each.entries = min(room // weight + 1, each.entries_max)
+                each.at_end = False
+                planned += each.entries * weight
+                anything = True
+            round_.append(each)
+        return round_
+
+    def _read_round(
+        self, round_: list[PartitionReading], since: float
+    ) -> list[tuple[PartitionReading, Fetched | KafkaError]]:
+        """Read a round; of a log of batches for which no bytes are left only the bounds, since a batch may be large."""
+        bounded = [each for each in round_ if not each.taking and each.spec.partition.format == "batch"]
+        read = [each for each in round_ if each.taking or each.spec.partition.format != "batch"]
+        reads = [Read(each.spec.partition, each.offset, each.entries) for each in read]
+        found = list(zip(read, self._ahead.read(reads, since), strict=True))
+        if bounded:
+            ends = self._log.bounds([each.spec.partition for each in bounded])
+            found += [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
+        return found
+
+    def _read_on(self, reading: PartitionReading, fetched: Fetched | KafkaError, left: int) -> None:
+        """Read ahead for the next round, if there is sure to be one: Redis works while this one is put together."""
+        if isinstance(fetched, KafkaError) or not (reading.taking and fetched.more):
+            return
+        taken = self._weights.get(reading.spec.partition.stream, 0) * reading.entries
+        room = min(reading.room, left) - taken
+        if room >= taken > 0 and fetched.holds_any:
+            self._read_ahead(reading, fetched.next_offset, room)
+
+    def _read_ahead(self, reading: PartitionReading, offset: int, room: int) -> None:
+        partition = reading.spec.partition
+        weight = self._weights.get(partition.stream)
+        if weight and not reading.at_end:
+            entries = max(1, min(room, AHEAD_BYTES_MAX) // weight + 1)
+            entries = min(entries, reading.entries_max)
+            self._ahead.begin(Read(partition, offset, entries), entries * weight)
+
+    def _take(
+        self,
+        reading: PartitionReading,
+        fetched: Fetched | KafkaError,
+        result: FetchResult,
+        left: int,
+        *,
+        first: bool,
+    ) -> int:
+        """Put what was read of one partition into its result; returns what is left of the budget then."""
+        if isinstance(fetched, KafkaError):
+            raise fetched
+        spec = reading.spec
+        result.high_watermark = fetched.high_watermark
+        result.log_start = fetched.first_offset
+        reading.bounded = True
+        if not fetched.log_start <= spec.offset <= fetched.high_watermark:
+            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if fetched.remote is not None and reading.offset < fetched.remote.end and not fetched.holds_any:
+            reading.remote, reading.done = fetched.remote if reading.taking else None, True
+            return left
+        if not reading.taking:
+            reading.done = not (fetched.holds_any or fetched.more)
+            self._learn(spec.partition.stream, fetched.high_watermark, 0, 0)
+            return left
+        room = min(reading.room, left)
+        if reading.collector is None:
+            collector = BatchCollector if spec.partition.format == "batch" else RecordCollector
+            reading.collector = collector(spec, room, at_least_one=first)
+        else:
+            # Others of the request may have used up what it could have had when it began.
+            reading.collector.limit(room)
+        taken, entries = reading.collector.add(fetched)
+        reading.offset = reading.collector.next_offset
+        # If less is left than an entry weighs, another round trip would most likely bring nothing that fits.
+        weight = taken // entries if entries else 0
+        reading.more = fetched.more or reading.collector.full
+        reading.done = not fetched.more or reading.collector.full or reading.room - taken <= weight
+        # What did not fit into the rest of the request's budget ends it: the others get their bounds only.
+        used_up = reading.collector.full and left <= reading.room
+        reading.room -= taken
+        result.size_bytes += taken
+        self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
+        return 0 if used_up else left - taken
+
+    def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
+        if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
+            self._weights.clear()
+            self._ends.clear()
+        self._ends[stream] = end
+        if entries:
+            self._weights[stream] = max(1, size_bytes // entries)
+
+    def _read_remote(
+        self,
+        reading: list[PartitionReading],
+        results: list[FetchResult],
+        left: int,
+        timer: RequestTimer,
+        *,
+        wait: bool,
+    ) -> tuple[int, bool]:
+        """Read what only the remote tier holds; returns what is left of the budget, and whether some was a gap."""
+        asked: list[PartitionReading] = []
+        requests: list[RemoteReadRequest] = []
+        planned = 0
+        for each in reading:
+            room = min(each.room, left - planned)
+            if each.remote is not None and (room > 0 or (wait and not requests)):
+                requests.append(_remote_request(each, each.remote, room, at_least_one=wait and not requests))
+                asked.append(each)
+                planned += room
+        gaps = False
+        if not requests:
+            return left, gaps
+        timer.end_stage(ENCODE)
+        answers = self._remote.read(requests, wait=wait)
+        timer.end_stage(WAIT)
+        for each, answer in zip(asked, answers, strict=True):
+            part, each.remote = each.remote, None
+            result = results[each.place]
+            result.from_remote = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
+            if isinstance(answer, KafkaError):
+                result.error = answer.code
+            elif answer is not None and answer.record_count:
+                result.chunks, result.size_bytes = [answer.data], len(answer.data)
+                result.record_count, result.from_remote = answer.record_count, True
+                left -= len(answer.data)
+            elif answer is not None and part is not None and not answer.more:
+                # The remote tier has nothing more: what comes next is where Redis begins, though the tier had been
+                # further before its files expired. With more, the next record was too large for what is left, and is
+                # for another fetch.
+                each.offset, each.done, gaps = part.end, False, True
+        return left, gaps
+
+
 class RecordCollector:
     """Builds batches of the records of format `record`."""
 
-    def __init__(self, wanted: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
-        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE where the topic's codec is one the reader does not know."""
-        codec = wanted.topic.config.codec
-        if codec is Codec.zstd and not wanted.zstd_known:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE if the topic's codec is not known to the consumer."""
+        codec = spec.topic.config.codec
+        if codec is Codec.zstd and not spec.zstd_known:
+            raise _zstd_unknown()
         self._builder = BatchesBuilder(
             codec=codec,
             leader_epoch=LEADER_EPOCH,
             bytes_max=bytes_max,
             at_least_one=at_least_one,
-            log_append_time=wanted.topic.config.log_append_time,
+            log_append_time=spec.topic.config.log_append_time,
         )
-        self.next_offset = wanted.offset
+        self.next_offset = spec.offset
 
     @property
     def full(self) -> bool:
@@ -94,12 +376,12 @@ class RecordCollector:
 class BatchCollector:
     """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
 
-    def __init__(self, wanted: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
         self._bytes_left = bytes_max
         self._take_next = at_least_one
-        self._zstd_known = wanted.zstd_known
+        self._zstd_known = spec.zstd_known
         self._chunks: list[Buffer] = []
-        self.next_offset = wanted.offset
+        self.next_offset = spec.offset
         self.full = False
         self.record_count = 0
 
@@ -110,7 +392,7 @@ class BatchCollector:
     def add(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken.
 
-        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch that the reader does not know.
+        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch if the consumer does not know that.
         """
         left, taken = self._bytes_left, 0
         for batch in fetched.batches:
@@ -118,7 +400,7 @@ class BatchCollector:
                 self.full = True
                 break
             if batch.codec == _ZSTD and not self._zstd_known:
-                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+                raise _zstd_unknown()
             self._take_next = False
             self._chunks += batch.chunks(LEADER_EPOCH)
             left -= batch.size_bytes
@@ -134,291 +416,20 @@ class BatchCollector:
         return self._chunks
 
 
-FIRST_COUNT = 8
-"""Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
-first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
-
-END_COUNT = 32
-"""Entries asked at the end of a log, where most likely nothing is, and else what came in since the last fetch."""
-
-COUNT_MAX = 1000
-"""Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
-
-REPLY_BYTES_MAX = 1024 * 1024 * 1024
-"""What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
-
-WEIGHTS_MAX = 50_000
-"""Partitions whose weight is remembered; all are forgotten beyond it, and learned again within a fetch."""
-
-AHEAD_BYTES_MAX = 2 * 1024 * 1024
-"""What is read ahead of a partition at once."""
-
-ROUNDS_MAX = 256
-"""Round trips one read may take before it answers with what it has."""
+def _zstd_unknown() -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
 
 
-class FetchResult(msgspec.Struct):
-    """The answer for one partition: an error, or record batches, in pieces, and bounds (-1 where not known).
-
-    `size_bytes` are as the limits count them, without compression on the way; `record_count` are the batches' records.
-    `asked_lake`: they are from the lake, or were waited for in vain, and whoever asked is to come again.
-    """
-
-    error: ErrorCode = ErrorCode.NONE
-    high_watermark: int = -1
-    log_start: int = -1
-    chunks: list[Buffer] = []
-    size_bytes: int = 0
-    record_count: int = 0
-    asked_lake: bool = False
-
-
-class Reading(msgspec.Struct):
-    """One partition of a read under way.
-
-    `taking` says that what comes next goes into its answer, and is not only looked at for the bounds, which are known
-    (`bounded`) once anything was read; `more` that there is something behind what was taken, `at_end` that
-    the end of the log is not known to lie behind what is read: what was read ahead there would be too little. `cold`:
-    the offset is in the lake only.
-    """
-
-    place: int
-    wanted: FetchPartitionSpec
-    offset: int = -1
-    room: int = 0
-    entries: int = 0
-    entries_max: int = 0
-    taking: bool = False
-    bounded: bool = False
-    more: bool = False
-    at_end: bool = False
-    collector: RecordCollector | BatchCollector | None = None
-    cold: RemoteRange | None = None
-    done: bool = False
-
-    def __post_init__(self) -> None:
-        wanted = self.wanted
-        self.offset, self.room = wanted.offset, wanted.bytes_max
-        worst = max(1, wanted.topic.config.max_message_bytes)
-        self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
-
-
-class Reader:
-    """Reads partitions for one worker, and remembers what their entries weigh."""
-
-    def __init__(self, log: LogStore, cold: RemoteTier) -> None:
-        self._log = log
-        self._cold = cold
-        self._ahead = ReadAhead(log)
-        self._weights: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
-
-    def read(
-        self,
-        wanted: Sequence[FetchPartitionSpec],
-        places: Iterable[int],
-        found: list[FetchResult],
-        bytes_max: int,
-        timer: RequestTimer = NO_TIMER,
-    ) -> None:
-        """Read the partitions at `places` anew into `found`; the others keep what they have, and count.
-
-        Raises StorageUnavailableError.
-        """
-        places = sorted(places)
-        for place in places:
-            found[place] = FetchResult()
-        left = bytes_max - sum(each.size_bytes for each in found)
-        anything = any(each.size_bytes for each in found)
-        reading = [Reading(place, wanted[place]) for place in places]
-        since = self._ahead.now()
-        for _ in range(ROUNDS_MAX):
-            wave = self._plan(reading, left, anything=anything)
-            if not wave:
-                # What is in the lake only may turn out to be a gap, behind which Redis goes on.
-                left, gaps = self._read_cold(reading, found, left, timer, wait=not anything)
-                if not gaps:
-                    break
-                anything = anything or any(each.size_bytes for each in found)
-            timer.end_stage(ENCODE)
-            looked = self._look(wave, since)
-            timer.end_stage(REDIS)
-            for each, result in looked:
-                answer = found[each.place]
-                try:
-                    self._go_on(each, result, left)
-                    left = self._take(each, result, answer, left, first=not anything)
-                except KafkaError as error:
-                    answer.error = error.code
-                    each.done = True
-                anything = anything or answer.size_bytes > 0
-        for each in reading:
-            if each.collector is not None and not found[each.place].error:
-                if each.more and found[each.place].size_bytes:
-                    self._read_ahead(each, each.collector.next_offset, each.wanted.bytes_max)
-                found[each.place].record_count = each.collector.record_count
-                found[each.place].chunks = each.collector.finish()
-
-    def _read_cold(
-        self, reading: list[Reading], found: list[FetchResult], left: int, timer: RequestTimer, *, wait: bool
-    ) -> tuple[int, bool]:
-        """Read what is in the lake only; returns what is left of the budget, and whether some of it was a gap."""
-        cold: list[Reading] = []
-        wishes: list[RemoteReadRequest] = []
-        planned = 0
-        for each in reading:
-            room = min(each.room, left - planned)
-            if each.cold is not None and (room > 0 or (wait and not wishes)):
-                wishes.append(_cold_wish(each, each.cold, room, at_least_one=wait and not wishes))
-                cold.append(each)
-                planned += room
-        gaps = False
-        if not wishes:
-            return left, gaps
-        timer.end_stage(ENCODE)
-        answers = self._cold.read(wishes, wait=wait)
-        timer.end_stage(WAIT)
-        for each, answer in zip(cold, answers, strict=True):
-            part, each.cold = each.cold, None
-            place = found[each.place]
-            place.asked_lake = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
-            if isinstance(answer, KafkaError):
-                place.error = answer.code
-            elif answer is not None and answer.record_count:
-                place.chunks, place.size_bytes = [answer.data], len(answer.data)
-                place.record_count, place.asked_lake = answer.record_count, True
-                left -= len(answer.data)
-            elif answer is not None and part is not None and not answer.more:
-                # Nothing more is in the lake: what comes next is where Redis begins, though the lake had been further
-                # before its files expired. With more, the next record was too large for what is left, and is for
-                # another fetch.
-                each.offset, each.done, gaps = part.end, False, True
-        return left, gaps
-
-    def _go_on(self, reading: Reading, result: Fetched | KafkaError, left: int) -> None:
-        """Read ahead for the next round, if there is sure to be one: on its way while this one is put together."""
-        if isinstance(result, KafkaError) or not (reading.taking and result.more):
-            return
-        taken = self._weights.get(reading.wanted.partition.stream, 0) * reading.entries
-        room = min(reading.room, left) - taken
-        if room >= taken > 0 and result.holds_any:
-            self._read_ahead(reading, result.next_offset, room)
-
-    def _read_ahead(self, reading: Reading, offset: int, room: int) -> None:
-        partition = reading.wanted.partition
-        weight = self._weights.get(partition.stream)
-        if weight and not reading.at_end:
-            entries = max(1, min(room, AHEAD_BYTES_MAX) // weight + 1)
-            entries = min(entries, reading.entries_max)
-            self._ahead.begin(Read(partition, offset, entries), entries * weight)
-
-    def _look(self, wave: list[Reading], since: float) -> list[tuple[Reading, Fetched | KafkaError]]:
-        """Read a wave; of a log of batches for which nothing is left only the bounds, since a batch may be large."""
-        bounded = [each for each in wave if not each.taking and each.wanted.partition.format == "batch"]
-        read = [each for each in wave if each.taking or each.wanted.partition.format != "batch"]
-        reads = [Read(each.wanted.partition, each.offset, each.entries) for each in read]
-        results = self._ahead.read(reads, since)
-        found = list(zip(read, results, strict=True))
-        if bounded:
-            ends = self._log.bounds([each.wanted.partition for each in bounded])
-            found += [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
-        return found
-
-    def _plan(self, reading: list[Reading], left: int, *, anything: bool) -> list[Reading]:
-        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
-
-        `anything` says that something was found already; until then the budget does not count (KIP-74).
-        """
-        wave = []
-        planned = 0
-        for each in reading:
-            if each.done:
-                continue
-            stream = each.wanted.partition.stream
-            room = max(0, min(each.room, left - planned))
-            each.taking = room > 0 or not anything
-            if not each.taking:
-                # Nothing is left for it: one entry, for the bounds that its answer must carry.
-                each.entries = 1
-                if each.bounded:
-                    continue
-            elif each.offset >= self._ends.get(stream, each.offset + 1):
-                weight = self._weights.get(stream)
-                each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
-                each.at_end = True
-            elif stream not in self._weights:
-                each.entries = FIRST_COUNT
-                each.at_end = False
-                planned += room
-                anything = True
-            else:
-                weight = self._weights[stream]
-                each.entries = min(room // weight + 1, each.entries_max)
-                each.at_end = False
-                planned += each.entries * weight
-                anything = True
-            wave.append(each)
-        return wave
-
-    def _take(
-        self, reading: Reading, result: Fetched | KafkaError, found: FetchResult, left: int, *, first: bool
-    ) -> int:
-        """Put what was read of one partition into its answer; returns what is left of the budget then."""
-        if isinstance(result, KafkaError):
-            raise result
-        wanted = reading.wanted
-        found.high_watermark = result.high_watermark
-        found.log_start = result.first_offset
-        reading.bounded = True
-        if not result.log_start <= wanted.offset <= result.high_watermark:
-            message = f"{wanted.offset} is not in {result.log_start}..{result.high_watermark}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if result.remote is not None and reading.offset < result.remote.end and not result.holds_any:
-            reading.cold, reading.done = result.remote if reading.taking else None, True
-            return left
-        if not reading.taking:
-            reading.done = not (result.holds_any or result.more)
-            self._learn(wanted.partition.stream, result.high_watermark, 0, 0)
-            return left
-        room = min(reading.room, left)
-        if reading.collector is None:
-            collector = BatchCollector if wanted.partition.format == "batch" else RecordCollector
-            reading.collector = collector(wanted, room, at_least_one=first)
-        else:
-            # Others of the request may have used up what it could have had when it began.
-            reading.collector.limit(room)
-        taken, entries = reading.collector.add(result)
-        reading.offset = reading.collector.next_offset
-        # Where less is left than an entry weighs, another round trip would most likely bring nothing that fits.
-        weight = taken // entries if entries else 0
-        reading.more = result.more or reading.collector.full
-        reading.done = not result.more or reading.collector.full or reading.room - taken <= weight
-        # What did not fit into the rest of the request's budget ends it: the others give their bounds only.
-        used_up = reading.collector.full and left <= reading.room
-        reading.room -= taken
-        found.size_bytes += taken
-        self._learn(wanted.partition.stream, result.high_watermark, taken, entries)
-        return 0 if used_up else left - taken
-
-    def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
-        if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
-            self._weights.clear()
-            self._ends.clear()
-        self._ends[stream] = end
-        if entries:
-            self._weights[stream] = max(1, size_bytes // entries)
-
-
-def _cold_wish(
-    reading: Reading, cold: RemoteRange, bytes_max: int, *, at_least_one: bool
+def _remote_request(
+    reading: PartitionReading, part: RemoteRange, bytes_max: int, *, at_least_one: bool
 ) -> RemoteReadRequest:
-    codec, wanted = reading.wanted.topic.config.codec, reading.wanted
-    if codec is Codec.zstd and not wanted.zstd_known:
+    codec, spec = reading.spec.topic.config.codec, reading.spec
+    if codec is Codec.zstd and not spec.zstd_known:
         codec = Codec.none
-    return RemoteReadRequest(wanted.partition, cold, reading.offset, max(bytes_max, 0), at_least_one, codec)
+    return RemoteReadRequest(spec.partition, part, reading.offset, max(bytes_max, 0), at_least_one, codec)
 
 
-def _without_batches(reading: Reading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
+def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
     if isinstance(bounds, KafkaError):
         return bounds
     start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark

@@ -235,7 +235,7 @@ def _log_api(
         live=live,
         topics=topics,
         appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
-        fetcher=Fetcher(log, storage.subscriptions, cold, parked=partial(REQUEST_METRICS.parked, "Fetch")),
+        fetcher=Fetcher(log, storage.subscriptions, cold, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(storage.redis, keys),
