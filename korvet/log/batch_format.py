@@ -1,8 +1,8 @@
-"""A producer's batch as one stream entry, and back: the layout of format `batch`.
+"""Format `batch`: a producer's batch as one stream entry, and back.
 
-Knows the field `batch` with the batch's bytes as they came, and the entry's id, `<offset just past the batch>-0`. A
-batch that came uncompressed may be compressed at rest: then its header stays plain, what follows is an lz4 or zstd
-frame, and the field `korvet.encoding` says which; a reader gets the producer's bytes. Nothing here talks to Redis.
+The field `batch` holds the batch's bytes as they came, and the entry's id is `<offset just past the batch>-0`. A batch
+that came uncompressed may be compressed at rest: then its header stays plain, what follows is an lz4 or zstd frame, and
+the field `korvet.encoding` says which; a reader gets the producer's bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIELD = b"batch"
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
 
-    `stored` is what lies in Redis, with the header as the producer wrote it; `plain` holds the records where those in
+    `stored` is what lies in Redis, with the header as the producer wrote it; `plain` holds the records if those in
     `stored` are compressed at rest.
     """
 
@@ -50,7 +50,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def record_count(self) -> int:
-        """How many records it holds, which are fewer than its offsets where it was compacted."""
+        """How many records it holds, fewer than its offsets if it was compacted."""
         count: int = RECORD_COUNT.unpack_from(self.stored)[0]
         return count
 

@@ -50,7 +50,7 @@ class ProducerRows:
         self._redis = redis
 
     def read(self, partitions: Sequence[Partition]) -> list[list[ActiveProducer] | KafkaError]:
-        """Return the producers of each partition by their ids: 100 partitions in one round trip, where they have few.
+        """Return the producers of each partition by their ids: 100 partitions in one round trip, if they have few.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
         """

@@ -1,17 +1,14 @@
-"""A record as a stream entry, and a stream entry as a record.
+"""Format `record`: a record as a stream entry, and a stream entry as a record.
 
-Knows the layout of format `record`: the fields `key`, `value`, `timestamp`, `header.<name>`, in this order; an
-absent `key` or `value` is null. A stream keeps the order and the repeats of fields, so a repeated header is a
-repeated field; a null header value, which is not an empty one, is the field `nullheader.<name>`. A value worth
-compressing is stored as an lz4 or zstd frame with the marker field `korvet.encoding`. Nothing here talks to Redis.
+An entry has the fields `key`, `value`, `timestamp`, `header.<name>`, in this order; an absent `key` or `value` is null.
+A stream keeps the order and the repeats of fields, so a repeated header is a repeated field; a null header value, which
+is not an empty one, is the field `nullheader.<name>`. A value worth compressing is stored as an lz4 or zstd frame with
+the marker field `korvet.encoding`.
 
-Anybody may XADD to the stream. Nothing of such an entry is lost or refused: without a usable timestamp it gets the
+Any client may XADD to the stream. Such an entry is neither lost nor refused: without a usable timestamp it gets the
 time of its id, and a field that is none of the above becomes a header of that name.
 
-Entries of one layout as columns: what `entry.read_entries` makes of them one by one, made of all of them at once.
-
-Knows when entries are of one layout, and leaves all others to `read_entries`; so nothing here is about what is
-malformed or external. Nothing here talks to Redis.
+`read_entries` reads entries one by one; `read_columns` reads many entries of one layout as columns, at once.
 """
 
 from __future__ import annotations
@@ -47,10 +44,8 @@ NULL_HEADER = b"nullheader."
 MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
-_PLAIN, _ENCODED = (
-    4,
-    6,
-)  # names and values behind the key: value, timestamp, and maybe how the value is encoded
+# Names and values after the key: value, timestamp, and maybe how the value is encoded.
+_PLAIN, _ENCODED = 4, 6
 # One of each for the process, since making one costs more than a value: no greenlet switches within a call.
 _ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
 _ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
@@ -60,7 +55,7 @@ _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
 SAFE_DIGITS = 18
 _SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
-_LZ4_HEADER_BYTES = 14  # of a frame that tells its content size: magic, flags, block size, content size
+_LZ4_HEADER_BYTES = 14  # of a frame with its content size: magic, flags, block size, content size
 
 
 def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
@@ -213,7 +208,7 @@ def text_of(name: bytes) -> str:
 
 
 def timestamp_of(content: bytes) -> int | None:
-    """Return the timestamp (ms) that a field holds, None where it is no decimal int64."""
+    """Return the timestamp (ms) that a field holds, None if it is no decimal int64."""
     if not _TIMESTAMP.fullmatch(content):
         return None
     parsed = int(content)
@@ -221,9 +216,9 @@ def timestamp_of(content: bytes) -> int | None:
 
 
 def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
-    """Return the frame and its marker, or the value and None where the frame is not smaller.
+    """Return the frame and its marker, or the value and None if the frame is not smaller.
 
-    Of a large value a part from its middle is tried first: where that gains nothing, as with what is compressed or
+    Of a large value a part from its middle is tried first: if that gains nothing, as with what is compressed or
     random already, all of it will hardly.
     """
     if len(value) >= _SAMPLE_BYTES * 4:
@@ -241,7 +236,7 @@ def _frame(value: bytes, codec: str) -> bytes:
 
 
 def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
-    """Return the value, or None where the frame is not one, is cut, or holds more than `bytes_max` bytes.
+    """Return the value, or None if the frame is not one, is cut, or holds more than `bytes_max` bytes.
 
     A frame must say how much it holds, as Korvet's do: then nothing larger is allocated for it.
     """
@@ -253,7 +248,7 @@ def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
             return plain if used == len(frame) else None
         if encoding == b"zstd":
             size = zstandard.get_frame_parameters(frame).content_size
-            if size > bytes_max:  # also where the frame does not tell
+            if size > bytes_max:  # also if the frame does not say
                 return None
             return _ZSTD_DECOMPRESSOR.decompress(frame, allow_extra_data=False)
     except (RuntimeError, ValueError, zstandard.ZstdError):  # lz4 knows no error of its own
@@ -262,7 +257,7 @@ def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
 
 
 def _lz4_content_size(frame: bytes) -> float:
-    """Return how many bytes an lz4 frame says it holds, infinity where it does not (LZ4 frame format, "FLG byte")."""
+    """Return how many bytes an lz4 frame says it holds, infinity if it does not (LZ4 frame format, "FLG byte")."""
     if len(frame) < _LZ4_HEADER_BYTES or not frame[4] & 0x08:
         return inf
     return int.from_bytes(frame[6:_LZ4_HEADER_BYTES], "little")
@@ -278,9 +273,9 @@ _RUN_MIN = 8
 def read_columns(
     entries: Sequence[Entry], bits: int, end: int, decompressed_bytes_max: int
 ) -> Columns | None:
-    """Return the records of all the entries; None where `read_entries` must look at each.
+    """Return the records of all the entries; None if `read_entries` must read each.
 
-    That is so for entries that differ in their fields or have others than those that Korvet writes, and where an id is
+    That is so for entries that differ in their fields or have others than those that Korvet writes, and if an id is
     no offset below `end`, a timestamp is none, or a value does not decompress within `decompressed_bytes_max` bytes.
     Raises what `read_entries` raises.
     """
@@ -313,7 +308,7 @@ def read_columns(
 
 
 def _runs(ids: list[bytes], bits: int, end: int) -> list[range] | None:
-    """Return the offsets, in runs without gaps; None where an id has no offset below `end`."""
+    """Return the offsets, in runs without gaps; None if an id has no offset below `end`."""
     width, count = 1 << bits, len(ids)
     runs: list[range] = []
     position = 0

@@ -1,7 +1,4 @@
-"""What the log store is asked and what it answers: partitions, batches, records and bounds.
-
-Knows values only: nothing of Redis, of scripts or of the wire.
-"""
+"""What a log store takes and returns: batches, records and bounds."""
 
 from __future__ import annotations
 
@@ -42,10 +39,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One producer batch for one partition of format `batch`: its bytes, and what its header says of them.
+    """One producer batch for one partition of format `batch`: its bytes, and fields of its header.
 
-    `codec` is the number of the batch's own compression; the other fields are those of Append. `timestamp` says that
-    the batch carries this time for all its records (LogAppendTime).
+    `codec` is the number of the batch's own compression; the other fields are those of Append. With a `timestamp` the
+    batch carries this time for all its records (LogAppendTime).
     """
 
     partition: Partition
@@ -64,9 +61,9 @@ class Appended(NamedTuple):
     """Where a batch lies: contiguously from `base_offset`.
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
-    written before, and this is where. `row_bytes` is what ever came into the log in bytes as stored, where the append
-    wrote a row of its index, which is about once in 512 KiB; else 0. `timestamp` (ms) is the one that its records got
-    instead of their own (LogAppendTime), -1 where they kept theirs; who appends knows it.
+    written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
+    its index, about once in 512 KiB; else 0. `timestamp` (ms) is the one that its records got instead of their own
+    (LogAppendTime), -1 if they kept theirs; the caller knows it.
     """
 
     base_offset: int
@@ -78,21 +75,21 @@ class Appended(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A wish for records from `offset` on, from at most `entries_max` entries (at least one).
+    """A read of records from `offset` on, from at most `entries_max` entries (at least one).
 
-    Entries that begin at or above `behind` are not read, where it is given; it must lie between two entries.
+    Entries that begin at or above `end`, if given, are not read; it must lie between two entries.
     """
 
     partition: Partition
     offset: int
     entries_max: int
-    behind: int | None = None
+    end: int | None = None
 
 
 class RemoteRange(NamedTuple):
-    """The part of a log that is in the lake only: from `start` up to `end`, which is where Redis begins.
+    """The part of a log that only the remote tier holds: from `start` up to `end`, where Redis begins.
 
-    `archived` is the offset up to which the lake is known to hold the log; it may lie behind `end`.
+    `archived` is the offset up to which the remote tier is known to hold the log; it may lie past `end`.
     """
 
     start: int
@@ -101,15 +98,15 @@ class RemoteRange(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a read found; it may be nothing, and begin behind the wished offset where the log has a gap.
+    """What a read found; it may be nothing, and begin after the offset read from if the log has a gap there.
 
-    In format `record` these are `records`; in format `batch` they are `batches`, the first of which holds the wished
-    offset, maybe in its middle.
+    In format `record` these are `records`; in format `batch` they are `batches`, the first of which holds the offset,
+    maybe in its middle.
 
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
-    `more`: reading on at once may find more. `remote`: the oldest records are in the lake only; a wish for one of them
-    finds nothing here. Below `compacted_end` compaction has removed records.
+    `more`: reading on at once may find more. `remote`: only the remote tier holds the oldest records; a read of one of
+    them finds nothing here. Below `compacted_end` compaction has removed records.
     """
 
     log_start: int

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Begins a pass of compaction: whoever began one before may write no more, and what he wrote is removed.
+-- Begins a pass of compaction: one that was begun before may write no more, and what it wrote is removed.
 -- KEYS     state, index, clean:0, clean:1
--- ARGV     topic id, token of the pass, end of the compacted part as the caller knows it, offset up to which he wants to
---          compact, "dense" where offsets count records (format batch) else ""
--- Returns  {outcome, which of the two clean streams the pass is to write: 0 or 1, log start, high watermark, member of the
---          index row at that offset}; the outcome is BEGUN or CHANGED (nothing is done: look again)
+-- ARGV     topic id, token of the pass, end of the compacted part as the caller knows it, offset up to which to
+--          compact, "dense" if offsets count records (format batch) else ""
+-- Returns  {outcome, which of the two segments the pass writes: 0 or 1, log start, high watermark, member of the
+--          index row at that offset}; the outcome is BEGUN or CHANGED (nothing is done: read the state again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
--- A pass ends at a row of the index, whose counters are the ones that rows below it are counted back from. Where it is to
--- end at the end of the log that row is written here: the tail is sealed, as if it were as large as an interval.
+-- A pass ends at a row of the index, whose counters are the ones that rows below it are counted back from. If it ends at
+-- the end of the log that row is written here: the tail is sealed, as if it were as large as an interval.
 
 local state, index = KEYS[1], KEYS[2]
 local clean = {KEYS[3], KEYS[4]}

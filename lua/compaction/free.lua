@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- Gives back the memory of entries that were compacted: they are in the clean stream, or nowhere. One bounded step.
+-- Frees the memory of entries that were compacted: they are in the compacted segment, or nowhere. One bounded step.
 -- KEYS     stream, state
--- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes, most bytes of them where
+-- ARGV     topic id, offset sequence bits (-1: format batch), most entries that one XTRIM takes, most bytes of them if
 --          all are like the first
--- Returns  {entries given back, 1 if another step is needed else 0}
+-- Returns  {entries freed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
 -- XTRIM with `~` frees whole nodes only and takes no node with more entries than its LIMIT, so a second one tries what
 -- the first could not. What it leaves is less than a node, and goes with what follows.
--- allow-oom: what gives memory back must work where there is none left.
+-- allow-oom: what frees memory must work if none is left.
 
 local stream, state = KEYS[1], KEYS[2]
 local topic_id, bits, limit, bytes_max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
+local large_nodes = 100 -- times the limit, for nodes that hold more entries than it
 
 -- @include shared/whole_number
 
@@ -29,7 +29,7 @@ if clean_end == 0 then
   return {0, 0}
 end
 
--- The id below which all entries lie below `clean_end`, and none that others wrote and that has no offset yet.
+-- The id below which all entries lie below `clean_end`, and no external entry without an offset.
 local id
 if bits < 0 then
   id = string.format('%d-1', clean_end)

@@ -2,10 +2,10 @@
 -- Gives up a pass of compaction: what it has written is removed.
 -- KEYS     state, clean:0, clean:1
 -- ARGV     topic id, token of the pass
--- Returns  1; 0 where another pass was begun meanwhile, or this one has ended
+-- Returns  1; 0 if another pass was begun meanwhile, or this one has ended
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION
 --
--- allow-oom: what gives memory back must work where there is none left.
+-- allow-oom: what frees memory must work if none is left.
 
 local state = KEYS[1]
 local clean = {KEYS[2], KEYS[3]}

@@ -2,17 +2,17 @@
 -- Ends a pass of compaction: from now on what it has written is the compacted part of the log, up to the pass's end.
 -- KEYS     state, index, clean:0, clean:1
 -- ARGV     topic id, token of the pass, which of the two it has written (0 or 1), offset up to which it has compacted,
---          records and bytes that it has kept, the largest timestamp of those behind the last of its rows (-1: none), the
---          history as it is to begin, "tombstones" where its dirty part had some else ""; then for each new index row
+--          records and bytes that it has kept, the largest timestamp of those after the last of its rows (-1: none), the
+--          new history, "tombstones" if its dirty part had some else ""; then for each new index row
 --          its offset, and of what was kept from there on: records, bytes; largest timestamp below it, and of these
 --          largest since the row before
--- Returns  1; 0 where another pass was begun meanwhile, this one given up, or a write of it lost: nothing is done
+-- Returns  1; 0 if another pass was begun meanwhile, this one given up, or a write of it lost: nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
 -- The row at the pass's end stays, and with it all counters above: those of the rows below are counted back from it, so
 -- that between any two rows and above the log's start there is just what exists. The history is "<end>@<ms> ...":
 -- tombstones below `end` were first compacted at `ms`, and not before.
--- allow-oom: this gives memory back.
+-- allow-oom: this frees memory.
 
 local state, index = KEYS[1], KEYS[2]
 local clean = {KEYS[3], KEYS[4]}
@@ -54,14 +54,14 @@ redis.call('ZREMRANGEBYSCORE', index, '-inf', clean_end)
 local start_records, start_bytes = kept_records, kept_bytes -- counted back: to the row at or below the start
 local pairs_left = {}
 for at = first_row, #ARGV, row_size do
-  local behind_records, behind_bytes = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local after_records, after_bytes = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   if tonumber(ARGV[at]) <= start then
-    start_records, start_bytes = behind_records, behind_bytes
+    start_records, start_bytes = after_records, after_bytes
   end
   -- Where the counters are too small for what is there the row is left out: they speak of a part only.
-  if behind_records <= records and behind_bytes <= bytes then
+  if after_records <= records and after_bytes <= bytes then
     pairs_left[#pairs_left + 1] = ARGV[at]
-    pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records - behind_records, bytes - behind_bytes,
+    pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records - after_records, bytes - after_bytes,
       ARGV[at + 3], ARGV[at + 4])
   end
   if #pairs_left >= 1000 then

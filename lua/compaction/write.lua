@@ -1,11 +1,11 @@
--- Writes survivors of a pass of compaction behind those it has written before.
--- KEYS     state, the clean stream that the pass writes
+-- Writes survivors of a pass of compaction after those it has written before.
+-- KEYS     state, the segment that the pass writes
 -- ARGV     topic id, token of the pass, its token from now on; then for each entry its id, the number of its fields and
 --          values, and these
--- Returns  1; 0 where another pass was begun meanwhile, this one given up, or a write of it lost: nothing is written
+-- Returns  1; 0 if another pass was begun meanwhile, this one given up, or a write of it lost: nothing is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (an entry does not follow the ones written before)
 --
--- The token changes with every write, in the same step. So a pass ends where Redis has lost one that it had confirmed,
+-- The token changes with every write, in the same step. So a pass ends if Redis has lost one that it had confirmed,
 -- as a replica may have that was promoted, or a server without power: what came next would follow a gap, and with the
 -- switch the records that were in it would be gone for good.
 

@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Tells how old the first record of a log is from an offset on. One entry is looked at.
+-- Finds how old the first record of a log is from an offset on. One entry is read.
 -- KEYS     state, stream, clean:0, clean:1
 -- ARGV     topic id, offset sequence bits (-1: format batch), offset to look from (-1: the log's start)
--- Returns  the record's age (ms) by its timestamp and Redis' clock, negative where the timestamp lies in the future; "" where
---          there is no record, or one without a timestamp
+-- Returns  the record's age (ms) by its timestamp and Redis' clock, negative if the timestamp lies in the future; ""
+--          without a record, or for one without a timestamp
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
 -- In format batch it is the first record of the batch that holds the offset: the others may be compressed.
@@ -24,19 +24,19 @@ if not (next_offset and start and clean_end and (not held[4] or cleans[held[4]])
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 
--- The first entry that holds an offset from `first` on, of those that end before `behind`.
-local function entry(key, first, behind)
-  if first >= behind then
+-- The first entry that holds an offset from `first` on, of those that end before `last`.
+local function entry(key, first, last)
+  if first >= last then
     return nil
   elseif bits < 0 then -- an id is where its batch ends
-    return redis.call('XRANGE', key, string.format('%d-0', first + 1), string.format('%d-0', behind), 'COUNT', 1)[1]
+    return redis.call('XRANGE', key, string.format('%d-0', first + 1), string.format('%d-0', last), 'COUNT', 1)[1]
   end
   local width = 2 ^ bits
   local function id_of(offset)
     local ms = math.floor(offset / width)
     return string.format('%d-%d', ms, offset - ms * width)
   end
-  return redis.call('XRANGE', key, id_of(first), id_of(behind - 1), 'COUNT', 1)[1]
+  return redis.call('XRANGE', key, id_of(first), id_of(last - 1), 'COUNT', 1)[1]
 end
 
 from = math.max(from, start)

@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- Counts the records of a log from an offset on: the entries up to the next row of its index, and what that row tells of
--- all behind it. One bounded step.
+-- Counts the records of a log from an offset on: the entries up to the next row of its index, and what that row counts of
+-- all after it. One bounded step.
 -- KEYS     state, index, stream, clean:0, clean:1
 -- ARGV     topic id, offset sequence bits (-1: format batch), offset to count from (-1: the log's start), most entries
--- Returns  {records, offset from which on there are more to be counted, -1 where these are all}
+-- Returns  {records, offset from which on there are more to be counted, -1 if these are all}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
--- In format batch offsets count records, and no entry is looked at.
+-- In format batch offsets count records, and no entry is read.
 
 local state, index, stream, cleans = KEYS[1], KEYS[2], KEYS[3], {['0'] = KEYS[4], ['1'] = KEYS[5]}
 local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -44,18 +44,18 @@ local function id_of(offset)
   return string.format('%d-%d', ms, offset - ms * width)
 end
 
-local counted, fitting = 0, 1 -- few at first, for they tell how large the others may be
+local counted, fitting = 0, 1 -- few at first, until it is known how large entries are
 while from < row.offset do
   if counted >= limit or bytes_left <= 0 then
     return {counted, text(from)}
   end
   local is_clean = from < clean_end
-  local behind = math.min(row.offset, is_clean and clean_end or row.offset)
-  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, id_of(from), id_of(behind - 1), 'COUNT',
+  local part_end = math.min(row.offset, is_clean and clean_end or row.offset)
+  local entries = redis.call('XRANGE', is_clean and cleans[held[5]] or stream, id_of(from), id_of(part_end - 1), 'COUNT',
     fitting)
   counted = counted + #entries
   if #entries < fitting then
-    from = behind
+    from = part_end
   else
     local last, size = entries[fitting], 1
     local ms, sequence = string.match(last[1], '^(%d+)-(%d+)$')

@@ -1,23 +1,23 @@
 #!lua flags=allow-oom
 -- Puts rows of the sparse index, made from what lies in the log, in the place of those that are there. One bounded step.
 -- KEYS     state, index
--- ARGV     topic id, the compacted part's stream and end as they were when the rows were made ("" where they were not),
---          the log's start then, offset behind which rows are replaced, offset up to which, "last" where no step follows
+-- ARGV     topic id, the compacted part's stream and end as they were when the rows were made ("" if there was none),
+--          the log's start then, offset after which rows are replaced, offset up to which, "last" if no step follows
 --          else "", records and bytes that lie below the log's start, records and bytes by which the state counts too few;
 --          then for each row its offset and the member
--- Returns  1; 0 where the log was compacted meanwhile, or the rows of the step before are gone: no row is written
+-- Returns  1; 0 if the log was compacted meanwhile, or the rows of the step before are gone: no row is written
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
--- Each step but the first follows one that ended with a row at its offset. Where Redis has lost that one, as a replica
--- may have that was promoted, all is to be done again: a gap between rows would show nowhere, and what lies in it be
+-- Each step but the first follows one that ended with a row at its offset. If Redis has lost that one, as a replica
+-- may have that was promoted, all must be done again: a gap between rows would show nowhere, and what lies in it be
 -- found by no timestamp.
--- Rows behind those that are filled in were written by appends meanwhile, and stay. Only where the state counted too few
--- do they go as well, being wrong: then the keeper makes all of them anew in its next turn.
--- allow-oom: a log must be trimmed where memory is full, and that goes by the index.
+-- Rows after those that are filled in were written by appends meanwhile, and stay. Only if the state counted too few do
+-- they go as well, being wrong: then the keeper rebuilds all of them in its next turn.
+-- allow-oom: a log must be trimmed if memory is full, and that goes by the index.
 
 local state, index = KEYS[1], KEYS[2]
 local topic_id, clean, clean_end, known_start = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local behind, last_offset, is_last = ARGV[5], ARGV[6], ARGV[7] == 'last'
+local after, last_offset, is_last = ARGV[5], ARGV[6], ARGV[7] == 'last'
 local start_records, start_bytes, more_records, more_bytes = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local first_row = 12
 
@@ -39,11 +39,11 @@ end
 if redis.call('TYPE', index).ok ~= 'zset' then
   redis.call('UNLINK', index)
 end
-if tonumber(behind) > start and redis.call('ZCOUNT', index, behind, behind) == 0 then
+if tonumber(after) > start and redis.call('ZCOUNT', index, after, after) == 0 then
   redis.call('HSET', state, 'reindex', '1')
   return 0
 end
-redis.call('ZREMRANGEBYSCORE', index, '(' .. behind, last_offset)
+redis.call('ZREMRANGEBYSCORE', index, '(' .. after, last_offset)
 local largest = held[5]
 for at = first_row, #ARGV, 2 do
   -- The start may have moved on: the rows below it are of no use any more.

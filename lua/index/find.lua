@@ -1,18 +1,18 @@
 #!lua flags=no-writes
 -- Finds the intervals of a log in which records of a timestamp or a later one may lie, in order, by its sparse index.
 -- KEYS     state, index
--- ARGV     topic id, 1 if offsets count records else 0, timestamp (ms), offset below which nothing is looked for (-1:
+-- ARGV     topic id, 1 if offsets count records else 0, timestamp (ms), offset below which nothing is searched (-1:
 --          the log's start), most rows to look at, most intervals to return
--- Returns  {log start, end, offset below which all was looked at, then for each interval its first offset and the
+-- Returns  {log start, end, offset below which all was searched, then for each interval its first offset and the
 --          one just past it}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
--- What the index says of timestamps is never too small, but may be too large where records have left the log: an interval
--- may hold no such record, and then the next one is to be looked at. Timestamps are compared as doubles, all of them, so
+-- The timestamps of the index are never too small, but may be too large if records have left the log: an interval may
+-- hold no such record, and then the next one must be read. Timestamps are compared as doubles, all of them, so
 -- one beyond 2^53 makes an interval too many, never one too few.
 
 local state, index = KEYS[1], KEYS[2]
-local topic_id, dense, wished = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
+local topic_id, dense, timestamp = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local from, rows_left, intervals_left = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
 -- @include shared/index_steps
@@ -42,14 +42,14 @@ end
 local newest = count > 0 and rows_of(redis.call('ZRANGE', index, count - 1, count - 1, 'WITHSCORES'))
 local malformed = newest == nil
 
--- The rows at or below `from` are behind us; of the others the first whose largest timestamp is large enough.
+-- Of the rows above `from` the first whose largest timestamp is large enough.
 local rank, high = redis.call('ZCOUNT', index, '-inf', text(from)), count
 local before = rank
 while rank < high and not malformed do
   local middle = math.floor((rank + high) / 2)
   local row = rows_of(redis.call('ZRANGE', index, middle, middle, 'WITHSCORES'))
   malformed = not row
-  if row and row[1].largest >= wished then
+  if row and row[1].largest >= timestamp then
     high = middle
   else
     rank = middle + 1
@@ -69,7 +69,7 @@ while rank < count and rows_left > 0 and intervals_left > 0 and not malformed do
     if intervals_left == 0 then
       break
     end
-    if row.interval >= wished then
+    if row.interval >= timestamp then
       found[#found + 1], found[#found + 2] = text(from), text(row.offset)
       intervals_left = intervals_left - 1
     end
@@ -80,11 +80,11 @@ if malformed then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. index .. ' is malformed')
 end
 if rank >= count and intervals_left > 0 and from < next_offset then
-  -- Behind the last row the state tells, unless rows are missing, which the counters show.
+  -- After the last row the state counts, unless rows are missing, which the counters show.
   local last = newest and newest[1]
   local misses = math.floor(records / records_per_row) ~= math.floor((last and last.records or 0) / records_per_row)
     or math.floor(bytes / bytes_per_row) ~= math.floor((last and last.bytes or 0) / bytes_per_row)
-  if interval >= wished or misses then
+  if interval >= timestamp or misses then
     found[#found + 1], found[#found + 2] = text(from), text(next_offset)
   end
   from = next_offset

@@ -7,8 +7,8 @@
 -- Returns  {rows changed, 1 if another step is needed else 0}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
--- Rows that were changed and rows that are to be still rise together: what is left is too large, never too small. Where
--- the steps have come to stands in the field `rebase` of the state, so that one that never came is found.
+-- Rows that were changed and rows still to change rise together: what is left is too large, never too small. The field
+-- `rebase` of the state holds how far the steps have come, so that an unfinished one is found.
 -- allow-oom: a row is replaced by one that is no longer.
 
 local state, index = KEYS[1], KEYS[2]

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Says in a partition's state how far the lake holds its records, once a commit there has said so.
+-- Records in a partition's state how far the lake holds it, after a commit there.
 -- KEYS     state
 -- ARGV     topic id, offset up to which records are archived, first offset that the lake holds
 -- Returns  {archived, start of the log in the lake}, as they are now
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (behind the end), KAFKA_STORAGE_ERROR (a malformed state)
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (past the end), KAFKA_STORAGE_ERROR (a malformed state)
 --
--- It never goes back: an archiver that comes late says what is true no longer. Trimming goes by it, so it is told only
--- behind the commit. The start in the lake is told once, and what has left the log by then stays deleted; from then on
--- only deletion and the lake's retention move it.
--- allow-oom: what is archived may be trimmed, which is what gives memory back, and two numbers take next to none.
+-- It never goes back: an archiver that comes late reports what is true no longer. Trimming goes by it, so it is recorded
+-- only after the commit. The start in the lake is recorded once, and what has left the log by then stays deleted; from
+-- then on only deletion and the lake's retention move it.
+-- allow-oom: what is archived may be trimmed, which frees memory, and two numbers take next to none.
 
 local state = KEYS[1]
 local topic_id, archived, first = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -11,7 +11,7 @@
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
--- half a batch behind. What is included here is code in place, for a function costs every append its definition.
+-- half a batch. What is included here is code in place, for a function costs every append its definition.
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, bits, producer_id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -31,14 +31,14 @@ if held[9] then
 end
 local width = 2 ^ bits
 local ms_end = offsets_end / width
-local behind_last = '-'
+local after_last = '-'
 if next_offset > 0 then
   local ms = math.floor((next_offset - 1) / width)
   -- Exclusive of the last offset, not from the next one on: between two milliseconds there is room for ids that no
   -- offset names.
-  behind_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
+  after_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
 end
-local external = redis.call('XRANGE', stream, behind_last, '+', 'COUNT', 1)
+local external = redis.call('XRANGE', stream, after_last, '+', 'COUNT', 1)
 if external[1] then
 -- @include shared/external_entry
   local last_id
@@ -84,7 +84,7 @@ while left > 0 do
   local run_id = string.format('%d-*', ms)
   for n = 1, run do
     -- The first entry may be refused, where one above it was deleted whose id is still the stream's last. No look-up
-    -- tells this as cheaply as the refusal itself.
+    -- is as cheap as the refusal itself.
     local add = offset == base and n == 1 and redis.pcall or call
     local reply
     if shared_fields == 3 then

@@ -3,14 +3,14 @@
 -- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, bytes as stored, largest
 --          timestamp, channel; then the entry's fields and values
 -- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
---          row of the index was written, else 0, entries of others that were removed, if any were}; the outcome is APPENDED,
+--          row of the index was written, else 0, external entries that were removed, if any were}; the outcome is APPENDED,
 --          DUPLICATE (the base offset is the one of the first time, nothing is written) or EXPEL (nothing is appended,
---          there are more entries of others than one step removes: run log/expel, then this again)
+--          there are more external entries than one step removes: run log/expel, then this again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
 --          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
 --
 -- Offsets are dense from 0, and the entry's id is "<offset just past the batch>-0": the batch that holds an offset is
--- the first entry behind it.
+-- the first entry after it.
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, producer_id = ARGV[1], ARGV[2]
@@ -30,9 +30,9 @@ end
 local offset = base + count
 local entry_id = string.format('%d-0', offset)
 
--- Entries of others are no records of this format, and one behind our last would stand in the middle of the log. Where
--- one was deleted its id is still the stream's last, and XADD refuses ours. They go here and not in a script of their
--- own: a client that writes without a pause would always be back before this one.
+-- External entries are no records of this format, and one past the log's end would stand in the middle of the log. If
+-- one was deleted its id is still the stream's last, and XADD refuses ours. They are removed here, not in a script of
+-- their own: a client that writes without a pause would always be back before this one.
 local external = #redis.call('XRANGE', stream, string.format('(%d-0', base), '+', 'COUNT', 1) > 0
 local reply = not external and redis.pcall('XADD', stream, entry_id, unpack(ARGV, first_field))
 if external or type(reply) == 'table' and reply.err

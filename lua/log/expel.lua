@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Removes entries that Korvet did not write (XADDs by others) from behind the end of a log in format batch, and sets the
+-- Removes external entries (XADDs by others) past the end of a log in format batch, and sets the
 -- stream's last id back to that end. One bounded step.
 -- KEYS     stream, state
 -- ARGV     topic id, most entries to remove

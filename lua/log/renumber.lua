@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
 -- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
--- and moves the others, with all behind them, to free offsets in their order. One bounded step.
+-- and moves the others, with all that follow, to free offsets in their order. One bounded step.
 -- KEYS     stream, state, moving, index
 -- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes of them, channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state, offsets used up, an entry of more fields
 --          than a script can pass on)
 --
--- A stream takes no entry below its last id, so everything behind the first entry without an offset must leave before
+-- A stream takes no entry below its last id, so everything after the first entry without an offset must leave before
 -- anything can come back. Where that is more than one step may do, the entries wait in `moving`:
---   1. while the stream has entries behind `next`: append them to `moving` with their ids, XDEL them;
+--   1. while the stream has entries past `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
--- The field `moving` of the state closes the log meanwhile: nobody appends to it, and readers stop at `next`. An external
--- entry that arrives between two steps lands behind `next`, where 1. finds it and puts it behind all others. Every
+-- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An external
+-- entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable where memory is full, and what is moved leaves as much as it takes.
@@ -55,7 +55,7 @@ local function offset_of(id)
   return nil, ms
 end
 
-local function behind_next(count)
+local function past_next(count)
   local from = next_offset > 0 and '(' .. id_of(next_offset - 1) or '-'
   return redis.call('XRANGE', stream, from, '+', 'COUNT', count)
 end
@@ -76,13 +76,13 @@ local function count_in(offset, fields, from)
   if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
       or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
     if redis.call('EXISTS', index) == 0 then
-      -- The first row stands for all before it; where it is no first one, somebody deleted the others.
+      -- The first row stands for all before it; if it is not the first one, the others were deleted.
       interval = largest
       if records_before >= records_per_row or bytes_before >= bytes_per_row then
         redis.call('HSET', state, 'reindex', '1')
       end
     end
-    -- Where the index takes no row, being a key of another type, the keeper makes it anew.
+    -- If the index takes no row, being a key of another type, the keeper rebuilds it.
     local row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
     if type(redis.pcall('ZADD', index, string.format('%d', next_offset), row)) == 'number' then
       interval = '-1'
@@ -103,7 +103,7 @@ end
 local function take_in()
   local taken, room = 0, bytes_left
   while true do
-    local entries = behind_next(fitting(taken, room))
+    local entries = past_next(fitting(taken, room))
     if #entries == 0 then
       return 'nothing'
     end
@@ -149,12 +149,12 @@ end
 
 local failure
 
--- Step 1; returns true when nothing is left behind `next`.
+-- Step 1; returns true when nothing is left past `next`.
 local function evacuate()
   local last_id, added, deleted = stream_ids()
   local moved, room, emptied = 0, bytes_left, false
   while moved < limit and bytes_left > 0 and not failure do
-    local entries, ids = behind_next(math.min(fitting(moved, room), limit - moved)), {}
+    local entries, ids = past_next(math.min(fitting(moved, room), limit - moved)), {}
     for _, entry in ipairs(entries) do
       if #entry[2] > arguments_max then
         failure = string.format('%s: entry %s has %d fields, too many to renumber it; remove it with XDEL', stream,
@@ -193,8 +193,8 @@ local function bring_back()
     for _, entry in ipairs(entries) do
       local fields = entry[2]
       local old, ms = offset_of(fields[2])
-      local wished = old or (ms < offsets_end / width and ms or now_ms) * width
-      local offset = math.max(next_offset, wished, 2) -- 0-1 is what an empty log is set back to
+      local free = old or (ms < offsets_end / width and ms or now_ms) * width
+      local offset = math.max(next_offset, free, 2) -- 0-1 is what an empty log is set back to
       if offset >= offsets_end then
         failure = 'the offsets of ' .. stream .. ' are used up'
         break
@@ -237,7 +237,7 @@ if is_moving then
   if evacuate() then
     changed = bring_back()
   end
-  is_moving = redis.call('XLEN', moving) > 0 or #behind_next(1) > 0
+  is_moving = redis.call('XLEN', moving) > 0 or #past_next(1) > 0
   more = is_moving and 1 or 0
   if redis.call('XLEN', moving) == 0 then
     redis.call('DEL', moving)

@@ -1,27 +1,27 @@
 #!lua flags=allow-oom
--- Moves the start of a log up, and gives back the memory of what lies below it. One bounded step.
+-- Moves the start of a log up, and frees the memory of what lies below it. One bounded step.
 -- KEYS     stream, state, index, clean:0, clean:1
--- ARGV     topic id, offset sequence bits (-1: format batch), offset that the log is to start at (-1: as it does), the
---          first record's offset from there on (-1: none is known), most entries of a step where nobody knows their
---          bytes, most bytes of a step where the index does
--- Returns  {log start, records that left the log, entries that were given back, 1 if another step is needed else 0}
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (behind the end), KAFKA_STORAGE_ERROR (a malformed state or
+-- ARGV     topic id, offset sequence bits (-1: format batch), the log's new start (-1: none), the
+--          first record's offset from there on (-1: none is known), most entries of a step if their bytes
+--          are not known, most bytes of a step if the index knows them
+-- Returns  {log start, records that left the log, entries that were freed, 1 if another step is needed else 0}
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (past the end), KAFKA_STORAGE_ERROR (a malformed state or
 --          index)
 --
--- The start moves at once and for everybody; the entries below it follow, interval by interval of the index, whose
--- rows tell how many bytes lie between them. The lowest row is the one up to which entries were given back: rows below
+-- The start moves at once and for all readers; the entries below it follow, interval by interval of the index, whose
+-- rows hold how many bytes lie between them. The lowest row is the one up to which entries were freed: rows below
 -- the start go with their entries, so a step that never came is found by the next caller.
 -- XTRIM with `~` frees whole nodes only and takes no node with more entries than its LIMIT, so a second one tries what
 -- the first could not. What it leaves of a node is less than the node, and goes with what follows.
--- allow-oom: what gives memory back must work where there is none left.
+-- allow-oom: what frees memory must work if none is left.
 
 local stream, state, index = KEYS[1], KEYS[2], KEYS[3]
 local streams = {stream, KEYS[4], KEYS[5]}
-local topic_id, bits, wished, first_record = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local topic_id, bits, new_start, first_record = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 local rows_max = 64 -- index rows of one step
-local large_nodes = 100 -- so many times the limit, where nodes hold more entries than that
+local large_nodes = 100 -- times the limit, for nodes that hold more entries than it
 
 -- @include shared/whole_number
 
@@ -36,15 +36,15 @@ local clean_end = whole(held[8] or '0') -- where there was no compaction: 0
 if not (next_offset and start and bytes and start_records and records and clean_end) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
-if wished > next_offset then
-  return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', stream, next_offset, wished))
+if new_start > next_offset then
+  return redis.error_reply(string.format('OFFSET_OUT_OF_RANGE %s ends at %d, before %d', stream, next_offset, new_start))
 end
 
 -- @include shared/index_rows
 
-local moves = wished > start
+local moves = new_start > start
 if moves then
-  start = wished
+  start = new_start
 end
 local lowest = rows_of(redis.call('ZRANGE', index, 0, rows_max - 1, 'WITHSCORES'))
 local score = string.format('%d', start)
@@ -82,7 +82,7 @@ if moves then
   end
 end
 
--- The id below which all entries lie below `offset`, and none that others wrote and that has no offset yet.
+-- The id below which all entries lie below `offset`, and no external entry without an offset.
 local function id_of(offset)
   if bits < 0 then
     return string.format('%d-1', offset)
@@ -106,10 +106,10 @@ local function trim_piece(keys, offset)
   return trim(keys, offset, limit) or trim(keys, offset, limit * large_nodes)
 end
 
--- What lies from `from` to `offset`, all of it where it is known to be few bytes, else a piece; returns whether nothing
+-- What lies from `from` to `offset`, all of it if it is known to be few bytes, else a piece; returns whether nothing
 -- is left.
-local function give_back(from, offset, size)
-  -- Of a compacted part the rows tell what was kept. In the log itself all may be there still, until compaction/free.
+local function free(from, offset, size)
+  -- Of a compacted part the rows count what was kept. In the log itself all may be there still, until compaction/free.
   if from < clean_end and trim_piece({stream}, offset) then
     return false
   end
@@ -127,14 +127,14 @@ for _, row in ipairs(start > 0 and lowest or {}) do
   if row.offset > start then
     break
   end
-  if not give_back(from, row.offset, known and math.max(row.bytes - known, 0)) then
+  if not free(from, row.offset, known and math.max(row.bytes - known, 0)) then
     break
   end
   finished, from, known = finished + 1, row.offset, row.bytes
 end
 if start > 0 and (finished == #lowest or lowest[finished + 1].offset > start) and finished < rows_max then
   -- The last piece, from the last row to the start itself, is no larger than its interval.
-  is_done = give_back(from, start, known and (above and above.bytes or bytes) - known)
+  is_done = free(from, start, known and (above and above.bytes or bytes) - known)
 end
 if finished > 1 then
   redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)

@@ -4,8 +4,8 @@
 -- Returns  {next cursor ("0" when all rows were looked at), rows removed}
 -- Errors   none
 --
--- A producer's row is "<epoch> <ms of its last batch> ..." (see log/append). A row of another form stays: append names
--- it as an error, and what it was is still to be seen then.
+-- A producer's row is "<epoch> <ms of its last batch> ..." (see log/append). A row of another form stays: append reports
+-- it as an error, and its content can still be seen then.
 
 local producers = KEYS[1]
 local cursor, count, silence_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -1,5 +1,5 @@
--- The first half of an append, in place: the fence, the partition's state, and idempotence (KIP-98, KIP-360).
--- Wants   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
+-- The first half of an append, in place: the topic id, the partition's state, and idempotence (KIP-98, KIP-360).
+-- Needs   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
 --         count records)
 -- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), bytes_before, records_before, held,
 --         now_ms, batches (the producer's, newest last), offsets_end, expelled (nil), reported (a function)
@@ -7,7 +7,7 @@
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
 local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
-local expelled -- entries of others that were removed; nil is none, and ends the answer before it
+local expelled -- external entries that were removed; nil is none, and ends the answer before it
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
   'moving', 'lake_start')

@@ -1,5 +1,5 @@
 -- The second half of an append, in place: state, index, producer and announcement, and the script's answer.
--- Wants   what append_begin leaves (`next_offset`, `first`, `bytes`, `records`, `largest` and `interval` with what the
+-- Needs   what append_begin leaves (`next_offset`, `first`, `bytes`, `records`, `largest` and `interval` with what the
 --         script took in), index, records_per_row, bytes_per_row, base (the first offset of the batch), offset (the one
 --         just past it), batch_bytes (as stored), max_timestamp, channel, dense (offsets count records),
 --         expelled
@@ -16,7 +16,7 @@ local row_bytes = '0'
 if math.floor(records / records_per_row) > math.floor(records_before / records_per_row)
     or math.floor(bytes / bytes_per_row) > math.floor(bytes_before / bytes_per_row) then
   if redis.call('EXISTS', index) == 0 then
-    -- The first row stands for all before it; where it is no first one, somebody deleted the others.
+    -- The first row stands for all before it; if it is not the first one, the others were deleted.
     interval = largest
     if records_before >= records_per_row or bytes_before >= bytes_per_row then
       redis.call('HSET', state, 'reindex', '1')

@@ -9,7 +9,7 @@ from tests.support.log_bench import Bench
 NOTHING_ELSE = Retained(records=0, bytes=0, interval=-1, rows=(), history=(), tombstones=False)
 
 
-def look_at(store: CompactionStore, bench: Bench) -> CompactionState:
+def state_of(store: CompactionStore, bench: Bench) -> CompactionState:
     """Look at the bench's partition."""
     [look] = store.states([bench.partition])
     assert not isinstance(look, KafkaError), look
@@ -20,7 +20,7 @@ def begun(
     store: CompactionStore, bench: Bench, name: str = "mine", compacted_end: int | None = None
 ) -> CompactionPass:
     """Begin a pass, up to the end of the log where nothing else is said."""
-    look = look_at(store, bench)
+    look = state_of(store, bench)
     under_way = store.begin(bench.partition, name, look, look.end if compacted_end is None else compacted_end)
     assert under_way is not None
     return under_way
@@ -34,7 +34,7 @@ def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bo
     offset = under_way.start
     while found := store.read(under_way, offset, 1):
         entries += found
-        offset = offset_behind(bench, found[0][0])
+        offset = offset_after(bench, found[0][0])
     left = [entries[place] for place in kept]
     under_way = store.write(under_way, left)
     size = sum(len(field) for _, fields in left for field in fields)
@@ -43,7 +43,7 @@ def compact(bench: Bench, *kept: int, compacted_end: int | None = None, free: bo
         pass
 
 
-def offset_behind(bench: Bench, entry_id: bytes) -> int:
+def offset_after(bench: Bench, entry_id: bytes) -> int:
     """Return the offset just past an entry."""
     ms, sequence = (int(part) for part in entry_id.split(b"-"))
     return ms if bench.format == "batch" else (ms << bench.bits) + sequence + 1

@@ -77,7 +77,7 @@ class CompactedLog:
         ]
 
     def fill(self, batches: int, of: int = 5, keys: int = 7) -> None:
-        """Append batches over so many keys, each value another one, with a tombstone now and then."""
+        """Append batches over `keys` keys, each value another one, with a tombstone now and then."""
         for _ in range(batches):
             numbers = range(len(self.model), len(self.model) + of)
             self.append(

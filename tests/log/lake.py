@@ -48,21 +48,21 @@ class Tiers:
     def topic_id(self) -> str:
         return id_text(self.worker.topics.get(TOPIC).id)
 
-    def archive(self, behind: int, *, mirror: bool = True) -> Path:
+    def archive(self, end: int, *, mirror: bool = True) -> Path:
         """Archive the log up to an offset, which lies between two entries; returns the file."""
         table = ArchiveTable.create(str(self.lake), TOPIC, self.topic_id)
         at = table.next_offset(0) or 0
-        [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, behind)])
+        [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, end)])
         assert not isinstance(read, Exception)
         rows = (
             batches_to_arrow(0, read.batches, 1 << 24) if read.batches else records_to_arrow(0, read.records)
         )
         file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
         assert file is not None
-        table.append([file], [Advance(0, at, behind)])
+        table.append([file], [Advance(0, at, end)])
         if mirror:
             [mirrored] = RemoteOffsetStore(self.worker.redis).mirror(
-                [Archived(self.partition, behind, file.first_offset)]
+                [Archived(self.partition, end, file.first_offset)]
             )
             assert isinstance(mirrored, Mirrored)
         return self.lake / TOPIC / self.topic_id / file.path
@@ -80,7 +80,7 @@ class Tiers:
 def tiers(
     redis_url: str, directory: Path, storage_format: Literal["record", "batch"], wait_ms: int = 20_000
 ) -> Iterator[Tiers]:
-    """Make the topic, a lake and who reads it. A fetch waits so long for the lake; the default is for ever."""
+    """Make the topic, a lake and a worker, whose fetches wait for the lake up to `wait_ms`."""
     lake = directory / "lake"
     lake.mkdir()
     with lake_service(lake, directory) as service:

@@ -1,6 +1,6 @@
 """One log and what it must be: a model in memory beside the real one, through everything that may happen to a log.
 
-Every method does one thing to both. `check` compares all that a client can see, and that the index tells no lie.
+Every method does one thing to both. `check` compares all that a client can see, and that the index is right.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class LogLife:
         self.records = [each for each in self.records if each.offset >= offset]
 
     def retain(self, policy: Policy) -> None:
-        """Let go what is not to be kept: only what is over, and all of it that single records tell of."""
+        """Enforce retention: only what is over goes, and all of it that single records show."""
         before = self._look().size_bytes
         now_ms = self._now_ms()
         errors = list(self.retention.enforce([RetainedLog(self.bench.partition, policy)]))
@@ -259,7 +259,7 @@ class LogLife:
         if largest >= 0:
             assert (found.offset, found.timestamp) == (expected, largest)
 
-    def count_behind(self, offset: int) -> None:
+    def count_from(self, offset: int) -> None:
         """Ask how many records there are from an offset on."""
         [count] = self.index.records_from([LogPosition(self.bench.partition, offset)])
         if self.format == "batch":

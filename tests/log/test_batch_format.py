@@ -96,7 +96,7 @@ def test_a_batch_is_stored_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_an_uncompressed_batch_is_compressed_behind_its_header(codec: Any) -> None:
+def test_an_uncompressed_batch_is_compressed_after_its_header(codec: Any) -> None:
     args = flat(batch_args(memoryview(PRODUCED), NONE, AtRest(codec, 1024)))
     assert args[0::2] == [b"batch", b"korvet.encoding"]
     assert args[3] == codec.encode()
@@ -156,7 +156,7 @@ DAMAGED = {
     "zeros": [b"batch", bytes(200)],
     "text": [b"batch", b"This is no record batch at all. " * 10],
     "cut in its header": [b"batch", PRODUCED[: HEADER_BYTES - 1]],
-    "cut behind its header": [b"batch", HEADER],
+    "cut after its header": [b"batch", HEADER],
     "cut by a byte": [b"batch", PRODUCED[:-1]],
     "with a byte more": [b"batch", PRODUCED + b"x"],
     "two batches": [b"batch", PRODUCED * 2],
@@ -169,7 +169,7 @@ DAMAGED = {
     "a marker where nothing is compressed": [b"batch", PRODUCED, b"korvet.encoding", b"lz4"],
     "no marker where something is compressed": [b"batch", PACKED],
     "another field than the marker": [b"batch", PACKED, b"other", b"lz4"],
-    "a field behind the marker": [b"batch", PACKED, b"korvet.encoding", b"lz4", b"other", b"x"],
+    "a field after the marker": [b"batch", PACKED, b"korvet.encoding", b"lz4", b"other", b"x"],
     "a frame that is cut": [b"batch", PACKED[:-6], b"korvet.encoding", b"lz4"],
     "a frame of other bytes": [
         *(b"batch", HEADER + lz4.frame.compress(b"x" * 5000)),
@@ -181,7 +181,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_batch_is_told_and_not_passed_on(name: str) -> None:
+def test_a_damaged_batch_is_an_error_and_not_served(name: str) -> None:
     with pytest.raises(ValueError, match="13-0"):
         read_batches([(b"13-0", DAMAGED[name])], 2**53)
 
@@ -215,6 +215,6 @@ def test_a_batch_of_a_producers_codec_is_not_undone(codec: int) -> None:
     "entry",
     [(b"x", []), (b"x-0", [b"batch", PRODUCED]), (b"1-0", []), (b"1-0", None), (None, [])],
 )
-def test_what_is_no_entry_is_told_by_one_of_the_declared_errors(entry: Any) -> None:
+def test_what_is_no_entry_raises_one_of_the_declared_errors(entry: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, IndexError)):
         read_batches([entry], 2**53)

@@ -110,7 +110,7 @@ def test_a_read_asks_once_where_it_knows_and_once_more_where_that_changed(bench:
     assert commands(bench.raw) == before + 3
 
 
-def test_reads_of_several_partitions_are_told_apart(bench: Bench) -> None:
+def test_reads_of_several_partitions_are_kept_apart(bench: Bench) -> None:
     for partition in bench.partitions:
         for n in range(3):
             bench.append(b"%d" % n, partition=partition)
@@ -136,7 +136,7 @@ def test_what_is_known_of_a_topic_says_nothing_about_the_next_one_of_its_name(be
     assert [(record.offset, record.value) for record in records_of(found, 0)] == [(base, b"new")]
 
 
-def test_external_entries_behind_a_compacted_log_are_taken_in(record_bench: Bench) -> None:
+def test_external_entries_after_a_compacted_log_are_taken_in(record_bench: Bench) -> None:
     filled(record_bench)
     compact(record_bench, 5)
     record_bench.external(2)

@@ -39,7 +39,7 @@ def test_what_comes_later_is_compacted_together_with_what_stayed(log: CompactedL
         assert log.read() == log.expected(done.compacted_end)
 
 
-def test_nothing_changes_behind_the_end_of_a_pass(log: CompactedLog) -> None:
+def test_nothing_changes_past_the_end_of_a_pass(log: CompactedLog) -> None:
     log.fill(5)
     done = log.compacted()
     log.fill(5)
@@ -295,7 +295,7 @@ def segment_ms_over(log: CompactedLog) -> None:
     log.raw.hset(log.partition.state, "interval", "-1")
 
 
-def test_a_batch_that_nobody_can_read_stays_as_it_is(here: Domain, raw_redis: Any) -> None:
+def test_a_damaged_batch_stays_as_it_is(here: Domain, raw_redis: Any) -> None:
     log = CompactedLog(here, raw_redis, "batch")
     log.append((b"a", b"1"), (b"b", b"2"))
     [(entry_id, fields)] = raw_redis.xrange(log.partition.stream)

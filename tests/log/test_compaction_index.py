@@ -1,4 +1,4 @@
-"""The index of a compacted log: right after each pass, right when it is made anew, and a base for the next pass."""
+"""The index of a compacted log: right after each pass, right when it is rebuilt, and a base for the next pass."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_after_a_pass_the_index_is_right(log: CompactedLog) -> None:
         check_times(log)
 
 
-def test_an_index_that_was_lost_is_made_anew_for_what_is_left(log: CompactedLog) -> None:
+def test_a_lost_index_is_rebuilt_for_what_is_left(log: CompactedLog) -> None:
     fill(log, 30, 60)
     log.compacted()
     fill(log, 4, 60)
@@ -85,8 +85,8 @@ def test_rows_of_a_compacted_part_are_none_of_what_was_there_before(log: Compact
     assert rows[-1].offset == done.compacted_end
     assert rows[-1].records - log.field("start_records") == done.kept
     left = log.read()
-    behind = 0
+    after = 0
     for row in rows:
-        between = [held for held in left if behind <= held.offset < row.offset]
+        between = [held for held in left if after <= held.offset < row.offset]
         assert row.interval == max(held.timestamp for held in between)
-        behind = row.offset
+        after = row.offset

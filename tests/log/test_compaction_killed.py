@@ -28,7 +28,7 @@ OLD_MS = 5
 
 
 class Killed(BaseException):
-    """The process is gone: nobody tidies up."""
+    """The process is gone, and what it has left stays."""
 
 
 class Dying(Redis):
@@ -190,9 +190,9 @@ def test_of_two_keepers_the_one_that_began_last_ends_its_pass(
 
 
 @FORMATS
-@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+@pytest.mark.parametrize("re_created", [False, True], ids=["deleted", "re-created"])
 def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
-    here: Domain, raw_redis: Any, storage_format: str, *, anew: bool
+    here: Domain, raw_redis: Any, storage_format: str, *, re_created: bool
 ) -> None:
     log, _ = half_compacted(here, raw_redis, storage_format)
     turns = count()
@@ -201,14 +201,14 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
     def meanwhile() -> None:
         if next(turns) == 6:
             here.topics.delete(log.topic)
-            if anew:
+            if re_created:
                 others.append(CompactedLog(here, raw_redis, storage_format))
                 others[0].fill(9)
 
     with pytest.raises(KafkaError) as raised:
         log.compact(check=meanwhile)
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not anew:
+    if not re_created:
         assert raw_redis.keys("*tables*") == []
         return
     [other] = others
@@ -274,7 +274,7 @@ def test_a_start_that_moves_in_the_middle_of_a_pass_holds(
 
 
 @FORMATS
-def test_a_pass_that_finds_memory_full_leaves_nothing_behind(
+def test_a_pass_that_finds_memory_full_leaves_nothing(
     here: Domain, raw_redis: Any, storage_format: str
 ) -> None:
     log, old_end = half_compacted(here, raw_redis, storage_format)

@@ -1,4 +1,4 @@
-"""When a log is compacted and up to where: Kafka's rules, on what a look tells. Pure: no Redis."""
+"""When a log is compacted and up to where: Kafka's rules, on the state of a log. Pure: no Redis."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_record_without_a_time_makes_no_log_due(timestamp: int) -> None:
     assert end(LOOK, Ages(timestamp), **values) is None
 
 
-def test_records_that_are_too_young_stay_and_all_behind_them() -> None:
+def test_records_that_are_too_young_stay_and_all_after_them() -> None:
     values: Any = {"min_cleanable_dirty_ratio": 0.0}
     assert end(LOOK, min_compaction_lag_ms=50, **values) == 90
     assert end(LOOK, min_compaction_lag_ms=61, **values) == 70

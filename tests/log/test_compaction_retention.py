@@ -1,4 +1,4 @@
-"""A compacted log whose topic is no longer compacted, or is not only that: nothing is lost, and all can be let go."""
+"""A compacted log whose topic is no longer compacted, or is not only that: nothing is lost, and all can be deleted."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from korvet.log.compaction_store import RetainedRow
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW
 
 
-def test_a_row_comes_with_so_many_records_and_counts_what_is_behind_it() -> None:
+def test_a_row_comes_every_2048_records_and_counts_what_follows_it() -> None:
     rows = RetainedRows(0)
     kept = RECORDS_PER_ROW * 5 // 2
     for offset in range(0, kept * 10, 10):  # each tenth record was kept
@@ -21,7 +21,7 @@ def test_a_row_comes_with_so_many_records_and_counts_what_is_behind_it() -> None
     assert interval == kept * 10 - 10
 
 
-def test_a_row_comes_with_so_many_bytes() -> None:
+def test_a_row_comes_every_512_kib() -> None:
     rows = RetainedRows(0)
     for offset in range(5):
         rows.add(offset + 1, 1, BYTES_PER_ROW // 2, offset)
@@ -62,9 +62,9 @@ def test_there_are_no_more_rows_than_one_script_may_write_and_none_of_their_time
         rows.add(at + 1, 1, BYTES_PER_ROW, (at * 7919) % count)
     found, interval = rows.finish()
     assert len(found) <= ROWS_MAX
-    behind = 0
+    after = 0
     for row in found:
-        assert row.interval == max((at * 7919) % count for at in range(behind, row.offset))
-        behind = row.offset
+        assert row.interval == max((at * 7919) % count for at in range(after, row.offset))
+        after = row.offset
     # Of what is left out at the end the row there speaks.
-    assert interval >= max((at * 7919) % count for at in range(behind, count))
+    assert interval >= max((at * 7919) % count for at in range(after, count))

@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError, Period
 from korvet.log.record_format import ENTRY_ARGS_MAX
 from korvet.redis.client import Redis
-from tests.log.cleaning import NOTHING_ELSE, begun, compact, look_at
+from tests.log.cleaning import NOTHING_ELSE, begun, compact, state_of
 from tests.support.log_bench import Bench
 
 
@@ -24,24 +24,24 @@ def ids(store: CompactionStore, bench: Bench) -> list[bytes]:
     return [entry_id for entry_id, _ in store.read(under_way, under_way.start, 100)]
 
 
-def test_a_look_at_an_empty_log_finds_nothing(store: CompactionStore, bench: Bench) -> None:
-    look = look_at(store, bench)
+def test_the_state_of_an_empty_log(store: CompactionStore, bench: Bench) -> None:
+    look = state_of(store, bench)
     assert look.now_ms > 1_600_000_000_000
     assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, None)
 
 
-def test_a_look_finds_what_the_last_pass_left(store: CompactionStore, bench: Bench) -> None:
+def test_the_state_after_a_pass(store: CompactionStore, bench: Bench) -> None:
     bench.append(b"a")
     bench.append(b"b")
     compact(bench, 1)
     bench.raw.hset(bench.partition.state, "clean_history", "5@6 7@8")
-    look = look_at(store, bench)
+    look = state_of(store, bench)
     assert (look.segment, look.compacted_end, look.token) == (0, look.end, "")
     assert look.history == (Period(5, 6), Period(7, 8))
     assert look.newest is not None
     assert look.compacted_bytes == look.newest.bytes == look.bytes
     assert begun(store, bench, "next").source == 0
-    assert look_at(store, bench).token == "next"
+    assert state_of(store, bench).token == "next"
 
 
 def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
@@ -53,11 +53,11 @@ def test_a_pass_reads_the_compacted_part_and_then_the_log_up_to_its_end(
     compact(bench, 0, 3)
     bench.append(b"5")
     under_way = begun(store, bench, "next")
-    bench.append(b"behind its end")
+    bench.append(b"past its end")
     found = store.read(under_way, 0, 10)
     assert [entry_id for entry_id, _ in found] == [before[0], before[3]]
-    behind = store.read(under_way, under_way.dirty_start - 1, 10)
-    assert len(behind) == 1
+    after = store.read(under_way, under_way.dirty_start - 1, 10)
+    assert len(after) == 1
     assert store.read(under_way, under_way.compacted_end, 10) == []
     assert store.entry_count(bench.partition) >= 2
 
@@ -104,7 +104,7 @@ def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
 
 def test_a_pass_begins_on_what_was_looked_at_or_not_at_all(store: CompactionStore, bench: Bench) -> None:
     bench.append(b"a")
-    look = look_at(store, bench)
+    look = state_of(store, bench)
     compact(bench, 0)
     assert store.begin(bench.partition, "late", look, look.end) is None
 
@@ -153,7 +153,7 @@ def test_a_key_of_another_type_is_named(
     ],
     ids=str,
 )
-def test_a_state_that_is_not_understood_is_no_look(
+def test_a_state_that_is_not_understood_is_an_error(
     store: CompactionStore, bench: Bench, damage: dict[str, str]
 ) -> None:
     bench.append(b"a")

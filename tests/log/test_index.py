@@ -51,7 +51,7 @@ def found(index: IndexStore, bench: Bench, timestamp: int, offset: int = -1) -> 
     return outcome
 
 
-def behind(index: IndexStore, bench: Bench, *offsets: int) -> list[Any]:
+def after(index: IndexStore, bench: Bench, *offsets: int) -> list[Any]:
     return index.records_from([LogPosition(bench.partition, offset) for offset in offsets])
 
 
@@ -131,36 +131,34 @@ def test_the_pieces_of_a_log_are_all_of_it(bench: Bench, index: IndexStore) -> N
     assert [piece.bound for piece in pieces] == [numbers[piece.end - 1] for piece in pieces]
 
 
-def test_records_behind_an_offset_are_counted_to_the_last_one(bench: Bench, index: IndexStore) -> None:
+def test_records_after_an_offset_are_counted_to_the_last_one(bench: Bench, index: IndexStore) -> None:
     offsets = rising(bench)
     numbers = [0, 1, 4095, 4096, 4499, 4500, 4501, 12_345, 19_998, 19_999]
-    lags = behind(
-        index, bench, -1, *(offsets[number] for number in numbers), offsets[-1] + 1, offsets[-1] + 9
-    )
+    lags = after(index, bench, -1, *(offsets[number] for number in numbers), offsets[-1] + 1, offsets[-1] + 9)
     assert lags == [20_000, *(20_000 - number for number in numbers), 0, 0]
 
 
-def test_records_behind_an_offset_below_the_start_are_those_from_the_start(
+def test_records_after_an_offset_below_the_start_are_those_from_the_start(
     bench: Bench, index: IndexStore
 ) -> None:
     offsets = rising(bench)
     set_start(bench, offsets[5000])
-    assert behind(index, bench, offsets[3], offsets[5001]) == [15_000, 14_999]
+    assert after(index, bench, offsets[3], offsets[5001]) == [15_000, 14_999]
 
 
 def test_without_an_index_records_are_counted_one_by_one(bench: Bench, index: IndexStore) -> None:
     offsets = rising(bench)
     bench.raw.delete(bench.partition.index_key)
-    assert behind(index, bench, offsets[3], offsets[-3]) == [19_997, 3]
+    assert after(index, bench, offsets[3], offsets[-3]) == [19_997, 3]
 
 
-def test_external_entries_are_records_behind_an_offset_once_they_are_taken_in(record_bench: Bench) -> None:
+def test_external_entries_are_records_after_an_offset_once_they_are_taken_in(record_bench: Bench) -> None:
     index = IndexStore(record_bench.redis)
     base = record_bench.append(b"a", b"b")
     record_bench.external(5000)
-    assert behind(index, record_bench, base + 1) == [1]
+    assert after(index, record_bench, base + 1) == [1]
     record_bench.append(b"c")
-    assert behind(index, record_bench, base + 1) == [5002]
+    assert after(index, record_bench, base + 1) == [5002]
 
 
 def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
@@ -170,7 +168,7 @@ def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
     for entry_id, fields in raw.xrange(partition.stream)[:1000:4]:
         raw.xadd(partition.compacted[1], fields, id=entry_id)
     raw.hset(partition.state, mapping={"clean": "1", "clean_end": offsets[1000]})
-    assert behind(index, record_bench, offsets[0], offsets[997], offsets[1000]) == [1250, 1000, 1000]
+    assert after(index, record_bench, offsets[0], offsets[997], offsets[1000]) == [1250, 1000, 1000]
 
 
 def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) -> None:
@@ -202,7 +200,7 @@ def test_a_malformed_row_is_named(bench: Bench, index: IndexStore, member: str) 
     bench.raw.zadd(bench.partition.index_key, {member: offset + 1})
     outcomes: list[Any] = [*index.find([Search(bench.partition, 0)])]
     if bench.format == "record":
-        outcomes += behind(index, bench, offset)
+        outcomes += after(index, bench, offset)
     with pytest.raises(Exception, match="index: a row is malformed"):
         index.intervals(bench.partition)
     for outcome in outcomes:
@@ -216,4 +214,4 @@ def test_an_index_of_another_type_is_named(bench: Bench, index: IndexStore) -> N
     [outcome] = index.find([Search(bench.partition, 0)])
     assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
     if bench.format == "record":
-        assert code_of(behind(index, bench, offset)[0]) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert code_of(after(index, bench, offset)[0]) == ErrorCode.KAFKA_STORAGE_ERROR

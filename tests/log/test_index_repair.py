@@ -1,4 +1,4 @@
-"""Making the index anew and forgetting timestamps, in both formats, beside appends: what it says is then right."""
+"""Rebuilding the index and forgetting timestamps, in both formats, beside appends: it is right then."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_index_that_is_right_is_left_alone(upkeep: Upkeep) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "its newest rows gone", "garbage", "another type", "asked for"])
-def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> None:
+def test_a_missing_index_is_rebuilt(upkeep: Upkeep, damage: str) -> None:
     offsets = upkeep.fill(40)
     key = upkeep.partition.index_key
     match damage:
@@ -153,7 +153,7 @@ def test_an_index_that_is_missing_is_made_anew(upkeep: Upkeep, damage: str) -> N
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_made_anew(
+def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_rebuilt(
     upkeep: Upkeep, *, external: bool
 ) -> None:
     offsets = upkeep.fill(20)
@@ -228,7 +228,7 @@ def test_an_empty_log_that_held_records_gets_a_row_at_its_end(upkeep: Upkeep) ->
     assert upkeep.find(0) == OffsetFound()
 
 
-def test_records_that_nobody_counted_are_counted(redis: Redis, raw_redis: Any) -> None:
+def test_uncounted_records_are_counted(redis: Redis, raw_redis: Any) -> None:
     upkeep = Upkeep(Bench(redis, raw_redis, "record"))
     offsets = upkeep.fill(30)
     state = upkeep.state()
@@ -335,7 +335,7 @@ def test_a_log_of_another_incarnation_and_a_malformed_state_are_told(upkeep: Upk
     assert len(outcomes) == 2
 
 
-def test_a_malformed_entry_is_told_and_the_index_left_as_it_is(redis: Redis, raw_redis: Any) -> None:
+def test_a_malformed_entry_is_an_error_and_the_index_left_as_it_is(redis: Redis, raw_redis: Any) -> None:
     upkeep = Upkeep(Bench(redis, raw_redis, "record"))
     upkeep.fill(10)
     upkeep.raw.delete(upkeep.partition.index_key, upkeep.partition.stream)

@@ -1,4 +1,4 @@
-"""How far an offset is behind its log, in records and in time: both formats, every place in which a record may lie."""
+"""The lag of an offset, in records and in time: both formats, every place in which a record may lie."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def now_ms(bench: Bench) -> int:
 
 
 def first_timestamps(bench: Bench, *offsets: int) -> list[tuple[int, int]]:
-    """Return for each offset the records behind it, and the timestamp of the first, which its age must tell."""
+    """Return for each offset the records from it on, and the timestamp of the first, by which its age goes."""
     before = now_ms(bench)
     lags = IndexStore(bench.redis).lags([LogPosition(bench.partition, offset) for offset in offsets])
     after = now_ms(bench)
@@ -54,13 +54,13 @@ def record(number: int) -> Record:
     return Record(b"v" * 2000, b"k", AT + number * STEP)
 
 
-def test_the_age_is_that_of_the_first_record_that_is_not_behind(bench: Bench) -> None:
+def test_the_age_is_that_of_the_first_record_from_the_offset_on(bench: Bench) -> None:
     offsets = [bench.append(record(number)) for number in range(4)]
     expected = [(4, AT), (4, AT), (3, AT + STEP), (1, AT + 3 * STEP)]
     assert first_timestamps(bench, -1, offsets[0], offsets[1], offsets[3]) == expected
 
 
-def test_who_has_all_is_behind_by_nothing(bench: Bench) -> None:
+def test_the_end_of_a_log_has_no_lag(bench: Bench) -> None:
     index = IndexStore(bench.redis)
     assert index.lags([LogPosition(bench.partition, -1)]) == [Lag(0, 0)]
     end = bench.append(record(0)) + 1

@@ -1,4 +1,4 @@
-"""The log directory that administrators are told of, on a real Redis."""
+"""The log directory of DescribeLogDirs, on a real Redis."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_size_is_what_the_entries_hold(
     assert log_dir.sizes(topic.partitions) == [0, held, 0]
 
 
-def test_more_logs_than_one_round_trip_holds_are_told_in_order(here: Domain, log_dir: LogDir) -> None:
+def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain, log_dir: LogDir) -> None:
     topic = made(here, "batch", 201)
     here.append("orders", b"x", partition=200)
     sizes = log_dir.sizes(topic.partitions)

@@ -103,8 +103,8 @@ class Life(RuleBasedStateMachine):
         self.log.mend_index()
 
     @rule(place=st.floats(0, 1))
-    def count_behind(self, place: float) -> None:
-        self.log.count_behind(self.log.start + int(place * (self.log.end - self.log.start)))
+    def count_from(self, place: float) -> None:
+        self.log.count_from(self.log.start + int(place * (self.log.end - self.log.start)))
 
     @rule()
     def give_memory_back(self) -> None:

@@ -101,7 +101,7 @@ class Model:
             self.values += written
 
     def delete_last(self, _: int) -> None:
-        """Delete what nobody has taken in yet, as an external client that changed its mind."""
+        """Delete an entry that is not taken in yet, as an external client that changed its mind."""
         made = self.bench.raw.xadd(self.bench.partition.stream, {"value": "gone"}, id=f"{2**64 - 1}-*")
         self.bench.raw.xdel(self.bench.partition.stream, made)
 

@@ -79,7 +79,7 @@ class WatchedRedis(Redis):
 @pytest.mark.parametrize(
     ("storage_format", "values"), [("record", [b"0", b"a", b"b"]), ("batch", [b"a", b"b"])]
 )
-def test_two_batches_of_one_partition_keep_their_order_behind_external_entries(
+def test_two_batches_of_one_partition_keep_their_order_after_external_entries(
     redis_url: str, raw_redis: Any, storage_format: Format, values: list[bytes]
 ) -> None:
     watched = WatchedRedis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
@@ -88,7 +88,7 @@ def test_two_batches_of_one_partition_keep_their_order_behind_external_entries(
     outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b")])
     assert all(isinstance(outcome, Appended) for outcome in outcomes)
     assert bench.values() == values
-    # In one pipeline the second could succeed after the first was told to come again.
+    # In one pipeline the second could succeed after the first had to be sent again.
     assert watched.pipelines
     assert all(len(set(streams)) == len(streams) for streams in watched.pipelines)
     watched.close()

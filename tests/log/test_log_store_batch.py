@@ -153,7 +153,7 @@ def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest
     ]
 
 
-def test_an_append_behind_many_external_entries_removes_them_all(bench: Bench) -> None:
+def test_an_append_after_many_external_entries_removes_them_all(bench: Bench) -> None:
     bench.append(b"a")
     bench.external(2500)
     assert bench.append(b"b") == 1
@@ -218,7 +218,7 @@ def test_every_append_gets_through_beside_an_external_writer_in_a_tight_loop(
     with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
         try:
             for n in range(300):
-                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry behind the log")  # noqa: B023
+                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry past the log")  # noqa: B023
                 assert bench.append(b"own%d" % n) == n
         finally:
             writer.kill()

@@ -67,7 +67,7 @@ def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
     assert bench.read(base) == Fetched(0, base, base + 3, [], more=False)
 
 
-def test_an_offset_beyond_the_end_is_looked_at_again_behind_external_entries(bench: Bench) -> None:
+def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Bench) -> None:
     bench.append(b"a")
     bench.external(3)
     last = bench.raw.xrevrange(bench.partition.stream, count=1)[0][0].decode().split("-")
@@ -100,7 +100,7 @@ def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> 
     assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
 
 
-def test_external_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
+def test_external_entries_after_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
     base = bench.append(b"a")
     bench.external(2)
     first = bench.read(base)
@@ -108,7 +108,7 @@ def test_external_entries_behind_our_own_are_seen_by_the_next_read(bench: Bench)
     assert [value for _, value in bench.read_all(base)] == [b"a", b"0", b"1"]
 
 
-def test_latest_lies_behind_an_external_burst(bench: Bench) -> None:
+def test_latest_lies_after_an_external_burst(bench: Bench) -> None:
     bench.external(5, f"{2**60}-*")
     bench.external(3, f"{2**61}-*")
     latest = bench.bounds().high_watermark
@@ -154,7 +154,7 @@ def test_consumers_and_external_writers_at_once_lose_and_double_nothing(bench: B
     assert [value for value in found if value.startswith(b"own")] == [b"own%d" % n for n in range(100)]
 
 
-def test_renumber_is_a_step_that_tells_what_it_did(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_returns_and_logs_what_it_did(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert bench.logs.external.step(bench.partition) == ExternalStep(0, 0, more=False)
     bench.external(1500, f"{2**60}-*")

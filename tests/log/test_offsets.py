@@ -65,7 +65,7 @@ class Life:
         self.records.append(((ms << BITS) + sequence, ms if timestamp is None else timestamp))
 
     def trim(self, count: int) -> None:
-        """Move the start past so many records."""
+        """Move the start past `count` records."""
         self.bench.bounds()  # takes in what others wrote
         live = self.live()
         start = live[count][0] if count < len(live) else self.bench.bounds().high_watermark

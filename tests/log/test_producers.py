@@ -144,7 +144,7 @@ def test_a_topic_that_another_worker_made_is_known(
     assert active.read([("orders", 0)]) == [[ActiveProducer(7, 1, 3, 5)]]
 
 
-def test_a_redis_that_was_emptied_and_has_come_as_far_again_is_looked_at_anew(
+def test_a_redis_that_was_emptied_and_has_come_as_far_again_is_read_again(
     here: Domain, active: ActiveProducers, there: Domain, raw_redis: Any
 ) -> None:
     here.topics.create(TopicSpec(name="orders"))

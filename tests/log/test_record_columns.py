@@ -149,7 +149,7 @@ def test_what_is_not_of_one_layout_is_left_to_be_looked_at_one_by_one(entries: l
     assert columns(entries) is None
 
 
-def test_entries_at_or_behind_the_end_are_left_too() -> None:
+def test_entries_at_or_past_the_end_are_left_too() -> None:
     last = (7 << BITS) + ENTRIES_MIN - 1
     assert columns(SAME, last + 1) is not None
     assert columns(SAME, last) is None

@@ -176,7 +176,7 @@ def test_an_entry_without_an_offset_ends_what_is_read(unreadable: str) -> None:
     ]
 
 
-def test_nothing_is_read_at_or_behind_the_end() -> None:
+def test_nothing_is_read_at_or_past_the_end() -> None:
     fields = [b"value", b"x"]
     assert len(read(("7-0", fields), ("7-1", fields), ("7-2", fields), end=(7 << 10) + 2)) == 2
 
@@ -238,12 +238,12 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_value_that_does_not_decode_is_served_as_it_is_stored(name: str) -> None:
     encoding, value = DAMAGED[name]
-    told: list[tuple[int, str]] = []
+    damages: list[tuple[int, str]] = []
     entries: list[Entry] = [(b"7-1", [b"value", value, b"timestamp", b"5", b"korvet.encoding", encoding])]
-    found = read_entries(entries, 10, 2**53, LIMIT, lambda offset, text: told.append((offset, text)))
+    found = read_entries(entries, 10, 2**53, LIMIT, lambda offset, text: damages.append((offset, text)))
     offset = (7 << 10) + 1
     assert found == [(offset, 5, None, value, [("korvet.encoding", encoding)])]
-    assert told == [(offset, encoding.decode())]
+    assert damages == [(offset, encoding.decode())]
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
@@ -256,6 +256,6 @@ def test_a_value_of_exactly_the_limit_is_decoded(codec: Any) -> None:
     "entry",
     [(b"x", []), (b"1", []), (b"1-x", []), (b"1-0", [b"key"]), (b"1-0", None), (None, []), (b"1-0", [5, 5])],
 )
-def test_what_is_no_entry_is_told_by_one_of_the_declared_errors(entry: Any) -> None:
+def test_what_is_no_entry_raises_one_of_the_declared_errors(entry: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, IndexError)):
         read_entries([entry], 10, 2**53, LIMIT, no_damage)

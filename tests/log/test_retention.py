@@ -1,4 +1,4 @@
-"""What retention lets go, over both formats: the decision by itself, and against a model on a real log."""
+"""What retention deletes, in both formats: the decision by itself, and against a model on a real log."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ WEEK = Policy(retention_ms=7 * DAY_MS)
         ([(10, ago(9)), (20, ago(8)), (30, ago(6))], ago(1), 20),
         ([(10, ago(9)), (20, ago(6)), (30, ago(9))], ago(1), 10),
         ([(10, ago(6)), (20, ago(9))], ago(9), None),
-        ([(10, ago(-100)), (20, ago(9))], ago(9), None),  # a record from the future holds what is behind it
+        ([(10, ago(-100)), (20, ago(9))], ago(9), None),  # a record from the future keeps what follows
         ([(10, ago(9)), (20, ago(8))], ago(8), 1000),
         ([], ago(8), 1000),
         ([], ago(6), None),
         ([], -1, None),
-        ([(10, -1), (20, ago(9))], ago(1), 20),  # without a timestamp: as old as what is behind it
+        ([(10, -1), (20, ago(9))], ago(1), 20),  # without a timestamp: as old as what follows
         ([(10, ago(9)), (20, -1)], ago(1), 10),
         ([(10, -1)], -1, None),
         ([(10, ago(7))], ago(1), None),
@@ -72,8 +72,8 @@ WEEK = Policy(retention_ms=7 * DAY_MS)
 def test_by_time_goes_all_whose_timestamps_are_older(
     rows: list[tuple[int, int]], tail: int, start: int | None
 ) -> None:
-    wished = due(extent(*rows, tail=tail), WEEK, NOW_MS)
-    assert wished == (None if start is None else Trimming(start, "time"))
+    trimming = due(extent(*rows, tail=tail), WEEK, NOW_MS)
+    assert trimming == (None if start is None else Trimming(start, "time"))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_by_time_goes_all_whose_timestamps_are_older(
     [(10_000, None), (4000, None), (3001, None), (3000, 10), (2001, 10), (2000, 20), (1, 30), (0, 1000)],
 )
 def test_by_size_goes_what_leaves_enough(kept_bytes: int, start: int | None) -> None:
-    wished = due(extent((10, 5), (20, 5), (30, 5)), Policy(retention_bytes=kept_bytes), NOW_MS)
-    assert wished == (None if start is None else Trimming(start, "size"))
+    trimming = due(extent((10, 5), (20, 5), (30, 5)), Policy(retention_bytes=kept_bytes), NOW_MS)
+    assert trimming == (None if start is None else Trimming(start, "size"))
 
 
 def test_the_limit_that_lets_go_more_decides() -> None:
@@ -202,7 +202,7 @@ class Log:
         return max((offset for offset, size in ends if self.bytes - size >= kept_bytes), default=0)
 
     def check(self, start: int) -> None:
-        """Fail unless the log starts at `start` for everybody, and all behind it is there."""
+        """Fail unless the log starts at `start` for all readers, and all that follows is there."""
         left = [(base, end) for base, end, _ in self.batches if end > start]
         first = max(start, left[0][0]) if left else self.end
         assert self.bench.bounds()[:3] == (start, first, self.end)
@@ -240,7 +240,7 @@ def test_what_is_kept_is_what_the_model_keeps(log: Log, seed: int) -> None:
             expected = max(expected, log.kept_by_time(today - policy.retention_ms))
         if size >= 0:
             expected = max(expected, log.kept_by_size(size))
-        # By time goes what lies behind what went by size, where that was from the future.
+        # By time goes what follows what went by size, if that was from the future.
         if policy.retention_ms >= 0:
             held = log.batches
             log.batches = [batch for batch in held if batch[1] > expected]
@@ -258,7 +258,7 @@ def test_quiet_logs_lose_single_records(log: Log) -> None:
     assert log.counted["time"] == (3 if log.bench.format == "batch" else 0)  # to one row of the index
 
 
-def test_what_is_old_behind_whole_intervals_goes_in_the_same_turn(log: Log) -> None:
+def test_what_is_old_after_whole_intervals_goes_in_the_same_turn(log: Log) -> None:
     today = now_ms()
     log.append(today - 20 * DAY_MS)
     log.row()
@@ -268,7 +268,7 @@ def test_what_is_old_behind_whole_intervals_goes_in_the_same_turn(log: Log) -> N
     log.check(old + 1)
 
 
-def test_a_record_without_a_timestamp_is_as_old_as_the_one_behind_it(log: Log) -> None:
+def test_a_record_without_a_timestamp_is_as_old_as_the_one_after_it(log: Log) -> None:
     today = now_ms()
     log.append(-1)
     log.append(-1)
@@ -374,7 +374,7 @@ def test_what_is_wrong_with_one_log_does_not_keep_the_others(log: Log) -> None:
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_where_rows_of_the_index_were_lost_nothing_goes_that_is_not_old(log: Log, lost: int) -> None:
-    """What the state says of the time since the last row is said of fewer records than lie behind the last one."""
+    """The state's time since the last row is of fewer records than follow the last one."""
     old, new = 5, now_ms()
     log.append(old)
     log.bytes = 1 << 20

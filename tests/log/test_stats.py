@@ -103,7 +103,7 @@ def test_a_log_that_begins_elsewhere_is_looked_at_again(reader: LogStatsReader, 
     assert HOUR_MS <= figures.oldest_age_ms < 10 * HOUR_MS
 
 
-def test_damaged_and_deleted_logs_are_told_beside_the_figures_of_the_others(
+def test_damaged_and_deleted_logs_are_errors_beside_the_stats_of_the_others(
     reader: LogStatsReader, bench: Bench
 ) -> None:
     bench.append(b"a")

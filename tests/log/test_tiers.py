@@ -1,4 +1,4 @@
-"""Records of one log in Redis and in the lake: one log for whoever reads it, and what a lake that fails costs whom."""
+"""Records of one log in Redis and in the lake: one log for consumers, and what a lake that fails costs whom."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_consumer_reads_both_tiers_without_a_seam(two: Tiers) -> None:
             assert numbers_from(two, offset_of(two, first), bytes_max) == expected
 
 
-def test_every_fetch_tells_the_bounds_of_the_whole_log(two: Tiers) -> None:
+def test_every_fetch_returns_the_bounds_of_the_whole_log(two: Tiers) -> None:
     end = offset_of(two, BATCHES * PER_BATCH)
     for first in (0, 160, 300):
         [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset_of(two, first)))
@@ -151,7 +151,7 @@ def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> No
 
 
 class _Overtaken(Trimmer):
-    """Deletes behind an archiver that is faster."""
+    """Deletes after an archiver that is faster."""
 
     made: Tiers
 
@@ -200,14 +200,14 @@ def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tier
     assert (without.error, without.chunks) == (ErrorCode.NONE, [])
 
 
-def test_what_lies_behind_a_gap_has_to_fit_as_well(redis_url: str, tmp_path: Path) -> None:
+def test_records_after_a_gap_have_to_fit_as_well(redis_url: str, tmp_path: Path) -> None:
     with tiers(redis_url, tmp_path, "record") as made:
         first = made.worker.append(TOPIC, Record(b"a"))
         made.archive(first + 1)
         last = made.worker.append(TOPIC, Record(b"b"))
         made.trim(last)
-        behind = made.worker.wanted(TOPIC, offset=first + 1, bytes_max=1)
-        archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), behind)
+        after = made.worker.wanted(TOPIC, offset=first + 1, bytes_max=1)
+        archived, hot = made.worker.fetch(made.worker.wanted(TOPIC, offset=first), after)
         assert [record.offset for record in read(b"".join(archived.chunks))] == [first]
         assert hot.chunks == []
 
@@ -224,11 +224,11 @@ def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
         file.unlink()
     two.worker.topics.create(TopicSpec(name="other", partitions=1))
     two.worker.append("other", b"hot")
-    wishes = (two.worker.wanted(TOPIC, offset=offset_of(two, 0)), two.worker.wanted("other"))
+    requests = (two.worker.wanted(TOPIC, offset=offset_of(two, 0)), two.worker.wanted("other"))
     error = ErrorCode.NONE
     while error is ErrorCode.NONE:
         # The lake is not waited for where there is something to answer with.
-        cold, hot = two.worker.fetch(*wishes)
+        cold, hot = two.worker.fetch(*requests)
         error = cold.error
         assert (cold.log_start, cold.high_watermark) == (offset_of(two, 0), offset_of(two, 300))
         assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
@@ -288,7 +288,7 @@ def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> No
     assert [record.offset for record in read(b"".join(found.chunks))] == [first]
 
 
-def test_a_topic_made_anew_inherits_nothing(two: Tiers) -> None:
+def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
     two.worker.topics.delete(two.worker.topics.get(TOPIC))
     two.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0

@@ -41,7 +41,7 @@ def trim(store: TrimStore, bench: Bench, start: int = -1, first: int = -1) -> Tr
     return outcome
 
 
-def test_a_look_tells_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
+def test_an_extent_is_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
     offsets = [bench.append(f"v{n}".encode()) for n in range(5)]
     fields = {"bytes": 9000, "start_bytes": 10, "interval": 77, "archived": 3, "reindex": "1"}
     bench.raw.hset(bench.partition.state, mapping=fields)
@@ -73,7 +73,7 @@ def test_a_look_gives_the_first_rows_above_the_start(bench: Bench, store: TrimSt
     set_rows(bench, *((offset, 1) for offset in offsets[1:]))
     assert [row.offset for row in look(store, bench, 3).rows] == offsets[1:5]
     assert look(store, bench, 3).more_rows
-    # One step gives back what lies below the start, and drops the rows that told of it.
+    # One step frees what lies below the start, and drops its rows.
     trim(store, bench, offsets[4], offsets[4])
     extent = look(store, bench, 3)
     assert ([row.offset for row in extent.rows], extent.more_rows) == (offsets[5:8], True)
@@ -81,7 +81,7 @@ def test_a_look_gives_the_first_rows_above_the_start(bench: Bench, store: TrimSt
     assert ([row.offset for row in extent.rows], extent.more_rows) == (offsets[5:10], False)
 
 
-def test_a_row_behind_the_end_is_not_of_this_look(bench: Bench, store: TrimStore) -> None:
+def test_a_row_past_the_end_is_for_the_next_turn(bench: Bench, store: TrimStore) -> None:
     end = bench.append(b"v") + 1
     set_rows(bench, (end, 1), (end + 5, 1))
     extent = look(store, bench, 1)

@@ -1,4 +1,4 @@
-"""Moving log starts for whoever asks, and work in the background: once for each log, told of once."""
+"""Moving log starts, and work in the background: once for each log, a failure logged once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def finish(background: BackgroundTrims) -> None:
             gevent.sleep(0)
 
 
-def test_many_starts_move_at_once_and_each_tells_its_own(bench: Bench, trimmer: Trimmer) -> None:
+def test_many_starts_move_at_once_and_each_has_its_own_answer(bench: Bench, trimmer: Trimmer) -> None:
     ends = [bench.append(b"a", b"b", partition=partition) + 2 for partition in bench.partitions]
     stranger = bench.at(0, topic_id="id-2")
     starts = [NewStart(partition, end - 1) for partition, end in zip(bench.partitions, ends, strict=True)]
@@ -98,11 +98,13 @@ def test_work_at_a_log_is_begun_once_at_a_time(bench: Bench) -> None:
     assert begun == {"first": 1, "other": 2}
 
 
-def test_what_fails_is_told_once_until_it_works_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_once_until_it_works_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     background = BackgroundTrims()
 
     def fails(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        raise KafkaError(code, "as told")
+        raise KafkaError(code, "as expected")
 
     def lines_after(*works: Any) -> int:
         for work in works:
@@ -116,7 +118,7 @@ def test_what_fails_is_told_once_until_it_works_again(bench: Bench, caplog: pyte
     assert lines_after(lambda: None, lambda: fails(gone)) == 2, "its topic was deleted: nothing is left to do"
 
 
-def test_all_memory_is_given_back_in_the_background(bench: Bench, trimmer: Trimmer) -> None:
+def test_all_memory_is_freed_in_the_background(bench: Bench, trimmer: Trimmer) -> None:
     for _ in range(500):
         bench.append(b"v")
     end = bench.bounds().high_watermark
@@ -161,7 +163,7 @@ def test_what_has_grown_too_large_shrinks_beside_the_requests(
     assert bounds.first_offset == (offsets[8] if trims else offsets[0])
 
 
-def test_a_topic_that_nobody_knows_any_more_is_left_alone(bench: Bench, trimmer: Trimmer) -> None:
+def test_a_topic_that_is_gone_is_left_alone(bench: Bench, trimmer: Trimmer) -> None:
     topics = TopicRegistry(TopicStore(bench.redis, Keys("korvet")), Settings(), bench.logs.partition)
     background = BackgroundTrims()
     SizeRetentionTrigger(topics, Retention(bench.logs, TrimStore(bench.redis), trimmer), background).crossed(

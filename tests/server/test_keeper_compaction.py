@@ -42,7 +42,7 @@ def keeper(settings: Settings) -> Keeper:
 
 
 def filled(here: Domain, name: str, keys: int = 2, policy: str = "compact", **configs: str) -> None:
-    """Make a topic with old records, twenty of them over so many keys."""
+    """Make a topic with old records, twenty of them over `keys` keys."""
     overrides = {"cleanup.policy": policy, **{key.replace("_", "."): value for key, value in configs.items()}}
     here.topics.create(TopicSpec(name=name, partitions=1, configs=overrides))
     for n in range(20):

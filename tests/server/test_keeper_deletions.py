@@ -106,7 +106,7 @@ def finish(keeper: Keeper) -> None:
 
 
 def check_gone(here: Domain, topic: Topic) -> None:
-    """Check that nobody finds the topic or its logs, nor what was committed of them."""
+    """Check that the topic, its logs and its committed offsets are gone."""
     here.topics.refresh()
     with pytest.raises(KafkaError) as refused:
         here.topics.get("orders")
@@ -144,7 +144,7 @@ def test_a_deletion_that_is_killed_at_any_step_is_finished_by_the_keeper_of_anot
     assert kills > 8
 
 
-def test_a_topic_made_anew_before_the_keeper_came_begins_anew(
+def test_a_topic_re_created_before_the_keeper_came_is_empty(
     here: Domain, redis_url: str, settings: Settings, raw_redis: Any
 ) -> None:
     keeper = acting(settings)

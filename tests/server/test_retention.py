@@ -72,7 +72,7 @@ def test_a_keeper_that_lost_its_lease_lets_nothing_go(keeper: Keeper, bench: Ben
     assert bench.bounds().log_start == 0
 
 
-def test_a_damaged_index_is_told_and_the_others_are_looked_at(
+def test_a_damaged_index_is_logged_and_the_others_are_checked(
     keeper: Keeper, bench: Bench, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     append_old_and_new(bench)
@@ -88,7 +88,7 @@ def test_a_damaged_index_is_told_and_the_others_are_looked_at(
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_a_consumer_reads_on_while_retention_runs(tmp_path: Path, storage_format: str) -> None:
-    """Nothing is skipped, repeated or out of range for it, whatever goes behind its back."""
+    """It skips nothing, repeats nothing and is never out of range, whatever is deleted meanwhile."""
     flags = ("--set", "log.retention.check.interval.ms=20")
     value, per_part = bytes(range(256)) * 40, 100
     with korvet_broker(tmp_path, *flags) as broker:
@@ -132,7 +132,7 @@ def test_a_log_that_grows_fast_is_kept_small_by_its_workers(tmp_path: Path, stor
         # What is over the limit by less than an interval of the index stays.
         enough = count - (kept_bytes + (4 << 20)) // len(value)
         processes.wait_until(
-            lambda: ops.total(broker, trimmed) >= enough, "the workers let go what is too much"
+            lambda: ops.total(broker, trimmed) >= enough, "the workers delete what is too much"
         )
         with reading.consumer(broker.bootstrap, "orders") as running:
             low, high = running.get_watermark_offsets(TopicPartition("orders", 0), cached=False)

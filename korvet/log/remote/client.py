@@ -216,7 +216,7 @@ class RemoteClient:
 
 
 def _exactly(connected: socket.socket, size: int) -> bytearray:
-    """Receive `size` bytes; raises OSError where the connection ends before."""
+    """Receive `size` bytes; raises OSError if the connection ends before."""
     received = bytearray(size)
     view = memoryview(received)
     while view:

@@ -1,4 +1,4 @@
-"""How far the archive lags behind the logs, by what Redis knows of it: so it holds for any archiver."""
+"""The lag of the archive behind the logs, by what Redis knows of it: so it holds for any archiver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(
     Raises StorageUnavailableError.
     """
     lags: list[LakeLag] = []
-    behind: list[tuple[Partition, Bounds, int]] = []
+    lagging: list[tuple[Partition, Bounds, int]] = []
     errors: list[KafkaError] = []
     for partition, bounds in zip(partitions, logs.bounds(partitions), strict=True):
         if isinstance(bounds, KafkaError):
@@ -31,12 +31,12 @@ def read(
             continue
         first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
         if first < bounds.high_watermark:
-            behind.append((partition, bounds, first))
+            lagging.append((partition, bounds, first))
         else:
             lags.append(_lag(partition, bounds, 0, 0))
-    counts = indexes.records_from([LogPosition(partition, first) for partition, _, first in behind])
-    for at in range(0, len(behind), _FIRST_ENTRIES_PER_READ):
-        some = behind[at : at + _FIRST_ENTRIES_PER_READ]
+    counts = indexes.records_from([LogPosition(partition, first) for partition, _, first in lagging])
+    for at in range(0, len(lagging), _FIRST_ENTRIES_PER_READ):
+        some = lagging[at : at + _FIRST_ENTRIES_PER_READ]
         read_now = logs.read([Read(partition, first, 1) for partition, _, first in some])
         for (partition, bounds, _), count, fetched in zip(some, counts[at:], read_now, strict=False):
             if isinstance(count, KafkaError):

@@ -1,15 +1,4 @@
-"""The keeper's task that compacts the topics whose cleanup.policy says so, the dirtiest log first, one at a time.
-
-The keeper's task that lets go what no topic is to keep (retention.ms, retention.bytes, local.retention.*).
-
-The keeper's task that keeps the sparse indexes of logs right.
-
-The keeper's task that looks after entries of other Redis clients where nobody appends or reads.
-
-The keeper's task that forgets idempotent producers that were silent for too long.
-
-The keeper's task that clears away what deleted topics have left: those too large to be deleted at once.
-"""
+"""The keeper's tasks on logs: compaction, retention, index repair, external entries, producers and deleted topics."""
 
 from __future__ import annotations
 
@@ -33,12 +22,12 @@ _log = logs.Log(__name__)
 
 
 class CompactLogs:
-    """The task; it remembers what it has looked up of logs, and what it has complained about."""
+    """Compacts the topics whose cleanup.policy says so, the dirtiest log first; warns once of each error."""
 
     def __init__(self) -> None:
         self._compactor: Compactor | None = None
         self._buffer_bytes = 0
-        self._complaints: set[str] = set()
+        self._warned: set[str] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Compact every log that is due; one that fails waits for the next turn."""
@@ -51,14 +40,14 @@ class CompactLogs:
                 decompressed_bytes_max=context.settings.record_decompressed_max_bytes,
             )
             self._buffer_bytes = buffer_bytes
-        complaints: set[str] = set()
-        for plan in self._plans(self._compactor, context, check_lease, complaints):
-            while self._compact(self._compactor, plan, check_lease, complaints):
+        warnings: set[str] = set()
+        for plan in self._plans(self._compactor, context, check_lease, warnings):
+            while self._compact(self._compactor, plan, check_lease, warnings):
                 pass
-        self._complaints = complaints
+        self._warned = warnings
 
     def _plans(
-        self, compactor: Compactor, context: Context, check_lease: CheckLease, complaints: set[str]
+        self, compactor: Compactor, context: Context, check_lease: CheckLease, warnings: set[str]
     ) -> list[CompactionPlan]:
         found: list[CompactionPlan] = []
         compacted = _compacted(context)
@@ -67,15 +56,15 @@ class CompactLogs:
             plans, errors = compactor.plans(some, check_lease)
             found += plans
             for error in errors:
-                self._complain(error, complaints)
+                self._warn(error, warnings)
         return sorted(found, key=lambda plan: -plan.ratio)
 
     def _compact(
-        self, compactor: Compactor, plan: CompactionPlan, check_lease: CheckLease, complaints: set[str]
+        self, compactor: Compactor, plan: CompactionPlan, check_lease: CheckLease, warnings: set[str]
     ) -> bool:
         """Do a pass; returns whether it had to end early, its buffer being full, and another one is to go on."""
         try:
-            # Anew: since the plan was made others were compacted, and the end of this log has moved.
+            # Plan again: since then other logs were compacted, and the end of this log has moved.
             plans, _ = compactor.plans([(plan.partition, plan.config)], check_lease)
             if not plans:
                 return False
@@ -87,7 +76,7 @@ class CompactLogs:
             metrics.COMPACTION_PASSES.labels("failed").inc()
             if isinstance(error, StorageUnavailableError):
                 raise
-            self._complain(error, complaints)
+            self._warn(error, warnings)
             return False
         metrics.COMPACTION_PASSES.labels("changed" if done is None else "done").inc()
         if done is None:
@@ -97,11 +86,11 @@ class CompactLogs:
         _log.info("compacted log", key=plan.partition.stream, kept=done.kept, removed=done.removed)
         return done.compacted_end < plans[0].compacted_end
 
-    def _complain(self, error: KafkaError, complaints: set[str]) -> None:
-        """Log what is wrong with a log, once for as long as it is."""
-        if error.message not in self._complaints | complaints:
+    def _warn(self, error: KafkaError, warnings: set[str]) -> None:
+        """Log what is wrong with a log, once as long as it stays wrong."""
+        if error.message not in self._warned | warnings:
             _log.warning("log not compacted", reason=error)
-        complaints.add(error.message)
+        warnings.add(error.message)
 
 
 def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
@@ -112,14 +101,14 @@ def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
 
 
 class EnforceRetention:
-    """The task; it remembers from turn to turn how old the first records are, and counts what goes in each."""
+    """Trims logs (retention.ms, retention.bytes, local.retention.*); remembers how old the first records are."""
 
     def __init__(self) -> None:
         self._retention: Retention | None = None
         self._trimmed: dict[Reason, int] = {}
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Look at every log with a limit, and let go what is due."""
+        """Trim every log that is due."""
         if self._retention is None:
             store = TrimStore(context.redis)
             trimmer = Trimmer(context.log_store, store, self._count)
@@ -146,20 +135,20 @@ def _limited(context: Context) -> Iterator[RetainedLog]:
 
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
-    """Make indexes anew where rows are missing, and forget timestamps of records that have left the log."""
-    mender = IndexRepair(IndexRepairStore(context.redis))
+    """Rebuild indexes whose rows are missing, and forget timestamps of records that have left the log."""
+    repair = IndexRepair(IndexRepairStore(context.redis))
     for some in context.partitions():
-        for partition, outcome in mender.repair(some, check_lease):
+        for partition, outcome in repair.repair(some, check_lease):
             if isinstance(outcome, StorageUnavailableError):
                 raise outcome
             if isinstance(outcome, KafkaError):
-                _log.warning("index not looked after", key=partition.index_key, reason=outcome)
+                _log.warning("index repair failed", key=partition.index_key, reason=outcome)
             elif outcome.rebuilt:
-                _log.info("index made anew", key=partition.index_key, rows=outcome.rebuilt)
+                _log.info("index rebuilt", key=partition.index_key, rows=outcome.rebuilt)
 
 
 def renumber(context: Context, check_lease: CheckLease) -> None:
-    """Take such entries into the log (format `record`), or out of the stream (format `batch`)."""
+    """Take external entries into logs (format `record`), or remove them (format `batch`), if nothing else does."""
     for some in context.partitions():
         for partition in some:
             more = True
@@ -177,9 +166,9 @@ def renumber(context: Context, check_lease: CheckLease) -> None:
 
 
 def expire_producers(context: Context, check_lease: CheckLease) -> None:
-    """Forget producers that were silent for producer.id.expiration.ms (Kafka's broker setting)."""
+    """Expire producers that were silent for producer.id.expiration.ms (Kafka's broker setting)."""
     silence_ms = context.settings.producer_id_expiration_ms
-    forgotten = 0
+    expired = 0
     for some in context.partitions():
         unfinished = [(partition, "0") for partition in some]
         while unfinished:
@@ -191,21 +180,21 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
                     _log.warning("producers not expired", key=partition.producers, reason=step)
                     continue
                 cursor, removed = step
-                forgotten += removed
+                expired += removed
                 if cursor != "0":
                     following.append((partition, cursor))
             unfinished = following
-    if forgotten:
-        metrics.PRODUCERS_EXPIRED.inc(forgotten)
-        _log.info("forgot silent producers", count=forgotten)
+    if expired:
+        metrics.PRODUCERS_EXPIRED.inc(expired)
+        _log.info("expired silent producers", count=expired)
 
 
 INTERVAL_MS = 5000
-"""How long what a deletion has left lies there, where who began it is gone; one small question to Redis."""
+"""How long the rest of a deleted topic stays if the broker that deletes it is gone; one small read of Redis."""
 
 
 def finish_deletions(context: Context, check_lease: CheckLease) -> None:
-    """Clear away what is left of every deleted topic, also where somebody else is at it; both do no harm."""
+    """Clear away what is left of every deleted topic; it does no harm if another broker does so too."""
     check_lease()
     for deleted in context.topics.list_deleting():
         try:

@@ -1,9 +1,4 @@
-"""The keeper's task that takes the figures of all logs and of all groups, for /metrics.
-
-What the keeper tells of consumer groups in /metrics: who is in them, and how far each is behind.
-
-The keeper's task that looks how far topics with a cold tier are archived, for /metrics.
-"""
+"""The keeper's tasks for /metrics: statistics of all logs and groups, and the lag of the archive."""
 
 from __future__ import annotations
 
@@ -36,38 +31,38 @@ class GroupSnapshots(NamedTuple):
 
 
 def group_snapshots(context: Context, check_lease: CheckLease) -> GroupSnapshots:
-    """Return the figures of all groups; raises StorageUnavailableError.
+    """Return the statistics of all groups; raises StorageUnavailableError.
 
-    Where the list of groups cannot be read there are none, which keeps nobody from the figures of logs.
+    Without a readable list of groups there are none; the statistics of logs do not depend on them.
     """
     offsets = OffsetStore(context.redis, context.keys, mirror=False)
     reader = LagReader(offsets, IndexStore(context.redis), context.topics)
     listed = GroupList(context.redis, context.keys)
     context.topics.refresh()
-    told = GroupSnapshots([], [], Counter())
+    found = GroupSnapshots([], [], Counter())
     try:
         for names in listed.names():
             check_lease()
-            for look in listed.summaries(names):
-                _add(told, look)
+            for summary in listed.summaries(names):
+                _add(found, summary)
             lags, errors = reader.read(names, check_lease)
-            told.lags.extend(lags)
+            found.lags.extend(lags)
             for error in errors:
-                _log.warning("no lag of a group", reason=error)
+                _log.warning("lag of a group unavailable", reason=error)
     except StorageUnavailableError:
         raise
     except KafkaError as error:
-        _log.warning("no figures of groups", reason=error)
-    return told
+        _log.warning("group statistics unavailable", reason=error)
+    return found
 
 
-def _add(told: GroupSnapshots, look: GroupSummary | KafkaError) -> None:
-    if isinstance(look, KafkaError):
-        _log.warning("no figures of a group", reason=look)
+def _add(found: GroupSnapshots, summary: GroupSummary | KafkaError) -> None:
+    if isinstance(summary, KafkaError):
+        _log.warning("statistics of a group unavailable", reason=summary)
         return
-    figures = GroupStats(group=look.group, members=look.members, generation=look.generation)
-    told.groups.append(figures)
-    told.states[look.state] += 1
+    stats = GroupStats(group=summary.group, members=summary.members, generation=summary.generation)
+    found.groups.append(stats)
+    found.states[summary.state] += 1
 
 
 class CollectStats:
@@ -78,34 +73,34 @@ class CollectStats:
         self._reader: LogStatsReader | None = None
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Take the figures of every log and group, and publish them; raises KafkaError, StorageUnavailableError."""
+        """Publish the statistics of every log and group; raises KafkaError, StorageUnavailableError."""
         if self._reader is None:
             self._reader = LogStatsReader(LogStatsStore(context.redis), context.log_store)
         self._reader.begin_round()
         taken: list[LogStats] = []
         for some in context.partitions():
             check_lease()
-            figures, errors = self._reader.read(some)
-            taken += figures
+            stats, errors = self._reader.read(some)
+            taken += stats
             for error in errors:
-                # A topic that was deleted meanwhile has no figures, and that is all there is to it.
+                # A topic that was deleted meanwhile has no statistics.
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    _log.warning("no figures of a log", reason=error)
-        told = group_snapshots(context, check_lease)
+                    _log.warning("statistics of a log unavailable", reason=error)
+        found = group_snapshots(context, check_lease)
         series_max = context.settings.metrics_partitions_max
         snapshot = LogSnapshot(
             valid_until=valid_until(context.settings.log_figures_interval_ms),
             taken_at=time.time(),
             logs=limited(taken, series_max),
-            lags=limited(told.lags, series_max),
-            groups=limited(told.groups, series_max),
-            states=told.states,
+            lags=limited(found.lags, series_max),
+            groups=limited(found.groups, series_max),
+            states=found.states,
         )
         check_lease()
         try:
             publish(self._directory / LogSnapshot.FILE, snapshot)
         except OSError as error:
-            _log.warning("figures of the logs not published", reason=error)
+            _log.warning("log statistics not published", reason=error)
 
 
 class CollectLakeLag:
@@ -115,7 +110,7 @@ class CollectLakeLag:
         self._directory = directory
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Look at every log with a cold tier, and publish; raises KafkaError, StorageUnavailableError."""
+        """Look at every log with a remote tier, and publish; raises KafkaError, StorageUnavailableError."""
         context.topics.refresh()
         archived = [
             partition
@@ -131,9 +126,9 @@ class CollectLakeLag:
             lags, errors = lake_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
             taken += lags
             for error in errors:
-                # A topic that was deleted meanwhile has no figures, and that is all there is to it.
+                # A topic that was deleted meanwhile has no statistics.
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    _log.warning("no lag of an archive", reason=error)
+                    _log.warning("lag of an archive unavailable", reason=error)
         snapshot = LakeLagSnapshot(
             valid_until=valid_until(context.settings.log_figures_interval_ms),
             lags=limited(taken, context.settings.metrics_partitions_max),
@@ -142,4 +137,4 @@ class CollectLakeLag:
         try:
             publish(self._directory / LakeLagSnapshot.FILE, snapshot)
         except OSError as error:
-            _log.warning("lag of the archive not published", reason=error)
+            _log.warning("archive lag not published", reason=error)

@@ -11,7 +11,7 @@ CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
 
 
 class DirtyLog:
-    """Forty entries of a record each, offsets 1 to 40 (ids 0-1 to 0-40), an index row behind every tenth of them."""
+    """Forty entries of a record each, offsets 1 to 40 (ids 0-1 to 0-40), an index row after every tenth of them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -43,9 +43,9 @@ class DirtyLog:
         return answer
 
     def write(
-        self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID, behind: str = ""
+        self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID, after: str = ""
     ) -> int:
-        args: list[Any] = [topic_id, token, behind or token]
+        args: list[Any] = [topic_id, token, after or token]
         for offset in offsets:
             args += (f"0-{offset}", 4, "key", "k", "value", f"v{offset}")
         answer: int = run(self.client, "compaction/write", (STATE, CLEAN[which]), args)

@@ -1,4 +1,4 @@
-"""lua/compaction/* against a real server: whose pass it is, what the switch leaves, and what is given back."""
+"""lua/compaction/* against a real server: whose pass it is, what the switch leaves, and what is freed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def log(raw_redis: Any) -> DirtyLog:
     return DirtyLog(raw_redis)
 
 
-def test_a_look_tells_the_state_and_the_newest_row(log: DirtyLog) -> None:
+def test_look_returns_the_state_and_the_newest_row(log: DirtyLog) -> None:
     now, *state = log.look()
     assert int(now) > 0
     fields = [b"41", b"0", b"4000", b"40", b"-1", b"", b"", b"", b"", b"", b""]
@@ -55,7 +55,7 @@ def test_where_offsets_count_records_the_sealing_row_counts_by_them(log: DirtyLo
 
 
 @pytest.mark.parametrize(
-    ("known_end", "wanted"), [(11, 31), (0, 35), (0, 50)], ids=["another pass", "no row", "behind the end"]
+    ("known_end", "wanted"), [(11, 31), (0, 35), (0, 50)], ids=["another pass", "no row", "past the end"]
 )
 def test_a_pass_does_not_begin_on_a_log_that_has_changed(log: DirtyLog, known_end: int, wanted: int) -> None:
     before = log.snapshot()
@@ -81,7 +81,7 @@ def test_a_switch_puts_the_kept_records_and_their_rows_in_the_place_of_all(log: 
     assert log.index() == {16: "28:2850:150:150", 31: "30:3000:300:300"}
     state = log.state()
     assert (state["clean"], state["clean_end"]) == ("0", "31")
-    # What is above the start: three compacted records and the ten behind them.
+    # What is above the start: three compacted records and the ten after them.
     assert (state["start_records"], state["start_bytes"]) == ("27", "2750")
     assert "clean_token" not in state
     assert (state["clean_history"], state["clean_bytes"]) == ("", "3000")
@@ -101,7 +101,7 @@ def test_the_second_switch_removes_what_the_first_one_made(log: DirtyLog) -> Non
     assert log.state()["start_records"] == "28"
 
 
-def test_the_row_at_the_end_of_a_pass_speaks_of_what_is_left_behind_the_last_row(log: DirtyLog) -> None:
+def test_the_row_at_the_end_of_a_pass_counts_what_is_left_after_the_last_row(log: DirtyLog) -> None:
     log.begin("mine", 31)
     log.switch("mine", 31, kept=(0, 0, -1))
     assert log.index() == {31: "30:3000:300:-1"}
@@ -167,7 +167,7 @@ def test_giving_up_removes_what_was_written_and_nothing_in_use(log: DirtyLog) ->
     assert log.snapshot() == before
 
 
-def test_what_was_compacted_is_given_back_in_steps_and_nothing_else(log: DirtyLog) -> None:
+def test_what_was_compacted_is_freed_in_steps_and_nothing_else(log: DirtyLog) -> None:
     log.client.config_set("stream-node-max-entries", 10)
     try:
         log = emptied(log)
@@ -181,7 +181,7 @@ def test_what_was_compacted_is_given_back_in_steps_and_nothing_else(log: DirtyLo
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM, count=1)] == [b"0-31"]
 
 
-def test_nodes_of_more_entries_than_a_step_takes_are_given_back_too(log: DirtyLog) -> None:
+def test_nodes_of_more_entries_than_a_step_takes_are_freed_too(log: DirtyLog) -> None:
     log.client.config_set("stream-node-max-entries", 30)
     try:
         log = emptied(log)
@@ -201,7 +201,7 @@ def test_of_large_entries_a_step_takes_fewer(log: DirtyLog) -> None:
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"8-0"]
 
 
-def test_a_batch_that_ends_where_the_compacted_part_does_is_given_back(log: DirtyLog) -> None:
+def test_a_batch_that_ends_where_the_compacted_part_does_is_freed(log: DirtyLog) -> None:
     log.client.config_set("stream-node-max-entries", 1)
     try:
         log.client.delete(STREAM)
@@ -215,7 +215,7 @@ def test_a_batch_that_ends_where_the_compacted_part_does_is_given_back(log: Dirt
 
 
 def emptied(log: DirtyLog) -> DirtyLog:
-    """Make the log anew, with the nodes that the server is configured to make now."""
+    """Make a new log, with the nodes that the server is configured to make now."""
     log.client.delete(STREAM, STATE, INDEX)
     return DirtyLog(log.client)
 
@@ -263,7 +263,7 @@ def test_what_is_malformed_is_said_and_left_alone(
     assert log.snapshot() == before
 
 
-def test_memory_is_given_back_where_there_is_none_left(log: DirtyLog) -> None:
+def test_memory_is_freed_where_there_is_none_left(log: DirtyLog) -> None:
     log.begin("mine", 31)
     log.write("mine", 30)
     used = int(log.client.info("memory")["used_memory"])

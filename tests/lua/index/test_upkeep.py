@@ -110,14 +110,14 @@ def test_counting_large_entries_without_an_index_takes_steps(log: Log) -> None:
     steps, offset, records = 0, -1, 0
     while steps == 0 or offset >= 0:
         args = [TOPIC_ID, 10, offset, 1000]
-        counted, behind = run(log.client, "index/count", (STATE, INDEX, STREAM, *CLEAN), args)
-        steps, offset, records = steps + 1, int(behind), records + counted
+        counted, after = run(log.client, "index/count", (STATE, INDEX, STREAM, *CLEAN), args)
+        steps, offset, records = steps + 1, int(after), records + counted
     assert records == 12
     assert steps > 1
 
 
 def test_a_step_does_not_follow_one_that_was_lost(log: Log) -> None:
-    """As on a replica that was promoted: what lies between would be found by no timestamp, and no look tells it."""
+    """As on a replica that was promoted: no search would find what lies between, and nothing would show it."""
     head = ("", "", "0", "10", "30", "last", "0", "0", "0", "0")
     assert fill(log, 15, "7:7:7:7", 30, "8:8:8:8", head=head) == 0
     assert not log.client.exists(INDEX)

@@ -25,7 +25,7 @@ def log(client: Any, records: int) -> BatchLog:
     return made
 
 
-def test_the_mirror_goes_forward_only_and_its_start_is_told_once(raw_redis: Any) -> None:
+def test_the_mirror_goes_forward_only_and_its_start_is_recorded_once(raw_redis: Any) -> None:
     log(raw_redis, 10)
     assert mirror(raw_redis, 4, 1) == [4, 1]
     assert mirror(raw_redis, 7, 3) == [7, 1]
@@ -44,7 +44,7 @@ def test_the_start_in_the_lake_goes_forward_only_and_not_where_there_is_none(raw
     assert raw_redis.hmget(STATE, "archived", "lake_start") == [b"8", b"10"]
 
 
-def test_what_was_deleted_before_it_was_told_stays_deleted(raw_redis: Any) -> None:
+def test_what_was_deleted_before_it_was_recorded_stays_deleted(raw_redis: Any) -> None:
     log(raw_redis, 10)
     raw_redis.hset(STATE, "start", "4")
     assert mirror(raw_redis, 7, 1) == [7, 4]
@@ -78,7 +78,7 @@ def test_another_incarnation_of_the_topic_is_left_alone(raw_redis: Any) -> None:
     assert raw_redis.hgetall(STATE) == before
 
 
-def test_nothing_lies_behind_the_end(raw_redis: Any) -> None:
+def test_nothing_lies_past_the_end(raw_redis: Any) -> None:
     log(raw_redis, 3)
     mirror(raw_redis, 3, 0)
     before = raw_redis.hgetall(STATE)
@@ -88,7 +88,7 @@ def test_nothing_lies_behind_the_end(raw_redis: Any) -> None:
     assert raw_redis.hgetall(STATE) == before
 
 
-def test_an_append_tells_the_start_of_the_whole_log(raw_redis: Any) -> None:
+def test_an_append_returns_the_start_of_the_whole_log(raw_redis: Any) -> None:
     made = log(raw_redis, 10)
     mirror(raw_redis, 6, 2)
     raw_redis.hset(STATE, "start", "5")

@@ -94,7 +94,7 @@ def test_an_entry_without_an_offset_is_found_between_readable_ones(log: Log) -> 
     assert log.append("a")[0] == b"RENUMBER"
 
 
-def test_an_entry_just_behind_the_last_offset_of_a_millisecond_is_found(log: Log) -> None:
+def test_an_entry_just_after_the_last_offset_of_a_millisecond_is_found(log: Log) -> None:
     ahead = future_ms(log)
     log.external(f"{ahead}-1022", "x")
     log.appended("a")

@@ -23,7 +23,7 @@ def test_offsets_are_dense_from_zero_and_an_id_is_where_its_batch_ends(log: Batc
     assert log.next() == 6
 
 
-def test_the_answer_tells_offsets_log_start_and_redis_clock(log: BatchLog) -> None:
+def test_the_answer_has_offsets_log_start_and_redis_clock(log: BatchLog) -> None:
     log.appended("a", "b")
     before, _ = log.client.time()
     outcome, base, log_start, now_ms, _ = log.append("c")
@@ -53,7 +53,7 @@ def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> N
 @pytest.mark.parametrize(
     "entry_id", ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "4-1", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
 )
-def test_an_external_entry_behind_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
+def test_an_external_entry_past_the_end_is_removed(log: BatchLog, entry_id: str) -> None:
     log.appended("a", "b")
     log.external(entry_id, "x")
     assert log.append("c", "d")[:2] == [b"APPENDED", b"2"]

@@ -73,11 +73,11 @@ def test_a_millisecond_too_full_moves_what_follows_it(raw_redis: Any, bits: int,
     width = 1 << bits
     ms = future_ms(log)
     expected = burst(log, ms, width + 20, 30, 0, 0, 5)
-    log.external(f"{ms + 4}-77", "behind a gap")
-    expected.append("behind a gap")
+    log.external(f"{ms + 4}-77", "after a gap")
+    expected.append("after a gap")
     moved = log.settle(limit)
     assert log.values() == expected
-    assert moved == 50  # the 20 without offsets and the 30 behind them; what lies further on keeps its ids
+    assert moved == 50  # the 20 without offsets and the 30 after them; what lies further on keeps its ids
     assert log.offsets()[:width] == list(range(ms << bits, (ms << bits) + width))
     kept = (ms + 4) << bits
     assert log.offsets()[-6:] == [*range(kept, kept + 5), kept + 77]
@@ -237,7 +237,7 @@ def test_an_entry_of_too_many_fields_is_named_and_nothing_is_lost(log: Log) -> N
     assert log.values() == ["before", "after"]
 
 
-def test_used_up_offsets_are_told_and_the_entries_stay(log: Log) -> None:
+def test_used_up_offsets_are_an_error_and_the_entries_stay(log: Log) -> None:
     log.external(log.id_of(OFFSETS_END - 2), "last but one")
     top = OFFSETS_END >> 10
     for sequence in range(3):

@@ -33,7 +33,7 @@ def trim(
 
 
 def trim_all(log: Log, start: int = -1, first: int = -1, entries: int = ENTRIES) -> tuple[int, int, int]:
-    """Do all steps; return the steps, the records that left the log and the entries that were given back."""
+    """Do all steps; return the steps, the records that left the log and the entries that were freed."""
     left = given = 0
     for step in range(1, 10_000):
         _, step_left, step_given, more = trim(log, start, first, entries)
@@ -51,7 +51,7 @@ def filled(log: Log, count: int, of: int = 1, value: str = "v") -> list[int]:
 
 @contextmanager
 def nodes_of(client: Any, entries: int) -> Iterator[None]:
-    """Let a node of a stream have so many entries: only whole nodes are given back."""
+    """Set how many entries a node of a stream has: only whole nodes are freed."""
     client.config_set("stream-node-max-entries", entries)
     try:
         yield
@@ -116,7 +116,7 @@ def test_the_whole_log_goes_to_its_last_entry_and_the_next_append_is_its_first(
 
 
 @FORMATS
-def test_the_start_never_moves_back_and_never_behind_the_end(raw_redis: Any, log_of: LogOf) -> None:
+def test_the_start_never_moves_back_and_never_past_the_end(raw_redis: Any, log_of: LogOf) -> None:
     log = log_of(raw_redis)
     offsets = filled(log, 10)
     trim_all(log, offsets[5], offsets[5])
@@ -158,7 +158,7 @@ def test_a_batch_that_holds_the_start_stays(raw_redis: Any) -> None:
 
 
 @pytest.mark.parametrize("node_entries", [1, 100, 250])
-def test_nodes_of_every_size_are_given_back(raw_redis: Any, node_entries: int) -> None:
+def test_nodes_of_every_size_are_freed(raw_redis: Any, node_entries: int) -> None:
     log = Log(raw_redis)
     with nodes_of(raw_redis, node_entries):
         offsets = filled(log, 1100)
@@ -166,7 +166,7 @@ def test_nodes_of_every_size_are_given_back(raw_redis: Any, node_entries: int) -
     assert 100 <= raw_redis.xlen(STREAM) < 100 + node_entries
 
 
-def test_a_step_gives_back_no_more_than_it_may(raw_redis: Any) -> None:
+def test_a_step_frees_no_more_than_it_may(raw_redis: Any) -> None:
     """What is not known to be little goes by the limit of entries, what is known by that of bytes."""
     log = Log(raw_redis)
     with nodes_of(raw_redis, 10):
@@ -222,7 +222,7 @@ def test_compacted_records_below_the_start_go_too(raw_redis: Any, log_of: LogOf)
         assert len(kept) < len(wanted) + 100
 
 
-def test_what_was_compacted_and_is_not_given_back_yet_goes_by_the_limit_of_entries(raw_redis: Any) -> None:
+def test_what_was_compacted_and_is_not_freed_yet_goes_by_the_limit_of_entries(raw_redis: Any) -> None:
     """Between two rows there is little, for they speak of what compaction has kept; in the log itself all is left."""
     log = Log(raw_redis)
     with nodes_of(raw_redis, 10):
@@ -232,7 +232,7 @@ def test_what_was_compacted_and_is_not_given_back_yet_goes_by_the_limit_of_entri
     state = {"clean": "0", "clean_end": offsets[-1], "records": 1000, "bytes": 100_000}
     raw_redis.hset(STATE, mapping=state)
     set_rows(log, (offsets[10], 990, 99_000), (offsets[900], 1000, 100_000))
-    # The first step ends at the first row, the second begins behind it.
+    # The first step ends at the first row, the second begins after it.
     assert trim(log, offsets[950], entries=50)[2:] == [10, 1]
     assert trim(log, entries=50)[2:] == [50, 1]
     while trim(log, entries=50)[3]:
@@ -241,7 +241,7 @@ def test_what_was_compacted_and_is_not_given_back_yet_goes_by_the_limit_of_entri
     assert raw_redis.xlen(CLEAN[0]) == 0
 
 
-def test_entries_of_others_behind_the_end_stay(raw_redis: Any) -> None:
+def test_external_entries_past_the_end_stay(raw_redis: Any) -> None:
     """They have no offset yet, or none at all, and are taken in later."""
     log = Log(raw_redis)
     # The last offset of a millisecond: what others add to that millisecond lies between two offsets.
@@ -280,7 +280,7 @@ def test_idempotence_outlives_the_records(raw_redis: Any, log_of: LogOf) -> None
 
 
 @FORMATS
-def test_memory_is_given_back_where_none_is_left(raw_redis: Any, log_of: LogOf) -> None:
+def test_memory_is_freed_where_none_is_left(raw_redis: Any, log_of: LogOf) -> None:
     log = log_of(raw_redis)
     end = filled(log, 500)[-1]
     raw_redis.config_set("maxmemory", raw_redis.info("memory")["used_memory"] - 1)
