@@ -5,8 +5,10 @@ The client is typed Any: redis-py types its replies as unions over both of its p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import redis
 
 from korvet.redis import scripts
 
@@ -24,8 +26,11 @@ STEP_BYTES = 1 << 20
 def run(client: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
     """Run a script as any Redis client would."""
     script = scripts.get(name)
-    client.script_load(script.source)
-    return client.evalsha(script.sha, len(keys), *keys, *args)
+    try:
+        return client.evalsha(script.sha, len(keys), *keys, *args)
+    except redis.exceptions.NoScriptError:
+        client.script_load(script.source)
+        return client.evalsha(script.sha, len(keys), *keys, *args)
 
 
 class Log:
@@ -184,3 +189,29 @@ class BatchLog(Log):
     def values(self) -> list[str]:
         """Return the values of all records in order."""
         return [value for _, values in self.batches() for value in values]
+
+
+def dumped(client: Any, keys: Iterable[str | bytes]) -> list[bytes | None]:
+    """Return keys byte for byte, in one round trip: to show that nothing was written, or to restore them."""
+    with client.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            pipeline.dump(key)
+        found: list[bytes | None] = pipeline.execute()
+    return found
+
+
+class Saved:
+    """All that a server holds, to restore in one round trip what took many to make."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        keys = client.keys()
+        self._content = dict(zip(keys, dumped(client, keys), strict=True))
+
+    def restore(self) -> None:
+        """Restore it, and delete all else."""
+        with self._client.pipeline(transaction=False) as pipeline:
+            pipeline.flushdb()
+            for key, content in self._content.items():
+                pipeline.restore(key, 0, content)
+            pipeline.execute()

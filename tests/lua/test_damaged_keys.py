@@ -10,7 +10,20 @@ import pytest
 import redis
 
 from korvet.redis import scripts
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, Log, run
+from tests.lua.support import (
+    CLEAN,
+    INDEX,
+    MOVING,
+    PRODUCERS,
+    STATE,
+    STREAM,
+    TOPIC_ID,
+    BatchLog,
+    Log,
+    Saved,
+    dumped,
+    run,
+)
 
 COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")
 FIELDS = (
@@ -78,21 +91,22 @@ def wrongs(client: Any, log_of: LogOf, damage: Callable[[], object]) -> list[str
     """Run every script on a log with the damage; return what fails in another way than it should."""
     wrong: list[str] = []
     log = two_records(client, log_of)
+    saved = Saved(client)
     works: dict[str, Callable[[], object]] = {
         name: partial(run, client, name, *call) for name, call in calls(log).items()
     }
     works["append"] = partial(log.append, "c", producer=5)
     for name, work in works.items():
-        two_records(client, log_of)
+        saved.restore()
         damage()
-        before = [client.dump(key) for key in KEYS]
+        before = dumped(client, KEYS)
         try:
             work()
         except redis.ResponseError as error:
             # redis-py takes some first words for a class of its own, and drops them.
             if not (str(error).startswith(ERRORS) or "wrong kind of value" in str(error)):
                 wrong.append(f"{name}: {error}")
-            if [client.dump(key) for key in KEYS] != before:
+            if dumped(client, KEYS) != before:
                 wrong.append(f"{name} has written: {error}")
     return wrong
 
@@ -144,8 +158,8 @@ def test_no_script_writes_to_a_log_whose_topic_is_being_deleted(raw_redis: Any, 
     raw_redis.hset(registry[0], "orders", row)
     marking = ["orders", TOPIC_ID, row, "marked", registry[0], 100]
     assert run(raw_redis, "topic/mark", [*registry, STATE], marking) == 1
-    before = [raw_redis.dump(key) for key in KEYS]
+    before = dumped(raw_redis, KEYS)
     for name, work in works.items():
         with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
             work()
-        assert [raw_redis.dump(key) for key in KEYS] == before, name
+        assert dumped(raw_redis, KEYS) == before, name

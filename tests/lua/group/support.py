@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.lua.support import STATE, STREAM, TOPIC_ID, run
+from tests.lua.support import STATE, STREAM, TOPIC_ID, dumped, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
@@ -144,4 +144,4 @@ class Group:
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the group, byte for byte: to show that nothing was written."""
-        return [self.client.dump(key) for key in (*EVERY_KEY, STREAM)]
+        return dumped(self.client, (*EVERY_KEY, STREAM))
