@@ -20,10 +20,10 @@ from korvet.groups.offsets import CommittedOffsets
 from korvet.log.append import Appender
 from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
-from korvet.log.offsets import Offsets
+from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers, ProducerIds
 from korvet.log.replication import Replicas
-from korvet.log.stats import LogDir
+from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
@@ -54,7 +54,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicRegistry
     appender: Appender
     fetcher: Fetcher
-    offsets: Offsets
+    offsets: OffsetLookup
     deletion: RecordDeletion
     producer_ids: ProducerIds
     active_producers: ActiveProducers
@@ -87,7 +87,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterView
     configs: Configs
     topics: TopicRegistry
-    log_dir: LogDir
+    log_dir: RedisLogDir
 
 
 class Apis(NamedTuple):

@@ -62,7 +62,7 @@ class IndexState(NamedTuple):
     rebase: bytes | None
 
 
-class Stretch(NamedTuple):
+class StreamRange(NamedTuple):
     """Offsets of a log from `first` up to `end` (exclusive) that lie in one stream."""
 
     stream: str
@@ -122,15 +122,15 @@ class IndexRepairStore:
             for partition, at in zip(partitions, range(0, len(replies), 3), strict=True)
         ]
 
-    def entries(self, partition: Partition, stretch: Stretch, count: int) -> list[Weight]:
-        """Return what the first entries of a stretch weigh; raises KafkaError KAFKA_STORAGE_ERROR."""
-        first, last = range_start(partition, stretch.first), range_end(partition, stretch.end)
-        [reply] = self._redis.pipeline([("XRANGE", stretch.stream, first, last, "COUNT", count)])
+    def entries(self, partition: Partition, part: StreamRange, count: int) -> list[Weight]:
+        """Return what the first entries of a part weigh; raises KafkaError KAFKA_STORAGE_ERROR."""
+        first, last = range_start(partition, part.first), range_end(partition, part.end)
+        [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
         weigh = _batch_weight if partition.format == "batch" else _record_weight
         try:
             found = [weigh(entry, partition.bits) for entry in entries(partition, reply)]
         except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise malformed(stretch.stream, "an entry") from error
+            raise malformed(part.stream, "an entry") from error
         return [weight for weight in found if weight is not None]
 
     def fill(self, partition: Partition, state: IndexState, fill: Fill) -> bool:
@@ -272,10 +272,10 @@ class IndexRepair:
         """Rebuild all rows from the log's start on; returns how many, 0 if the log was compacted meanwhile."""
         totals = state.totals
         built = RowBuilder()
-        for stretch in _stretches(partition, state):
-            for weight in self._weights(partition, stretch, check):
+        for part in _ranges(partition, state):
+            for weight in self._weights(partition, part, check):
                 built.add(*weight)
-            built.end_row(stretch.end)
+            built.end_row(part.end)
         below_records, below_bytes = totals.records - built.records, totals.bytes - built.bytes
         # In format `batch` offsets count records, unless compaction has taken some away.
         is_dense = partition.format == "batch" and totals.start >= _compacted_end(state)
@@ -311,17 +311,17 @@ class IndexRepair:
             after = some[-1].offset
         return written
 
-    def _weights(self, partition: Partition, stretch: Stretch, check: CheckStep) -> Iterator[Weight]:
+    def _weights(self, partition: Partition, part: StreamRange, check: CheckStep) -> Iterator[Weight]:
         count = 1  # until it is known how large entries are
-        while stretch.first < stretch.end:
+        while part.first < part.end:
             check()
-            weights = self._store.entries(partition, stretch, count)
+            weights = self._store.entries(partition, part, count)
             if not weights:
                 return
             yield from weights
             average = sum(weight.bytes for weight in weights) // len(weights) + 1
             count = max(1, min(ENTRIES_MAX, BYTES_PER_READ // average))
-            stretch = stretch._replace(first=weights[-1].end)
+            part = part._replace(first=weights[-1].end)
 
     def _first_interval(self, partition: Partition, state: IndexState, check: CheckStep) -> tuple[int, int]:
         """Return the first row after the start and the largest timestamp up to it; -1 if the row is right.
@@ -337,8 +337,8 @@ class IndexRepair:
         if first.interval < next_largest or first.largest > first.interval:
             return -1, -1
         largest = -1
-        for stretch in _stretches(partition, state, end=first.offset):
-            for weight in self._weights(partition, stretch, check):
+        for part in _ranges(partition, state, end=first.offset):
+            for weight in self._weights(partition, part, check):
                 largest = max(largest, weight.timestamp)
         return (first.offset, largest) if largest < first.interval else (-1, -1)
 
@@ -348,15 +348,15 @@ def _compacted_end(state: IndexState) -> int:
     return int(state.compacted_end or 0) if state.segment is not None else 0
 
 
-def _stretches(partition: Partition, state: IndexState, end: int | None = None) -> list[Stretch]:
+def _ranges(partition: Partition, state: IndexState, end: int | None = None) -> list[StreamRange]:
     """Return where the log lies, up to `end`, or to its end."""
     first, end = state.totals.start, state.totals.end if end is None else end
     compacted_end = _compacted_end(state)
-    stretches = [Stretch(partition.stream, max(first, compacted_end), max(end, compacted_end))]
+    ranges = [StreamRange(partition.stream, max(first, compacted_end), max(end, compacted_end))]
     if first < compacted_end:
         segment = partition.compacted[int(state.segment or 0)]
-        stretches.insert(0, Stretch(segment, first, min(compacted_end, end)))
-    return [each for each in stretches if each.first < each.end] or [Stretch(partition.stream, end, end)]
+        ranges.insert(0, StreamRange(segment, first, min(compacted_end, end)))
+    return [each for each in ranges if each.first < each.end] or [StreamRange(partition.stream, end, end)]
 
 
 def _is_stale(state: IndexState) -> bool:

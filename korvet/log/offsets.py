@@ -57,7 +57,7 @@ class Run(NamedTuple):
     stamps: Callable[[], Iterable[tuple[int, int]]]
 
 
-class Offsets:
+class OffsetLookup:
     """Finds offsets."""
 
     def __init__(

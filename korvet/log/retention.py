@@ -19,7 +19,7 @@ import msgspec
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.store import LogStore
-from korvet.log.trim import BackgroundTrims, LogExtent, NewStart, Reason, Trimmed, Trimmer, TrimStore
+from korvet.log.trim import BackgroundTrims, NewStart, Reason, Trimmed, Trimmer, TrimState, TrimStore
 from korvet.log.types import CheckStep, Read
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import TopicRegistry
@@ -74,7 +74,7 @@ class Trimming(NamedTuple):
     reason: Reason
 
 
-def due(extent: LogExtent, policy: Policy, now_ms: int) -> Trimming | None:
+def due(extent: TrimState, policy: Policy, now_ms: int) -> Trimming | None:
     """Return where the log is to start by its index; None if it stays as it is.
 
     Records without a timestamp are as old as those after them.
@@ -85,7 +85,7 @@ def due(extent: LogExtent, policy: Policy, now_ms: int) -> Trimming | None:
     return _allowed(extent, policy, trimming)
 
 
-def _by_time(extent: LogExtent, expired_before_ms: int) -> int:
+def _by_time(extent: TrimState, expired_before_ms: int) -> int:
     start = -1
     for row in extent.rows:
         if row.interval >= expired_before_ms:
@@ -98,7 +98,7 @@ def _by_time(extent: LogExtent, expired_before_ms: int) -> int:
     return start
 
 
-def _by_size(extent: LogExtent, retention_bytes: int) -> int:
+def _by_size(extent: TrimState, retention_bytes: int) -> int:
     if extent.reindex:
         return -1
     start = -1
@@ -111,7 +111,7 @@ def _by_size(extent: LogExtent, retention_bytes: int) -> int:
     return start
 
 
-def _allowed(extent: LogExtent, policy: Policy, trimming: Trimming) -> Trimming | None:
+def _allowed(extent: TrimState, policy: Policy, trimming: Trimming) -> Trimming | None:
     start = min(trimming.start, extent.archived) if policy.archived_only else trimming.start
     return Trimming(start, trimming.reason) if start > extent.start else None
 
@@ -136,12 +136,12 @@ class Retention:
     def enforce(
         self, logs: Sequence[RetainedLog], check: CheckStep = lambda: None
     ) -> Iterator[tuple[Partition, KafkaError]]:
-        """Read the extents of all `logs` in one round trip, and trim what is due, in bounded steps; yields what failed.
+        """Read the states of all `logs` in one round trip, and trim what is due, in bounded steps; yields what failed.
 
         Raises StorageUnavailableError, what `check` raises, and KafkaError if Redis does not answer with the time.
         """
         check()
-        now_ms, extents = self._store.extents([kept.partition for kept in logs], FIRST_ROWS)
+        now_ms, extents = self._store.states([kept.partition for kept in logs], FIRST_ROWS)
         for kept, extent in zip(logs, extents, strict=True):
             try:
                 if isinstance(extent, KafkaError):
@@ -152,14 +152,14 @@ class Retention:
             except KafkaError as error:
                 yield kept.partition, error
 
-    def _enforce(self, kept: RetainedLog, extent: LogExtent, now_ms: int, check: CheckStep) -> None:
+    def _enforce(self, kept: RetainedLog, extent: TrimState, now_ms: int, check: CheckStep) -> None:
         partition, policy = kept
         if extent.unfinished:
             self._free(partition, check)
         trimming = due(extent, policy, now_ms)
         while trimming is not None:
             check()
-            now_ms, [read_again] = self._store.extents([partition], ROWS_PER_STEP)
+            now_ms, [read_again] = self._store.states([partition], ROWS_PER_STEP)
             if isinstance(read_again, KafkaError):
                 raise read_again
             extent, trimming = read_again, due(read_again, policy, now_ms)
@@ -184,7 +184,7 @@ class Retention:
             more = self._trimmer.free(partition)
 
     def _expired(
-        self, kept: RetainedLog, extent: LogExtent, now_ms: int, check: CheckStep
+        self, kept: RetainedLog, extent: TrimState, now_ms: int, check: CheckStep
     ) -> Trimming | None:
         """Return where the log is to start by the timestamps of the records in its first interval."""
         partition, policy = kept
@@ -206,7 +206,7 @@ class Retention:
         return _allowed(extent, policy, Trimming(start, "time"))
 
     def _timestamps(
-        self, partition: Partition, extent: LogExtent, check: CheckStep
+        self, partition: Partition, extent: TrimState, check: CheckStep
     ) -> Iterator[tuple[int, int]]:
         """Yield for each record or batch of the first interval the offset after it and its largest timestamp."""
         offset = extent.start

@@ -23,7 +23,7 @@ _REMEMBERED_MAX = 100_000
 """Compacted logs that are remembered; all are forgotten beyond it, at the price of a second read each."""
 
 
-class State(NamedTuple):
+class LogState(NamedTuple):
     """The state hash: the log's end, its start in Redis, the first offset reported, the largest timestamp (ms).
 
     Expiry in the remote tier may move the log's start past that of Redis: then that is `start`, and what is below is
@@ -79,7 +79,7 @@ def state_command(partition: Partition) -> tuple[str, ...]:
     return ("HMGET", partition.state, *_STATE_FIELDS)
 
 
-def read_state(partition: Partition, reply: Reply) -> State:
+def read_state(partition: Partition, reply: Reply) -> LogState:
     """Return the state; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic id is another or none."""
     fields = listed(partition.state, reply)
     if not fields or fields[0] != partition.topic_id.encode():
@@ -88,7 +88,7 @@ def read_state(partition: Partition, reply: Reply) -> State:
         _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived = cast(
             "list[bytes]", fields
         )
-        state = State(
+        state = LogState(
             next_offset=int(end),
             start=max(int(start), int(remote_start or 0)),
             first=int(first) if first else None,
@@ -140,7 +140,7 @@ def read_record_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaErro
     return _bounds(state, min(earliest, end))
 
 
-def _bounds(state: State, first_offset: int) -> Bounds:
+def _bounds(state: LogState, first_offset: int) -> Bounds:
     remote = state.remote
     return Bounds(
         log_start=remote.start if remote else state.start,
@@ -206,7 +206,7 @@ class CompactedSegments:
         segment = self._segments.get((partition.stream, partition.topic_id))
         return segment.stream if segment is not None and offset < segment.end else partition.stream
 
-    def learn(self, partition: Partition, offset: int, state: State) -> str:
+    def learn(self, partition: Partition, offset: int, state: LogState) -> str:
         """Return the stream in which `offset` lies by the state that came with an answer, and remember that."""
         if state.segment is None:
             if self._segments:

@@ -30,7 +30,7 @@ _FIELDS = (
 _COMMANDS_PER_LOG = 2
 
 
-class LogState(NamedTuple):
+class LogCounters(NamedTuple):
     """The counters of one log.
 
     `first_offset` is the log start that responses report, the high watermark in an empty log. `records` and
@@ -53,7 +53,7 @@ class LogStatsStore:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def states(self, partitions: Sequence[Partition]) -> tuple[int, list[LogState | KafkaError]]:
+    def states(self, partitions: Sequence[Partition]) -> tuple[int, list[LogCounters | KafkaError]]:
         """Return Redis' clock (ms) and the state of each log, all in one round trip.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
@@ -72,7 +72,7 @@ class LogStatsStore:
         ]
 
 
-def _state(partition: Partition, fields: Reply, index_rows: Reply) -> LogState | KafkaError:
+def _state(partition: Partition, fields: Reply, index_rows: Reply) -> LogCounters | KafkaError:
     try:
         topic_id, *counters = listed(partition.state, fields)
         if topic_id != partition.topic_id.encode():
@@ -88,7 +88,7 @@ def _state(partition: Partition, fields: Reply, index_rows: Reply) -> LogState |
         return malformed(partition.state, "the index")
     # In format `batch` offsets are dense, and so the end is the count.
     written = end if partition.format == "batch" else records
-    return LogState(
+    return LogCounters(
         first_offset=end if texts[2] is None else min(max(start, first), end),
         high_watermark=end,
         records=max(written - start_records, 0),
@@ -132,12 +132,12 @@ class LogStatsReader:
         """
         now_ms, outcomes = self._store.states(partitions)
         pairs = list(zip(partitions, outcomes, strict=True))
-        states = {partition: state for partition, state in pairs if isinstance(state, LogState)}
+        states = {partition: state for partition, state in pairs if isinstance(state, LogCounters)}
         errors = [state for state in outcomes if isinstance(state, KafkaError)]
         oldest = self._oldest(states, errors)
         return [_stats(*pair, oldest.get(pair[0]), now_ms) for pair in states.items()], errors
 
-    def _oldest(self, states: dict[Partition, LogState], errors: list[KafkaError]) -> dict[Partition, int]:
+    def _oldest(self, states: dict[Partition, LogCounters], errors: list[KafkaError]) -> dict[Partition, int]:
         """Return the timestamp (ms) of the first record of each log that has one."""
         oldest: dict[Partition, int] = {}
         unknown: list[Read] = []
@@ -161,11 +161,11 @@ class LogStatsReader:
         return oldest
 
 
-def _beginning(partition: Partition, state: LogState) -> _Beginning:
+def _beginning(partition: Partition, state: LogCounters) -> _Beginning:
     return partition.topic_id, state.first_offset, state.compacted_end
 
 
-def _stats(partition: Partition, state: LogState, oldest_ms: int | None, now_ms: int) -> LogStats:
+def _stats(partition: Partition, state: LogCounters, oldest_ms: int | None, now_ms: int) -> LogStats:
     return LogStats(
         topic=partition.topic,
         partition=partition.index,
@@ -192,7 +192,7 @@ class LogDirSpace(NamedTuple):
     usable_bytes: int
 
 
-class LogDir:
+class RedisLogDir:
     """The one log directory of a worker's broker; `place` is its name, without secrets."""
 
     def __init__(self, place: str, store: LogStatsStore, usage: UsageStore) -> None:
@@ -224,8 +224,8 @@ class LogDir:
         return LogDirSpace(usage.memory_limit, max(usage.memory_limit - usage.memory_used, 0))
 
 
-def _size(state: LogState | KafkaError) -> int | None:
-    if isinstance(state, LogState):
+def _size(state: LogCounters | KafkaError) -> int | None:
+    if isinstance(state, LogCounters):
         return state.size_bytes
     if state.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         _log.warning("log without a size", reason=state)

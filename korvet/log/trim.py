@@ -44,7 +44,7 @@ _STEP_BYTES_MAX = 4 * 1024 * 1024
 _FIELDS = (*STATE_FIELDS, "start_bytes", "archived", "reindex")
 
 
-class LogExtent(NamedTuple):
+class TrimState(NamedTuple):
     """What a log holds: the offsets `start`..`end`, and what Redis knows of the bytes and timestamps between.
 
     `bytes` is what ever came, `start_bytes` what lay below the start, to one row; `interval` the largest timestamp (ms)
@@ -86,15 +86,15 @@ class Trimmed(NamedTuple):
 
 
 class TrimStore:
-    """Reads extents and moves starts; every method raises StorageUnavailableError while Redis is away."""
+    """Reads states and moves starts; every method raises StorageUnavailableError while Redis is away."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def extents(
+    def states(
         self, partitions: Sequence[Partition], rows_max: int
-    ) -> tuple[int, list[LogExtent | KafkaError]]:
-        """Return Redis' clock (ms) and the extent of each log, with up to `rows_max` rows, in one round trip.
+    ) -> tuple[int, list[TrimState | KafkaError]]:
+        """Return Redis' clock (ms) and the state of each log, with up to `rows_max` rows, in one round trip.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises KafkaError.
         """
@@ -137,7 +137,7 @@ def _arguments(trim: Trim) -> list[Arg]:
     return [partition.topic_id, bits, trim.start, trim.first, _STEP_ENTRIES_MAX, _STEP_BYTES_MAX]
 
 
-def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> LogExtent | KafkaError:
+def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> TrimState | KafkaError:
     try:
         fields = listed(partition.state, state)
         totals = read_totals(partition, fields[: len(STATE_FIELDS)])
@@ -153,7 +153,7 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> L
     known = [row for row in every if row.offset <= totals.end]
     more_rows = len(every) > rows_max and known == every
     lost_rows = not more_rows and totals.misses_rows(known[-1] if known else None)
-    return LogExtent(
+    return TrimState(
         start=totals.start,
         end=totals.end,
         bytes=totals.bytes,

@@ -35,14 +35,14 @@ from korvet.log.append import Appender
 from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
-from korvet.log.offsets import Offsets
+from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
-from korvet.log.stats import LogDir, LogStatsStore
+from korvet.log.stats import LogStatsStore, RedisLogDir
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
@@ -200,7 +200,7 @@ def build_apis(
     live.follow(topics.apply_settings)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
-    log_dir = LogDir(
+    log_dir = RedisLogDir(
         redis_url.parse(settings.redis_url).safe_url if data_dir is None else str(data_dir),
         LogStatsStore(storage.reads),
         UsageStore(storage.redis, with_file=False),
@@ -236,7 +236,7 @@ def _log_api(
         topics=topics,
         appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
         fetcher=Fetcher(log, storage.subscriptions, cold, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
-        offsets=Offsets(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
+        offsets=OffsetLookup(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(storage.redis, keys),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),

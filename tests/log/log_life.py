@@ -14,10 +14,10 @@ from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore, LogPosition
 from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
-from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
+from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.retention import Policy, RetainedLog, Retention
-from korvet.log.stats import LogState, LogStatsStore
+from korvet.log.stats import LogCounters, LogStatsStore
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Deletion, RecordDeletion, Trimmer, TrimStore
 from korvet.redis.client import Redis
@@ -84,7 +84,7 @@ class LogLife:
         redis = self._redis = Redis(self._url, timeout_ms=60_000, connect_timeout_ms=10_000)
         self.logs = LogStore(redis, redis, Keys("korvet"), decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX)
         self.index = IndexStore(redis)
-        self.offsets = Offsets(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
+        self.offsets = OffsetLookup(self.logs, self.index, NO_LAKE, _DECOMPRESSED_BYTES_MAX)
         trims = TrimStore(redis)
         self.trimmer = Trimmer(self.logs, trims, lambda _reason, _count: None)
         self.deletion = RecordDeletion(
@@ -271,9 +271,9 @@ class LogLife:
         expected = sum(each.offset >= offset for each in self.records)
         assert count == expected or (self._was_compacted and count > expected)
 
-    def _look(self) -> LogState:
+    def _look(self) -> LogCounters:
         [look] = self.figures.states([self.bench.partition])[1]
-        assert isinstance(look, LogState), look
+        assert isinstance(look, LogCounters), look
         return look
 
     def check(self) -> None:

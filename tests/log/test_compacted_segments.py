@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.state import CompactedSegments, State
+from korvet.log.state import CompactedSegments, LogState
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys
@@ -163,7 +163,9 @@ def test_too_many_compacted_logs_are_forgotten_and_learned_again(
 ) -> None:
     monkeypatch.setattr("korvet.log.state._REMEMBERED_MAX", 2)
     parts = CompactedSegments()
-    state = State(next_offset=9, start=0, first=0, max_timestamp=5, moving=False, segment=1, compacted_end=7)
+    state = LogState(
+        next_offset=9, start=0, first=0, max_timestamp=5, moving=False, segment=1, compacted_end=7
+    )
     for partition in bench.partitions:
         assert parts.learn(partition, 3, state) == partition.compacted[1]
     assert parts.stream(bench.partitions[2], 6) == bench.partitions[2].compacted[1]

@@ -10,7 +10,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, LogPosition, Search
 from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
-from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
+from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.trim import Trim, TrimStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
@@ -33,7 +33,7 @@ class Upkeep:
         self.partition = bench.partition
         self.index = IndexStore(bench.redis)
         self.mender = IndexRepair(IndexRepairStore(bench.redis))
-        self.offsets = Offsets(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
+        self.offsets = OffsetLookup(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.steps = 0
 
     def mend(self, beside: Any = None) -> Repaired | None:

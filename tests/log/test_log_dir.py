@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import StorageUnavailableError
-from korvet.log.stats import LogDir, LogDirSpace, LogStatsStore
+from korvet.log.stats import LogDirSpace, LogStatsStore, RedisLogDir
 from korvet.redis.server_info import UsageStore
 from korvet.topics.registry import Topic, TopicSpec
 from tests.support.domain import Domain
@@ -18,8 +18,8 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture
-def log_dir(here: Domain) -> LogDir:
-    return LogDir("place", LogStatsStore(here.redis), UsageStore(here.redis, with_file=False))
+def log_dir(here: Domain) -> RedisLogDir:
+    return RedisLogDir("place", LogStatsStore(here.redis), UsageStore(here.redis, with_file=False))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def made(here: Domain, storage_format: str, partitions: int = 1) -> Topic:
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_a_size_is_what_the_entries_hold(
-    here: Domain, log_dir: LogDir, raw_redis: Any, storage_format: str
+    here: Domain, log_dir: RedisLogDir, raw_redis: Any, storage_format: str
 ) -> None:
     topic = made(here, storage_format, 3)
     for size in (10, 500):
@@ -49,7 +49,9 @@ def test_a_size_is_what_the_entries_hold(
     assert log_dir.sizes(topic.partitions) == [0, held, 0]
 
 
-def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain, log_dir: LogDir) -> None:
+def test_more_logs_than_one_round_trip_holds_are_returned_in_order(
+    here: Domain, log_dir: RedisLogDir
+) -> None:
     topic = made(here, "batch", 201)
     here.append("orders", b"x", partition=200)
     sizes = log_dir.sizes(topic.partitions)
@@ -57,14 +59,14 @@ def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain,
     assert sizes[200]
 
 
-def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: LogDir) -> None:
+def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: RedisLogDir) -> None:
     topic = made(here, "record")
     here.topics.delete(topic)
     assert log_dir.sizes(topic.partitions) == [None]
 
 
 def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
-    here: Domain, log_dir: LogDir, raw_redis: Any, caplog: pytest.LogCaptureFixture
+    here: Domain, log_dir: RedisLogDir, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = made(here, "record", 2)
     raw_redis.hset("{korvet:orders:0}:state", "bytes", "many")
@@ -73,11 +75,11 @@ def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
     assert "log without a size" in caplog.text
 
 
-def test_without_a_limit_the_room_is_not_known(log_dir: LogDir) -> None:
+def test_without_a_limit_the_room_is_not_known(log_dir: RedisLogDir) -> None:
     assert log_dir.space() == LogDirSpace(-1, -1)
 
 
-def test_the_room_is_what_maxmemory_leaves(log_dir: LogDir, limited: Any) -> None:
+def test_the_room_is_what_maxmemory_leaves(log_dir: RedisLogDir, limited: Any) -> None:
     before = log_dir.space()
     assert before.total_bytes == 100 * MEBIBYTE
     assert 50 * MEBIBYTE < before.usable_bytes < 100 * MEBIBYTE
@@ -88,7 +90,7 @@ def test_the_room_is_what_maxmemory_leaves(log_dir: LogDir, limited: Any) -> Non
 
 
 def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
-    here: Domain, log_dir: LogDir
+    here: Domain, log_dir: RedisLogDir
 ) -> None:
     topic = made(here, "record")
     here.redis.close()

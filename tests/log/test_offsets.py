@@ -1,4 +1,4 @@
-"""Offsets by timestamp against a model: whatever was appended, trimmed and written by others, in both formats.
+"""OffsetLookup by timestamp against a model: whatever was appended, trimmed and written by others, in both formats.
 
 Records are large, so that few of them make a row of the index, and lookups go through several of them.
 """
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.log.index import IndexStore
-from korvet.log.offsets import OffsetFound, OffsetQuery, Offsets
+from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
@@ -46,7 +46,7 @@ class Life:
         raw.flushall()
         self.bench = Bench(redis, raw, storage_format)
         self.index = IndexStore(redis)
-        self.offsets = Offsets(self.bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
+        self.offsets = OffsetLookup(self.bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.trims = TrimStore(redis)
         self.records: list[tuple[int, int]] = []
         self.start = 0

@@ -14,7 +14,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.log.index import Row
 from korvet.log.retention import Policy, RetainedLog, Retention, Trimming, due, policy_of
-from korvet.log.trim import LogExtent, Reason, Trimmer, TrimStore
+from korvet.log.trim import Reason, Trimmer, TrimState, TrimStore
 from korvet.redis.client import Redis
 from korvet.topics import config as topic_config
 from tests.support.batches import Record
@@ -24,9 +24,9 @@ DAY_MS = 86_400_000
 NOW_MS = 1_000 * DAY_MS
 
 
-def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields: Any) -> LogExtent:
+def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields: Any) -> TrimState:
     """Make an extent whose rows have offsets, intervals (ms), and a thousand bytes each, as the tail has."""
-    made = LogExtent(
+    made = TrimState(
         start=0,
         end=end,
         bytes=1000 * (len(rows) + 1),

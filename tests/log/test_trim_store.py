@@ -10,7 +10,7 @@ import pytest
 from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.log.index import Row
 from korvet.log.store import LogStore
-from korvet.log.trim import LogExtent, Trim, Trimmed, TrimStore
+from korvet.log.trim import Trim, Trimmed, TrimState, TrimStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -22,9 +22,9 @@ def store(redis: Redis) -> TrimStore:
     return TrimStore(redis)
 
 
-def look(store: TrimStore, bench: Bench, rows_max: int = 10) -> LogExtent:
-    _, [extent] = store.extents([bench.partition], rows_max)
-    assert isinstance(extent, LogExtent), extent
+def look(store: TrimStore, bench: Bench, rows_max: int = 10) -> TrimState:
+    _, [extent] = store.states([bench.partition], rows_max)
+    assert isinstance(extent, TrimState), extent
     return extent
 
 
@@ -48,10 +48,10 @@ def test_an_extent_is_what_a_log_holds(bench: Bench, store: TrimStore) -> None:
     end = bench.bounds().high_watermark
     set_rows(bench, (offsets[1], -1), (offsets[3], 12))
     before_ms = int(time.time() * 1000)
-    now_ms, [found, other] = store.extents([bench.partition, bench.partitions[1]], 10)
+    now_ms, [found, other] = store.states([bench.partition, bench.partitions[1]], 10)
     assert before_ms - 1000 <= now_ms <= int(time.time() * 1000) + 1000
     rows = [Row(offsets[1], 1, 1000, 9, -1), Row(offsets[3], 2, 2000, 9, 12)]
-    expected = LogExtent(
+    expected = TrimState(
         start=0,
         end=end,
         bytes=9000,
@@ -140,12 +140,12 @@ def test_errors_stand_in_their_places(bench: Bench, store: TrimStore) -> None:
     stranger = bench.at(0, topic_id="id-2")
     damaged, good = bench.partitions[1:]
     bench.raw.hset(damaged.state, "bytes", "many")
-    _, extents = store.extents([stranger, damaged, good], 5)
+    _, extents = store.states([stranger, damaged, good], 5)
     assert [code_of(each) for each in extents[:2]] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
     ]
-    assert isinstance(extents[2], LogExtent)
+    assert isinstance(extents[2], TrimState)
     outcomes = store.trim([Trim(stranger, 1), Trim(damaged), Trim(bench.partition, end + 1), Trim(good)])
     assert [code_of(each) for each in outcomes[:3]] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -159,7 +159,7 @@ def test_errors_stand_in_their_places(bench: Bench, store: TrimStore) -> None:
 def test_a_damaged_row_is_named(bench: Bench, store: TrimStore, member: str) -> None:
     bench.append(b"v")
     bench.raw.zadd(bench.partition.index_key, {member: 1})
-    _, extents = store.extents([bench.partition], 5)
+    _, extents = store.states([bench.partition], 5)
     for outcome in (*extents, *store.trim([Trim(bench.partition, 1)])):
         assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
         assert bench.partition.index_key in str(outcome)
@@ -174,11 +174,11 @@ def test_a_key_of_another_type_is_named(bench: Bench, store: TrimStore, key: str
     bench.raw.set(name, "no log")
     [outcome] = store.trim([Trim(bench.partition, 1)])
     assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-    _, [extent] = store.extents([bench.partition], 5)
-    assert isinstance(extent, LogExtent) == (key == "stream")
+    _, [extent] = store.states([bench.partition], 5)
+    assert isinstance(extent, TrimState) == (key == "stream")
 
 
 def test_a_redis_that_is_away_is_said_so() -> None:
     away = TrimStore(Redis("redis://127.0.0.1:1", timeout_ms=500, connect_timeout_ms=500))
     with pytest.raises(StorageUnavailableError):
-        away.extents([], 5)
+        away.states([], 5)

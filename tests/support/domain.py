@@ -9,7 +9,7 @@ from korvet.config.settings import Settings
 from korvet.log.append import Appender
 from korvet.log.fetch import Fetcher, FetchLimits
 from korvet.log.index import IndexStore
-from korvet.log.offsets import Offsets
+from korvet.log.offsets import OffsetLookup
 from korvet.log.reader import FetchPartitionSpec, FetchResult
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.store import LogStore
@@ -39,7 +39,7 @@ class Domain:
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
         self.fetcher = Fetcher(log, self.subscriptions, cold)
-        self.offsets = Offsets(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
+        self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
         """Append a batch and return its offset."""
