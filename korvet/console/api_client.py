@@ -1,12 +1,8 @@
-"""Clients of the broker for the console: each asks one broker, for one request at a time, and for seconds.
+"""Clients of the broker for the console: each uses one broker, for one request at a time, and for seconds.
 
-Knows the admin client. Any broker of Korvet answers for the whole cluster, so the console asks its own, by the port
-that it listens at: it needs neither another broker nor the addresses that other clients are told. What only another
-broker can tell it asks there, and goes on without.
-
-The secret that changes by the console take, in a file that is read each time: a new one holds at once.
-
-Long lists, a page at a time: what has a text in its name, from one place on.
+Any broker of Korvet answers for the whole cluster, so the console uses its own, at the port that it listens on: it
+needs neither another broker nor the advertised addresses. What only another broker knows (the size of logs that it
+leads) is left out if that one does not answer.
 """
 
 from __future__ import annotations
@@ -14,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -25,10 +19,9 @@ from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError
 from korvet.admin.routing import Routes
 from korvet.admin.types import TopicPartition, Topology, settled
-from korvet.console.query import Query
 
 SECONDS_MAX = 4.0
-"""What a request of the console may take in all, whatever hangs."""
+"""Time limit of a request of the console, whatever hangs."""
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Largest answer of a broker that the console holds."""
@@ -39,7 +32,7 @@ _IDLE_MAX = 8
 
 
 class ApiClient(AdminClient):
-    """A client that asks one broker and no other, whoever leads or coordinates."""
+    """A client that uses one broker and no other, whichever leads or coordinates."""
 
     def __init__(self, address: Address, broker_id: int) -> None:
         super().__init__(str(address), client_id="korvet-console", answer_bytes_max=ANSWER_BYTES_MAX)
@@ -49,18 +42,18 @@ class ApiClient(AdminClient):
         self.idle_since = 0.0
 
     def begin(self, seconds: float) -> None:
-        """Give all questions from now on so many seconds together."""
+        """Set the time limit for all calls from now on together."""
         self._until = Deadline(seconds)
 
     def deadline(self) -> Deadline:
-        """Return until when the request at hand may take."""
+        """Return the deadline of the request of the console."""
         return self._until
 
     def remember(self, brokers: Iterable[Address]) -> None:
-        """Remember no other broker."""
+        """Ignore other brokers."""
 
     def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
-        """Return the topology as if this broker were all there is."""
+        """Return the topology as if this broker were the only one."""
         topology = super().topology_now(topics, deadline)
         return msgspec.structs.replace(
             topology,
@@ -85,42 +78,41 @@ class ApiClients:
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[ApiClient]:
-        """Lend a client; a `fresh` one loses no connection that was idle, so that a change is asked for once."""
-        asker = None if fresh else self._taken()
-        if asker is None:
-            asker = ApiClient(self._address, self.broker_id)
-        asker.begin(SECONDS_MAX)
+        """Lend a client. A `fresh` one has no idle connection that may be closed, so that no change is sent twice."""
+        client = None if fresh else self._take_idle()
+        if client is None:
+            client = ApiClient(self._address, self.broker_id)
+        client.begin(SECONDS_MAX)
         try:
-            yield asker
+            yield client
         finally:
-            asker.idle_since = time.monotonic()
+            client.idle_since = time.monotonic()
             with self._lock:
                 kept = len(self._idle) < _IDLE_MAX
                 if kept:
-                    self._idle.append(asker)
+                    self._idle.append(client)
             if not kept:
-                asker.close()
+                client.close()
 
-    def sizes(self, asker: ApiClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes of logs; each broker tells those that it leads, and of one that does not they are missing.
+    def sizes(self, client: ApiClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the bytes of logs, each from the broker that leads it; those of a broker that fails are missing.
 
-        Raises AdminError where the own broker does not tell.
+        Raises AdminError if the own broker fails.
         """
-        found: dict[TopicPartition, int] = {}
-        if not places:
-            return found
-        found |= _sizes(asker, self.broker_id, places)
-        for other in asker.cluster.describe().brokers:
-            if other.broker_id == self.broker_id or other.fenced or len(found) == len(places):
+        if not partitions:
+            return {}
+        found = _sizes(client, self.broker_id, partitions)
+        for other in client.cluster.describe().brokers:
+            if other.broker_id == self.broker_id or other.fenced or len(found) == len(partitions):
                 continue
-            left = min(asker.deadline().left() / 2, _OTHERS_SECONDS_MAX)
+            seconds = min(client.deadline().left() / 2, _OTHERS_SECONDS_MAX)
             with ApiClient(Address(other.host, other.port), other.broker_id) as there:
-                there.begin(left)
+                there.begin(seconds)
                 with contextlib.suppress(AdminError):
-                    found |= _sizes(there, other.broker_id, places)
+                    found |= _sizes(there, other.broker_id, partitions)
         return found
 
-    def _taken(self) -> ApiClient | None:
+    def _take_idle(self) -> ApiClient | None:
         """Return a client that was used a moment ago, and close those that were not."""
         oldest = time.monotonic() - _IDLE_SECONDS_MAX
         with self._lock:
@@ -132,60 +124,13 @@ class ApiClients:
         return taken
 
 
-def _sizes(asker: ApiClient, broker_id: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    directories = settled(asker.partitions.log_dirs([broker_id], places))[broker_id]
+def _sizes(
+    client: ApiClient, broker_id: int, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    directories = settled(client.partitions.log_dirs([broker_id], partitions))[broker_id]
     return {
-        place: log.size_bytes
+        partition: log.size_bytes
         for directory in directories
-        for place, log in directory.partitions.items()
+        for partition, log in directory.partitions.items()
         if not log.future
     }
-
-
-TOKEN_CHARS_MIN = 16
-_TOKEN_BYTES_MAX = 4096
-
-
-class NoTokenError(Exception):
-    """The file holds none; the message says why."""
-
-
-def read_token(path: Path) -> bytes:
-    """Return the token, without the blanks around it. Raises NoTokenError."""
-    try:
-        with path.open("rb") as file:
-            token = file.read(_TOKEN_BYTES_MAX + 1).strip()
-    except OSError as error:
-        raise NoTokenError(error.strerror or str(error)) from None
-    if not TOKEN_CHARS_MIN <= len(token) <= _TOKEN_BYTES_MAX:
-        message = f"{len(token)} bytes are no token: it has {TOKEN_CHARS_MIN} to {_TOKEN_BYTES_MAX}"
-        raise NoTokenError(message)
-    return token
-
-
-_FROM_MAX = 10_000_000
-
-T = TypeVar("T")
-
-
-class Page(NamedTuple):
-    """Which part of a list is wanted: names that hold `text`, whatever their case, from `first` on."""
-
-    text: str
-    first: int
-    length: int
-
-    @classmethod
-    def of(cls, query: Query, count_max: int) -> Page:
-        """Read `q`, `from` and `count`. Raises BadQuestionError."""
-        return cls(
-            query.text("q", ""),
-            query.number("from", 0, 0, _FROM_MAX),
-            query.number("count", count_max, 1, count_max),
-        )
-
-    def cut(self, every: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], int]:
-        """Return what is on the page, and how many there are on all pages."""
-        wanted = self.text.casefold()
-        found = [each for each in every if wanted in name(each).casefold()]
-        return found[self.first : self.first + self.length], len(found)

@@ -1,7 +1,7 @@
-"""What an operator changes by the console: topics and their configs, what groups have committed, groups.
+"""The changes that an operator can make by the console: topics and their configs, groups and their offsets.
 
-Knows what a body has to say for each, and what is asked of the broker. Nothing is done in part: each is one question
-about one thing, but for offsets of several partitions, which are told one by one.
+Nothing is done in part: each is one request about one thing, except offsets of several partitions, which have an
+outcome each.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _Offset = Annotated[str, msgspec.Meta(pattern=r"^-?[0-9]{1,19}$")]
 
 
 class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """A topic to make; what is not given is left to the broker."""
+    """A topic to create; the broker has defaults for what is not given."""
 
     name: str
     partitions: _Count | None = None
     configs: dict[str, str] = {}
 
 
-class GrowTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """How many partitions a topic is to have in all."""
+class AddPartitions(msgspec.Struct, forbid_unknown_fields=True):
+    """The new total number of partitions of a topic."""
 
     name: str
     partitions: _Count
 
 
-class AlterTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """Configs to set; null takes away what is set for the topic itself."""
+class AlterConfigs(msgspec.Struct, forbid_unknown_fields=True):
+    """Configs to set; null removes the topic's own value."""
 
     name: str
     configs: dict[str, str | None]
 
 
 class Named(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be deleted."""
+    """A topic or group to delete."""
 
     name: str
 
 
-class ResetGroup(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the offsets of a group are to move: all that it has committed, or those of a topic.
+class ResetOffsets(msgspec.Struct, forbid_unknown_fields=True):
+    """The new offsets of a group: of all partitions that it has committed, or those of a topic.
 
-    `to` is earliest, latest, offset, time or shift, the latter three by `value`: an offset, ms since 1970, or how many
-    offsets. Nothing is moved without `execute`.
+    `to` is earliest, latest, offset, time or shift; for the latter three `value` is an offset, ms since 1970, or a
+    number of offsets. Without `execute` nothing changes.
     """
 
     name: str
@@ -65,70 +65,72 @@ class ResetGroup(msgspec.Struct, forbid_unknown_fields=True):
     execute: bool = False
 
 
-def create_topic(asker: ApiClient, wish: CreateTopic) -> dict[str, Any]:
-    """Make a topic. Raises AdminError."""
-    topic = NewTopic(wish.name, partitions=wish.partitions, configs=wish.configs)
-    made = settled(asker.topics.create([topic]))[wish.name]
-    return {"name": made.name, "partitions": made.partitions}
+def create_topic(client: ApiClient, spec: CreateTopic) -> dict[str, Any]:
+    """Create a topic. Raises AdminError."""
+    topic = NewTopic(spec.name, partitions=spec.partitions, configs=spec.configs)
+    created = settled(client.topics.create([topic]))[spec.name]
+    return {"name": created.name, "partitions": created.partitions}
 
 
-def grow_topic(asker: ApiClient, wish: GrowTopic) -> dict[str, Any]:
+def add_partitions(client: ApiClient, spec: AddPartitions) -> dict[str, Any]:
     """Add partitions to a topic. Raises AdminError."""
-    settled(asker.topics.create_partitions({wish.name: wish.partitions}))
-    return {"name": wish.name, "partitions": wish.partitions}
+    settled(client.topics.create_partitions({spec.name: spec.partitions}))
+    return {"name": spec.name, "partitions": spec.partitions}
 
 
-def alter_topic(asker: ApiClient, wish: AlterTopic) -> dict[str, Any]:
+def alter_configs(client: ApiClient, spec: AlterConfigs) -> dict[str, Any]:
     """Change configs of a topic, all of them or none. Raises AdminError."""
-    if not wish.configs:
-        raise BadRequestError("configs: at least one")
-    settled(asker.configs.alter({Resource.topic(wish.name): wish.configs}))
-    return {"name": wish.name, "configs": [*wish.configs]}
+    if not spec.configs:
+        raise BadRequestError("configs must not be empty")
+    settled(client.configs.alter({Resource.topic(spec.name): spec.configs}))
+    return {"name": spec.name, "configs": [*spec.configs]}
 
 
-def delete_topic(asker: ApiClient, wish: Named) -> dict[str, Any]:
+def delete_topic(client: ApiClient, spec: Named) -> dict[str, Any]:
     """Delete a topic with its records. Raises AdminError."""
-    settled(asker.topics.delete([wish.name]))
-    return {"name": wish.name}
+    settled(client.topics.delete([spec.name]))
+    return {"name": spec.name}
 
 
-def delete_group(asker: ApiClient, wish: Named) -> dict[str, Any]:
-    """Delete a group with all that it has committed. Raises AdminError."""
-    settled(asker.groups.delete([wish.name]))
-    return {"name": wish.name}
+def delete_group(client: ApiClient, spec: Named) -> dict[str, Any]:
+    """Delete a group with its committed offsets. Raises AdminError."""
+    settled(client.groups.delete([spec.name]))
+    return {"name": spec.name}
 
 
-def reset_group(asker: ApiClient, wish: ResetGroup) -> dict[str, Any]:
-    """Move the offsets of a group without members, or only tell where they would go. Raises AdminError."""
-    target = _target(wish)
-    topics = None if wish.topic is None else {wish.topic: wish.partitions}
-    reset.check_resettable(asker, wish.name)
-    moves = reset.plan(asker, wish.name, reset.partitions_in_scope(asker, wish.name, topics), target)
+def reset_offsets(client: ApiClient, spec: ResetOffsets) -> dict[str, Any]:
+    """Reset the offsets of a group without members, or only return what they would become. Raises AdminError."""
+    target = _target(spec)
+    topics = None if spec.topic is None else {spec.topic: spec.partitions}
+    reset.check_resettable(client, spec.name)
+    moves = reset.plan(client, spec.name, reset.partitions_in_scope(client, spec.name, topics), target)
     failed: Mapping[Any, Any] = {}
-    if wish.execute:
-        outcomes = asker.offsets.alter(wish.name, {place: move.after for place, move in moves.items()})
-        failed = {place: error for place, error in outcomes.items() if error is not None}
+    if spec.execute:
+        outcomes = client.offsets.alter(
+            spec.name, {partition: move.after for partition, move in moves.items()}
+        )
+        failed = {partition: error for partition, error in outcomes.items() if error is not None}
     return {
-        "name": wish.name,
-        "executed": wish.execute,
+        "name": spec.name,
+        "executed": spec.execute,
         "moves": [
             {
-                "topic": place.topic,
-                "partition": place.partition,
+                "topic": partition.topic,
+                "partition": partition.partition,
                 "before": None if move.before is None else str(move.before),
                 "after": str(move.after),
-                "error": str(failed[place]) if place in failed else None,
+                "error": str(failed[partition]) if partition in failed else None,
             }
-            for place, move in moves.items()
+            for partition, move in moves.items()
         ],
     }
 
 
-def _target(wish: ResetGroup) -> reset.Target:
-    value = int(wish.value)
-    if wish.to in {"offset", "time"} and value < 0:
-        raise BadRequestError("value: not below 0")
-    match wish.to:
+def _target(spec: ResetOffsets) -> reset.Target:
+    value = int(spec.value)
+    if spec.to in {"offset", "time"} and value < 0:
+        raise BadRequestError("value must not be negative")
+    match spec.to:
         case "earliest":
             return reset.ToTimestamp(EARLIEST)
         case "latest":
@@ -139,4 +141,4 @@ def _target(wish: ResetGroup) -> reset.Target:
             return reset.ToOffset(value)
         case "shift":
             return reset.ShiftBy(value)
-    raise BadRequestError("to: earliest, latest, offset, time or shift")
+    raise BadRequestError("to must be earliest, latest, offset, time or shift")

@@ -1,7 +1,7 @@
-"""HTTP of the ops port: requests read whole and bounded, one per connection, and answered by a function.
+"""HTTP of the ops port: one request per connection, read whole and answered by a function.
 
-Knows HTTP and sockets; nothing of what is asked. A peer may be anybody who reaches the port: head and body of bounded
-size read in bounded time, a bounded number of connections, and an answer that is sent in bounded time or not at all.
+Anyone may reach the port, so everything is bounded: the size of head and body, the time to read them and to send the
+answer, and the number of connections.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BODY_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 64
 
 _SECONDS_MAX = 5.0
-"""How long a request may take to arrive, and how long its answer to be taken."""
+"""Time limit for receiving a request, and for sending its answer."""
 
 _HEAD_ENDS = (b"\r\n\r\n", b"\n\n")
 _PIECE_BYTES = 8 * 1024
 _LENGTH_DIGITS_MAX = 10
 
 _ONCE = ("Host", "Origin", "Sec-Fetch-Site", "Authorization", "Content-Type", "Content-Length")
-"""Headers that decide something: whoever looks at a request before must not see another one of two."""
+"""Headers that decide something: with two of them a proxy may have acted on the other one."""
 
 
 class Request(NamedTuple):
@@ -65,10 +65,10 @@ def plain(status: HTTPStatus, message: str, *headers: tuple[str, str]) -> Answer
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Serves one listening socket that the supervisor made, with a thread per connection and not too many of them."""
+    """Serves a listening socket that the supervisor bound, with a thread for each of a few connections."""
 
     daemon_threads = True
-    # Each call takes a connection that is there; the wait for one is the process's own select.
+    # Each call accepts a pending connection; the process itself waits for one.
     timeout = 0
 
     def __init__(self, listener: socket.socket, answer: Callable[[Request], Answer]) -> None:
@@ -80,14 +80,14 @@ class HttpServer(ThreadingHTTPServer):
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's types
-        """Take a connection, or close it at once when there are too many."""
+        """Accept a connection, or close it if there are too many."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            # There is no thread that would give it back: the system has no memory or process left for one.
+            # No thread was started that would release it: the system is out of memory or threads.
             self._room.release()
             raise
 
@@ -99,9 +99,9 @@ class HttpServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as above
-        """Let a peer that went away be, since there is nobody left to tell; all else is a fault of Korvet's own."""
+        """Ignore a peer that went away; log all else, which is a fault of Korvet."""
         if not isinstance(sys.exception(), OSError):
-            _log.exception("a request of the ops port was not answered", peer=client_address[0])
+            _log.exception("cannot answer a request on the ops port", peer=client_address[0])
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(io.BytesIO(head))
 
     def _read_head(self) -> tuple[bytes, bytes]:
-        """Return the request up to its empty line, and what came behind; a longer or slower one is cut, and refused."""
+        """Return the request up to its empty line, and what came after; if too long or slow it is cut, and refused."""
         self.too_long = False
         received = b""
         while True:
@@ -137,7 +137,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             received += piece
 
     def _receive(self) -> bytes:
-        """Return what comes next; nothing where the peer has ended or the time is up."""
+        """Return what comes next; nothing if the peer has closed or the time is up."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             return b""
@@ -149,7 +149,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return piece
 
     def parse_request(self) -> bool:
-        """Refuse a head that was cut before the base class makes sense of the half, and one that says two things."""
+        """Refuse a head that was cut, before the base class parses a part of it, and one with a header twice."""
         if self.too_long:
             self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -162,19 +162,19 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return not twice
 
     def do_GET(self) -> None:
-        """Answer a page; a body that came with the question says nothing."""
+        """Answer GET; a body is ignored."""
         self._answer("GET", b"")
 
     def do_HEAD(self) -> None:
-        """Answer a page without its body."""
+        """Answer HEAD: as GET without the body."""
         self._answer("GET", b"", with_body=False)
 
     def do_POST(self) -> None:
-        """Answer a question that comes with a body."""
+        """Answer POST, which has a body."""
         self._answer_with_body("POST")
 
     def do_DELETE(self) -> None:
-        """Answer one too, most often without a body."""
+        """Answer DELETE, which may have a body."""
         self._answer_with_body("DELETE")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - the base class's signature
@@ -182,11 +182,11 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def _answer_with_body(self, method: str) -> None:
         if "Transfer-Encoding" in self.headers:
-            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body takes a Content-Length")
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body requires a Content-Length")
             return
         length = self.headers.get("Content-Length", "0" if method == "DELETE" else "")
         if not (length.isascii() and length.isdigit() and len(length) <= _LENGTH_DIGITS_MAX):
-            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body takes a Content-Length")
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, explain="a body requires a Content-Length")
             return
         if int(length) > BODY_BYTES_MAX:
             explain = f"a body has at most {BODY_BYTES_MAX} bytes"
@@ -206,7 +206,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         try:
             answer = self.server.answer(Request(method, self.path, headers, body, self.client_address[0]))
         except OSError as error:
-            # Only reading and writing here tell that the peer has gone: this is not about it.
+            # An OSError of reading or writing here means that the peer has gone; this one is not about it.
             raise RuntimeError(f"{method} {self.path}: {error}") from error
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)

@@ -1,22 +1,7 @@
-"""Topics as the console shows them: a page of them with sizes and traffic, and one with partitions and configs.
+"""What the console shows besides records: the broker, the cluster, topics, consumer groups and archived logs.
 
-Offsets are told as text: a browser's numbers end at 2**53.
-
-What this broker's processes have counted, for the console: the same figures as in /metrics, without asking Redis.
-
-Knows names of metrics and their labels. Counters only grow: whoever shows a rate takes the difference of two looks.
-
-Consumer groups as the console shows them: a page of them, and one with its members and partitions.
-
-Lag is in records: from offsets where these are dense, and else as the acting keeper has counted it last, which only its
-own broker is told. Offsets are told as text: a browser's numbers end at 2**53.
-
-How far topics are archived, as the brokers tell their clients: the lake's share of each log and Redis' own.
-
-Knows the questions of KIP-405 and KIP-1005 for the first offset in Redis and the last one in the lake; nothing of
-tables. Offsets are told as text: a browser's numbers end at 2**53.
-
-This broker's processes and counters, and the brokers of its cluster, as the console shows them.
+Offsets are text, because a browser's numbers are exact only to 2**53. Counters only grow: the pages compute rates from
+two readings.
 """
 
 from __future__ import annotations
@@ -35,8 +20,9 @@ from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
-from korvet.console.api_client import ApiClient, ApiClients, Page
-from korvet.console.query import Query
+from korvet.console.api_client import ApiClient, ApiClients
+from korvet.console.query import Page, Query
+from korvet.protocol.types import SpecialTimestamp
 from korvet.telemetry.page import CountedByProcesses
 from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
 from korvet.telemetry.snapshot import LogSnapshot, read
@@ -54,9 +40,17 @@ _TOTALS = {
 }
 _TRAFFIC = ("received_records", "received_bytes", "sent_records", "sent_bytes")
 
+_TOPICS_MAX = 100
+_SIZES_MAX = 5000
+_GROUPS_MAX = 50
+_LAKE_TOPICS_MAX = 2000
+_LAKE_PARTITIONS_MAX = 1000
+_CONFIGS = ("cleanup.policy", "retention.ms", "storage.format", "remote.storage.enable")
+_TIERED = "remote.storage.enable"
+
 
 class ConsoleMetrics:
-    """What the processes of this broker have published in one directory."""
+    """What the processes of this broker have published in one directory: the figures of /metrics, without Redis."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -88,66 +82,105 @@ class ConsoleMetrics:
         }
 
 
-_TOPICS_TOPICS_MAX = 100
-_SIZES_MAX = 5000
-_CONFIGS = ("cleanup.policy", "retention.ms", "storage.format", "remote.storage.enable")
+def overview(
+    settings: Settings, table: ProcessTable, metrics: ConsoleMetrics, *, allows_changes: bool
+) -> dict[str, Any]:
+    """Return what is known of this broker without a request to it; times in ms since 1970."""
+    workers = [_process(f"worker {row.index}", row) for row in table.workers()]
+    others = [
+        _process(name, row)
+        for index, name in NAMES.items()
+        if (row := table.row(index)).state is not ProcessState.EMPTY
+    ]
+    return {
+        "version": korvet.__version__,
+        "broker": settings.broker_id,
+        "cluster": settings.cluster_id,
+        "now": _now_ms(),
+        "draining": table.draining,
+        "restarts": table.restarts,
+        "processes": workers + others,
+        "totals": metrics.totals(),
+        "changes": allows_changes,
+        "lake": bool(settings.lake_path),
+    }
 
 
-def topics(askers: ApiClients, asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, Any]:
-    """Return a page of topics: `size` in bytes, None where a broker does not tell it. Raises AdminError."""
-    page, total = Page.of(query, _TOPICS_TOPICS_MAX).cut(asker.topics.list(), lambda each: each.name)
-    places = {
+def _process(name: str, row: ProcessRow) -> dict[str, Any]:
+    return {"name": name, "state": row.state.name.lower(), "pid": row.pid, "started": row.started_at_ms}
+
+
+def cluster(client: ApiClient, broker_id: int) -> dict[str, Any]:
+    """Return the brokers as clients see them. Raises AdminError."""
+    described = client.cluster.describe()
+    brokers = [
+        {
+            "id": each.broker_id,
+            "address": f"{each.host}:{each.port}",
+            "rack": each.rack,
+            "controller": each.broker_id == described.controller,
+            "own": each.broker_id == broker_id,
+        }
+        for each in described.brokers
+    ]
+    return {"id": described.cluster_id, "brokers": brokers}
+
+
+def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
+    """Return a page of topics: `size` in bytes, None if a broker did not report it. Raises AdminError."""
+    page, total = Page.of(query, _TOPICS_MAX).cut(client.topics.list(), lambda each: each.name)
+    partitions = {
         each.name: [TopicPartition(each.name, index) for index in range(each.partitions)] for each in page
     }
-    every = [place for some in places.values() for place in some]
-    sizes = askers.sizes(asker, every) if len(every) <= _SIZES_MAX else {}
-    configs = asker.configs.describe([Resource.topic(each.name) for each in page], names=_CONFIGS)
-    traffic = figures.traffic()
+    every = list(chain.from_iterable(partitions.values()))
+    sizes = clients.sizes(client, every) if len(every) <= _SIZES_MAX else {}
+    configs = client.configs.describe([Resource.topic(each.name) for each in page], names=_CONFIGS)
+    topic_traffic = metrics.traffic()
     rows = []
     for each in page:
-        told = [sizes.get(place) for place in places[each.name]]
+        known = [sizes[partition] for partition in partitions[each.name] if partition in sizes]
         config = configs[Resource.topic(each.name)]
         rows.append(
             {
                 "name": each.name,
                 "internal": each.internal,
                 "partitions": each.partitions,
-                "size": None if None in told else sum(size for size in told if size is not None),
-                "traffic": traffic.get(each.name),
+                "size": sum(known) if len(known) == each.partitions else None,
+                "traffic": topic_traffic.get(each.name),
                 "configs": {}
                 if isinstance(config, AdminError)
                 else {name: found.value for name, found in config.items()},
             }
         )
-    return {"topics": rows, "total": total, "now": time.time_ns() // 1_000_000}
+    return {"topics": rows, "total": total, "now": _now_ms()}
 
 
-def topic(askers: ApiClients, asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, Any]:
-    """Return one topic. Raises AdminError."""
+def topic(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
+    """Return one topic with its partitions and configs. Raises AdminError."""
     name = query.text("name")
-    described = settled(asker.topics.describe([name]))[name]
-    places = [TopicPartition(name, each.partition) for each in described.partitions]
-    starts = asker.offsets.at(dict.fromkeys(places, EARLIEST))
-    ends = asker.offsets.at(dict.fromkeys(places, LATEST))
-    sizes = askers.sizes(asker, places)
+    described = settled(client.topics.describe([name]))[name]
+    partitions = [TopicPartition(name, each.partition) for each in described.partitions]
+    starts = client.offsets.at(dict.fromkeys(partitions, EARLIEST))
+    ends = client.offsets.at(dict.fromkeys(partitions, LATEST))
+    sizes = clients.sizes(client, partitions)
     resource = Resource.topic(name)
-    configs = settled(asker.configs.describe([resource], documentation=True))[resource]
+    configs = settled(client.configs.describe([resource], documentation=True))[resource]
     return {
         "name": name,
         "id": str(described.topic_id),
         "internal": described.internal,
-        "traffic": figures.traffic().get(name),
-        "now": time.time_ns() // 1_000_000,
+        "traffic": metrics.traffic().get(name),
+        "now": _now_ms(),
         "partitions": [
             {
                 "partition": each.partition,
                 "leader": each.leader,
                 "replicas": each.replicas,
-                "start": offset_of(starts[place]),
-                "end": offset_of(ends[place]),
-                "size": sizes.get(place),
+                "start": _offset_text(starts[partition]),
+                "end": _offset_text(ends[partition]),
+                "size": sizes.get(partition),
             }
-            for each, place in zip(described.partitions, places, strict=True)
+            for each, partition in zip(described.partitions, partitions, strict=True)
         ],
         "configs": [
             {
@@ -162,20 +195,12 @@ def topic(askers: ApiClients, asker: ApiClient, figures: ConsoleMetrics, query: 
     }
 
 
-def offset_of(found: LogOffset | AdminError) -> str | None:
-    """Return an offset as text; None where there is none or it is not told."""
-    return None if isinstance(found, AdminError) or found.offset < 0 else str(found.offset)
-
-
-_GROUPS_MAX = 50
-
-
-def groups(asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, Any]:
+def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
     """Return a page of groups. Raises AdminError."""
-    page, total = Page.of(query, _GROUPS_MAX).cut(asker.groups.list(), lambda each: each.group_id)
-    described = asker.groups.describe([each.group_id for each in page])
-    there = [each for each in described.values() if isinstance(each, GroupDescription)]
-    progress = progress_of(asker, there, figures.lags())
+    page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda each: each.group_id)
+    described = client.groups.describe([each.group_id for each in page])
+    found = [each for each in described.values() if isinstance(each, GroupDescription)]
+    progress = progress_of(client, found, metrics.lags())
     rows = [
         _summary(each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state)
         for each in page
@@ -183,11 +208,14 @@ def groups(asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str,
     return {"groups": rows, "total": total}
 
 
-def group(asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, Any]:
-    """Return one group. Raises AdminError."""
+def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:
+    """Return one group with its members and offsets. Raises AdminError.
+
+    The lag in records is the difference of offsets where these are dense, else the one that the keeper counted last.
+    """
     name = query.text("name")
-    described = settled(asker.groups.describe([name]))[name]
-    progress = progress_of(asker, [described], figures.lags())[name]
+    described = settled(client.groups.describe([name]))[name]
+    progress = progress_of(client, [described], metrics.lags())[name]
     return _summary(name, described, progress, described.state) | {
         "protocol_type": described.protocol_type,
         "protocol": described.protocol,
@@ -197,7 +225,7 @@ def group(asker: ApiClient, figures: ConsoleMetrics, query: Query) -> dict[str, 
                 "instance": each.instance_id,
                 "client": each.client_id,
                 "host": each.client_host,
-                "partitions": None if each.partitions is None else [str(place) for place in each.partitions],
+                "partitions": None if each.partitions is None else [*map(str, each.partitions)],
             }
             for each in described.members
         ],
@@ -233,86 +261,46 @@ def _summary(
     }
 
 
-_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
-_ENABLED = "remote.storage.enable"
-_LAKE_TOPICS_MAX = 2000
-_PARTITIONS_MAX = 1000
-
-
-def lake(asker: ApiClient, _query: Query) -> dict[str, Any]:
-    """Return the partitions that are archived, or are to be. Raises AdminError."""
-    listed = asker.topics.list()
-    looked_at = [Resource.topic(each.name) for each in listed[:_LAKE_TOPICS_MAX]]
-    configs = asker.configs.describe(looked_at, names=[_ENABLED])
-    tiered = []
-    for resource, config in configs.items():
-        if not isinstance(config, AdminError) and _ENABLED in config and config[_ENABLED].value == "true":
-            tiered.append(resource.name)
-    counts = {each.name: each.partitions for each in listed}
-    places = [TopicPartition(name, index) for name in tiered for index in range(counts[name])]
-    shown = places[:_PARTITIONS_MAX]
-    starts, local, archived, ends = (
-        asker.offsets.at(dict.fromkeys(shown, question))
-        for question in (EARLIEST, _EARLIEST_LOCAL, _LATEST_TIERED, LATEST)
-    )
-    rows = []
-    for place in shown:
-        last = archived[place]
-        rows.append(
-            {
-                "topic": place.topic,
-                "partition": place.partition,
-                "start": offset_of(starts[place]),
-                "local": offset_of(local[place]),
-                # The question tells the last one; where the next begins compares with the end.
-                "archived": str(last.offset + 1)
-                if isinstance(last, LogOffset) and last.offset >= 0
-                else None,
-                "end": offset_of(ends[place]),
-            }
-        )
-    return {"partitions": rows, "left_out": len(places) - len(shown) + max(len(listed) - _LAKE_TOPICS_MAX, 0)}
-
-
-def overview(
-    settings: Settings, table: ProcessTable, figures: ConsoleMetrics, *, takes_changes: bool
-) -> dict[str, Any]:
-    """Return what this broker knows of itself, without asking anybody; times in ms since 1970."""
-    workers = [_row(f"worker {row.index}", row) for row in table.workers()]
-    others = [
-        _row(name, row)
-        for index, name in NAMES.items()
-        if (row := table.row(index)).state is not ProcessState.EMPTY
-    ]
-    return {
-        "version": korvet.__version__,
-        "broker": settings.broker_id,
-        "cluster": settings.cluster_id,
-        "now": time.time_ns() // 1_000_000,
-        "draining": table.draining,
-        "restarts": table.restarts,
-        "processes": workers + others,
-        "totals": figures.totals(),
-        "changes": takes_changes,
-        "lake": bool(settings.lake_path),
+def lake(client: ApiClient) -> dict[str, Any]:
+    """Return how far logs with remote storage are archived (KIP-405, KIP-1005). Raises AdminError."""
+    listed = client.topics.list()
+    resources = [Resource.topic(each.name) for each in listed[:_LAKE_TOPICS_MAX]]
+    tiered = {
+        resource.name
+        for resource, config in client.configs.describe(resources, names=[_TIERED]).items()
+        if not isinstance(config, AdminError) and _TIERED in config and config[_TIERED].value == "true"
     }
-
-
-def cluster(asker: ApiClient, broker_id: int) -> dict[str, Any]:
-    """Return the brokers as clients are told of them. Raises AdminError."""
-    described = asker.cluster.describe()
-    brokers = [
-        {
-            "id": each.broker_id,
-            "address": f"{each.host}:{each.port}",
-            "rack": each.rack,
-            "controller": each.broker_id == described.controller,
-            "own": each.broker_id == broker_id,
-        }
-        for each in described.brokers
+    partitions = [
+        TopicPartition(each.name, index)
+        for each in listed
+        if each.name in tiered
+        for index in range(each.partitions)
     ]
-    return {"id": described.cluster_id, "brokers": brokers}
+    shown = partitions[:_LAKE_PARTITIONS_MAX]
+    starts, local, archived, ends = (
+        client.offsets.at(dict.fromkeys(shown, timestamp))
+        for timestamp in (EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, SpecialTimestamp.LATEST_TIERED, LATEST)
+    )
+    rows = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "start": _offset_text(starts[partition]),
+            "local": _offset_text(local[partition]),
+            # Kafka returns the last offset of the remote log; the next one compares with the end.
+            "archived": _offset_text(archived[partition], after=1),
+            "end": _offset_text(ends[partition]),
+        }
+        for partition in shown
+    ]
+    left_out = len(partitions) - len(shown) + max(len(listed) - _LAKE_TOPICS_MAX, 0)
+    return {"partitions": rows, "left_out": left_out}
 
 
-def _row(name: str, row: ProcessRow) -> dict[str, Any]:
-    return {"name": name, "state": row.state.name.lower(), "pid": row.pid, "started": row.started_at_ms}
+def _offset_text(found: LogOffset | AdminError, after: int = 0) -> str | None:
+    """Return an offset as text, or the one `after` it; None if there is none."""
+    return None if isinstance(found, AdminError) or found.offset < 0 else str(found.offset + after)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

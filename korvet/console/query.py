@@ -1,11 +1,9 @@
-"""What a request of the console asks for, read strictly: parameters of the query, and bodies in JSON.
-
-Knows text, numbers and their limits; nothing of what they are for.
-"""
+"""What a request of the console says, read strictly: parameters of the query, pages of lists, and bodies in JSON."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -13,36 +11,38 @@ import msgspec
 from korvet.console.http import Request
 
 _PARAMETERS_MAX = 16
+_FROM_MAX = 10_000_000
 _TYPE = "application/json"
 
 T = TypeVar("T")
 
 
 class BadRequestError(Exception):
-    """What was asked cannot be understood; the message says what of it."""
+    """A request is not valid; the message says why."""
 
 
 class Query:
     """The parameters of one request, each given once."""
 
     def __init__(self, target: str) -> None:
-        """Raise BadQuestionError for what is no query."""
+        """Raise BadRequestError if `target` has no valid query."""
+        text = target.partition("?")[2]
         try:
             self._values = parse_qs(
-                target.partition("?")[2],
+                text,
                 keep_blank_values=True,
-                strict_parsing=bool(target.partition("?")[2]),
+                strict_parsing=bool(text),
                 errors="strict",
                 max_num_fields=_PARAMETERS_MAX,
             )
         except (ValueError, UnicodeError) as error:
-            raise BadRequestError("the query cannot be read") from error
+            raise BadRequestError("the query is not valid") from error
         for name, values in self._values.items():
             if len(values) > 1:
                 raise BadRequestError(f"{name} is given twice")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a parameter. Raises BadQuestionError where it is missing and has no default."""
+        """Return a parameter. Raises BadRequestError if it is missing and has no default."""
         values = self._values.get(name)
         if values is not None:
             return values[0]
@@ -51,29 +51,52 @@ class Query:
         return default
 
     def number(self, name: str, default: int | None, least: int, most: int) -> int:
-        """Return a whole number within limits. Raises BadQuestionError."""
+        """Return a whole number within limits. Raises BadRequestError."""
         if name not in self._values and default is not None:
             return default
         return whole(self.text(name), name, least, most)
 
 
 def whole(text: str, name: str, least: int, most: int) -> int:
-    """Read a whole number within limits; raises BadQuestionError. `name` is what it is called there."""
+    """Parse a whole number within limits; raises BadRequestError, which calls it `name`."""
     digits = text.removeprefix("-")
-    # Python would read far more digits than any number here has, and other scripts' digits too.
+    # int() would accept far more digits than any number here has, and digits of other scripts.
     number = int(text) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(most)) else None
     if number is None or not least <= number <= most:
-        raise BadRequestError(f"{name}: a whole number from {least} to {most}")
+        raise BadRequestError(f"{name} must be a whole number from {least} to {most}")
     return number
 
 
+class Page(NamedTuple):
+    """A part of a list: names that contain `text`, ignoring case, from `first` on."""
+
+    text: str
+    first: int
+    length: int
+
+    @classmethod
+    def of(cls, query: Query, count_max: int) -> Page:
+        """Read `q`, `from` and `count`. Raises BadRequestError."""
+        return cls(
+            query.text("q", ""),
+            query.number("from", 0, 0, _FROM_MAX),
+            query.number("count", count_max, 1, count_max),
+        )
+
+    def cut(self, rows: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], int]:
+        """Return the rows on the page, and the number of rows on all pages."""
+        wanted = self.text.casefold()
+        found = [row for row in rows if wanted in name(row).casefold()]
+        return found[self.first : self.first + self.length], len(found)
+
+
 def body(request: Request, kind: type[T]) -> T:
-    """Read a body in JSON. Raises BadQuestionError."""
+    """Parse a body in JSON. Raises BadRequestError."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
-        raise BadRequestError(f"a body is {_TYPE}")
+        raise BadRequestError(f"the content type of a body must be {_TYPE}")
     try:
         return msgspec.json.decode(request.body, type=kind, strict=True)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequestError(str(error)) from error
     except RecursionError as error:
-        raise BadRequestError("JSON within JSON without end") from error
+        raise BadRequestError("the JSON is nested too deeply") from error

@@ -1,16 +1,8 @@
-"""Records of a topic as the console shows them: a page from a place on, and one record whole.
+"""Records of a topic as the console shows them: a page from an offset on, and one record whole.
 
-Knows where pages begin: at an offset, a time, the first record or the newest. A page is bounded in records and in
-bytes, whatever lies in the log. Offsets are told as text: a browser's numbers end at 2**53.
-
-Keys, values and headers as JSON can hold them: text where they are UTF-8, base64 where they are not.
-
-Knows bytes, and that no more of them is told than a page shows. What is made of the text is the browser's business.
-
-Where the newest records of a log begin, when no offset says how many records lie behind it.
-
-Knows pieces of a log. It reads stretches back from the end: longer ones as long as they hold too few records, shorter
-ones where they hold too many. Where offsets are dense the first stretch is the answer.
+A page begins at an offset, a time, the first record or the newest ones, and is bounded in records and bytes, whatever
+the log contains. Offsets are text, because a browser's numbers are exact only to 2**53. Keys, values and headers are
+text if they are UTF-8, else base64.
 """
 
 from __future__ import annotations
@@ -32,93 +24,79 @@ from korvet.console.api_client import ApiClient
 from korvet.console.query import BadRequestError, Query, whole
 from korvet.errors import ErrorCode
 
-_CHARACTER_BYTES_MAX = 4
-
-
-def content(data: bytes | None, bytes_max: int) -> dict[str, Any] | None:
-    """Return the first bytes, as `text` or `base64`, with how many `bytes` there are in all; None for null."""
-    if data is None:
-        return None
-    shown = data[:bytes_max]
-    row: dict[str, Any] = {"bytes": len(data)}
-    text = _text(shown, cut=len(data) > bytes_max)
-    if text is None:
-        row["base64"] = base64.b64encode(shown).decode()
-    else:
-        row["text"] = text
-    return row
-
-
-def _text(data: bytes, *, cut: bool) -> str | None:
-    """Return UTF-8 as text, without half a character where it was cut."""
-    for missing in range(_CHARACTER_BYTES_MAX if cut else 1):
-        try:
-            return data[: len(data) - missing].decode()
-        except UnicodeDecodeError:
-            continue
-    return None
-
-
 RECORDS_MAX = 200
 PARTITIONS_MAX = 64
 
 _PAGE_BYTES = 512 * 1024
 _DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
-_KEY_BYTES, _VALUE_BYTES, _HEADER_BYTES, _HEADERS_MAX = 256, 2048, 256, 16
 _WHOLE_BYTES, _WHOLE_HEADERS_MAX = 1024 * 1024, 1000
 _OFFSET_MAX = 2**63 - 1
+_PARTITION_MAX = 2**31 - 1
 _ROUNDS_MAX = 8
-_COLD_WAIT_MS = 500
+_REMOTE_WAIT_MS = 500
 _SECONDS_KEPT = 1.0
-"""Of a request's time: what is left for the answer when there was no more to be read in the rest."""
+"""The time of a request that is kept for the answer when there is nothing more to read."""
+_CHARACTER_BYTES_MAX = 4
 
 
-class _Log(NamedTuple):
+class _Bounds(NamedTuple):
     start: int
     end: int
 
 
-def records(asker: ApiClient, query: Query) -> dict[str, Any]:
+class _Cut(NamedTuple):
+    """How much of a record is shown."""
+
+    key_bytes: int = 256
+    value_bytes: int = 2048
+    header_bytes: int = 256
+    headers_max: int = 16
+
+
+def records(client: ApiClient, query: Query) -> dict[str, Any]:
     """Return a page of records, and where the next one begins.
 
-    `topic`; `partition`, or all of them; `at`: where to begin, as `next` of the page before has it, or `seek`:
-    earliest, newest, offset or time with the offset or time (ms) in `to`; `count` of records.
-    Raises AdminError, BadQuestionError.
+    `topic`; `partition`, or all of them; `at`: where to begin, as in `next` of the page before, or `seek`: earliest,
+    newest, offset or time with the offset or time (ms) in `to`; `count` of records.
+    Raises AdminError, BadRequestError.
     """
-    places = _places(asker, query)
+    partitions = _partitions(client, query)
     count = query.number("count", 50, 1, RECORDS_MAX)
-    logs = _logs(asker, places)
+    logs = _logs(client, partitions)
     begin = (
-        _positions(query.text("at"), places) if query.text("at", "") else _sought(asker, query, logs, count)
+        _positions(query.text("at"), partitions)
+        if query.text("at", "")
+        else _seek(client, query, logs, count)
     )
-    # A log may have lost its begin meanwhile, and have been made anew.
-    at = {place: min(max(begin[place], logs[place].start), logs[place].end) for place in places}
-    found, problems = _read(asker, at, logs, count)
-    rows = [_row(place, each) for place, some in found.items() for each in some]
+    # Records before the position may have been deleted since, and the topic may have been created again.
+    at = {each: min(max(begin[each], logs[each].start), logs[each].end) for each in partitions}
+    found, problems = _read(client, at, logs, count)
+    rows = [_row(partition, each) for partition, some in found.items() for each in some]
     rows.sort(key=lambda row: (row["timestamp"], row["partition"], int(row["offset"])))
     return {
         "records": rows,
-        "next": ",".join(f"{place.partition}:{offset}" for place, offset in at.items()),
+        "next": ",".join(f"{each.partition}:{offset}" for each, offset in at.items()),
         "logs": [
-            {"partition": place.partition, "start": str(log.start), "end": str(log.end), "at": str(at[place])}
-            for place, log in logs.items()
+            {"partition": each.partition, "start": str(log.start), "end": str(log.end), "at": str(at[each])}
+            for each, log in logs.items()
         ],
         "problems": problems,
     }
 
 
-def record(asker: ApiClient, query: Query) -> dict[str, Any]:
-    """Return one record with all of it that a browser can bear. Raises AdminError, BadQuestionError."""
-    place = TopicPartition(query.text("topic"), query.number("partition", None, 0, 2**31 - 1))
+def record(client: ApiClient, query: Query) -> dict[str, Any]:
+    """Return one record, with as much of it as a browser can hold. Raises AdminError, BadRequestError."""
+    partition = TopicPartition(query.text("topic"), query.number("partition", None, 0, _PARTITION_MAX))
     offset = query.number("offset", None, 0, _OFFSET_MAX)
-    piece = settled(asker.records.read({place: offset}, bytes_max=1, **_limits(1, _COLD_WAIT_MS)))[place]
-    for each in piece.records:
+    pieces = client.records.read({partition: offset}, bytes_max=1, **_limits(1, _REMOTE_WAIT_MS))
+    for each in settled(pieces)[partition].records:
         if each.offset == offset:
-            return _row(place, each, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_HEADERS_MAX)
-    raise OffsetOutOfRangeError(ErrorCode.OFFSET_OUT_OF_RANGE, f"partition {place} has no record {offset}")
+            return _row(partition, each, _Cut(_WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_BYTES, _WHOLE_HEADERS_MAX))
+    message = f"partition {partition} has no record at offset {offset}"
+    raise OffsetOutOfRangeError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
 
-def _limits(records_max: int, wait_ms: int = 0) -> dict[str, int]:
+def _limits(records_max: int, wait_ms: int) -> dict[str, int]:
     return {
         "decompressed_bytes_max": _DECOMPRESSED_BYTES_MAX,
         "records_max": records_max,
@@ -126,99 +104,103 @@ def _limits(records_max: int, wait_ms: int = 0) -> dict[str, int]:
     }
 
 
-def _places(asker: ApiClient, query: Query) -> list[TopicPartition]:
+def _partitions(client: ApiClient, query: Query) -> list[TopicPartition]:
     name = query.text("topic")
-    described = settled(asker.topics.describe([name]))[name]
-    every = [TopicPartition(name, each.partition) for each in described.partitions]
+    described = settled(client.topics.describe([name]))[name]
+    partitions = [TopicPartition(name, each.partition) for each in described.partitions]
     wanted = query.text("partition", "all")
     if wanted == "all":
-        if len(every) > PARTITIONS_MAX:
-            raise BadRequestError(f"{name} has {len(every)} partitions: choose one of them")
-        return every
-    place = TopicPartition(name, whole(wanted, "partition", 0, 2**31 - 1))
-    if place not in every:
-        raise UnknownTopicOrPartitionError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {place}"
-        )
-    return [place]
+        if len(partitions) > PARTITIONS_MAX:
+            raise BadRequestError(f"{name} has {len(partitions)} partitions: choose one of them")
+        return partitions
+    partition = TopicPartition(name, whole(wanted, "partition", 0, _PARTITION_MAX))
+    if partition not in partitions:
+        message = f"partition {partition} does not exist"
+        raise UnknownTopicOrPartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return [partition]
 
 
-def _logs(asker: ApiClient, places: list[TopicPartition]) -> dict[TopicPartition, _Log]:
-    starts = settled(asker.offsets.at(dict.fromkeys(places, EARLIEST)))
-    ends = settled(asker.offsets.at(dict.fromkeys(places, LATEST)))
-    return {place: _Log(starts[place].offset, ends[place].offset) for place in places}
+def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPartition, _Bounds]:
+    starts = settled(client.offsets.at(dict.fromkeys(partitions, EARLIEST)))
+    ends = settled(client.offsets.at(dict.fromkeys(partitions, LATEST)))
+    return {each: _Bounds(starts[each].offset, ends[each].offset) for each in partitions}
 
 
-def _positions(text: str, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Read `0:17,1:4`, for each of the partitions. Raises BadQuestionError."""
+def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Parse `0:17,1:4`. Raises BadRequestError."""
     pairs = [each.partition(":") for each in text.split(",")]
     found = {
-        whole(index, "at", 0, 2**31 - 1): whole(offset, "at", 0, _OFFSET_MAX) for index, _, offset in pairs
+        whole(index, "at", 0, _PARTITION_MAX): whole(offset, "at", 0, _OFFSET_MAX)
+        for index, _, offset in pairs
     }
-    # Partitions that have been added since are read from their begin.
-    return {place: found.get(place.partition, 0) for place in places}
+    # Partitions that were added since are read from their first record.
+    return {each: found.get(each.partition, 0) for each in partitions}
 
 
-def _sought(
-    asker: ApiClient, query: Query, logs: Mapping[TopicPartition, _Log], count: int
+def _seek(
+    client: ApiClient, query: Query, logs: Mapping[TopicPartition, _Bounds], count: int
 ) -> dict[TopicPartition, int]:
     seek = query.text("seek", "newest")
     if seek == "earliest":
-        return {place: log.start for place, log in logs.items()}
+        return {partition: log.start for partition, log in logs.items()}
     if seek == "offset":
         return dict.fromkeys(logs, query.number("to", None, 0, _OFFSET_MAX))
     if seek == "time":
-        found = settled(asker.offsets.at(dict.fromkeys(logs, query.number("to", None, 0, _OFFSET_MAX))))
+        timestamp = query.number("to", None, 0, _OFFSET_MAX)
+        found = settled(client.offsets.at(dict.fromkeys(logs, timestamp)))
+        # -1 if all records are older.
         return {
-            place: found[place].offset if found[place].offset >= 0 else log.end for place, log in logs.items()
+            each: found[each].offset if found[each].offset >= 0 else log.end for each, log in logs.items()
         }
     if seek != "newest":
-        raise BadRequestError("seek: earliest, newest, offset or time")
+        raise BadRequestError("seek must be earliest, newest, offset or time")
     share = max(1, count // len(logs))
     return {
-        place: asker.records.offset_of_last(
-            place, log.start, log.end, share, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX
+        partition: client.records.offset_of_last(
+            partition, log.start, log.end, share, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX
         )
-        for place, log in logs.items()
+        for partition, log in logs.items()
     }
 
 
 def _read(
-    asker: ApiClient, at: dict[TopicPartition, int], logs: Mapping[TopicPartition, _Log], count: int
+    client: ApiClient, at: dict[TopicPartition, int], logs: Mapping[TopicPartition, _Bounds], count: int
 ) -> tuple[dict[TopicPartition, list[LogRecord]], list[str]]:
-    """Return the records from `at` on, which is moved behind them, and what kept partitions from being read.
+    """Return the records from `at` on, which is moved past them, and why partitions could not be read.
 
-    Each partition has its share of the page, so that none of them is left behind by the others.
+    Each partition has its share of the page, so that none starves the others.
     """
     share = max(1, count // len(at))
-    found: dict[TopicPartition, list[LogRecord]] = {place: [] for place in at}
+    found: dict[TopicPartition, list[LogRecord]] = {partition: [] for partition in at}
     problems: list[str] = []
-    wanted = {place: offset for place, offset in at.items() if offset < logs[place].end}
+    wanted = {partition: offset for partition, offset in at.items() if offset < logs[partition].end}
     wait_ms = 0
     for _ in range(_ROUNDS_MAX):
-        if not wanted or asker.deadline().left() < _SECONDS_KEPT:
+        if not wanted or client.deadline().left() < _SECONDS_KEPT:
             break
-        outcomes = asker.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(share, wait_ms))
-        # The lake gives with a later fetch what it had no time for.
+        outcomes = client.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(share, wait_ms))
+        # A broker that needs more time for archived records returns them with a later fetch.
+        wait_ms = 0 if any(_moves(each, wanted[key]) for key, each in outcomes.items()) else _REMOTE_WAIT_MS
         failed: set[TopicPartition] = set()
-        wait_ms = 0 if any(_moves(each, wanted[place]) for place, each in outcomes.items()) else _COLD_WAIT_MS
-        for place, outcome in outcomes.items():
+        for partition, outcome in outcomes.items():
             if not isinstance(outcome, LogSlice):
-                problems.append(f"partition {place.partition}: {outcome}")
-                behind = outcome.next_offset if isinstance(outcome, AnswerTooLargeError) else None
-                if behind is None:
-                    failed.add(place)
+                problems.append(f"partition {partition.partition}: {outcome}")
+                if isinstance(outcome, AnswerTooLargeError) and outcome.next_offset is not None:
+                    # A batch that is too large to be shown must not hide the records after it.
+                    at[partition] = outcome.next_offset
                 else:
-                    # What is too large to be shown must not hide what lies behind it.
-                    at[place] = behind
+                    failed.add(partition)
                 continue
-            room = share - len(found[place])
-            found[place] += outcome.records[:room]
-            at[place] = outcome.records[room].offset if len(outcome.records) > room else outcome.next_offset
+            room = share - len(found[partition])
+            found[partition] += outcome.records[:room]
+            more = len(outcome.records) > room
+            at[partition] = outcome.records[room].offset if more else outcome.next_offset
         wanted = {
-            place: at[place]
-            for place in wanted
-            if place not in failed and len(found[place]) < share and at[place] < logs[place].end
+            partition: at[partition]
+            for partition in wanted
+            if partition not in failed
+            and len(found[partition]) < share
+            and at[partition] < logs[partition].end
         }
     return found, problems
 
@@ -227,24 +209,37 @@ def _moves(outcome: LogSlice | AdminError, offset: int) -> bool:
     return isinstance(outcome, AdminError) or outcome.next_offset > offset
 
 
-def _row(
-    place: TopicPartition,
-    record: LogRecord,
-    key_bytes: int = _KEY_BYTES,
-    value_bytes: int = _VALUE_BYTES,
-    header_bytes: int = _HEADER_BYTES,
-    headers_max: int = _HEADERS_MAX,
-) -> dict[str, Any]:
+def _row(partition: TopicPartition, record: LogRecord, cut: _Cut = _Cut()) -> dict[str, Any]:  # noqa: B008 - immutable
     headers = [
-        {"name": name[:header_bytes], "value": content(value, header_bytes)}
-        for name, value in record.headers[:headers_max]
+        {"name": name[: cut.header_bytes], "value": content(value, cut.header_bytes)}
+        for name, value in record.headers[: cut.headers_max]
     ]
     return {
-        "partition": place.partition,
+        "partition": partition.partition,
         "offset": str(record.offset),
         "timestamp": record.timestamp,
-        "key": content(record.key, key_bytes),
-        "value": content(record.value, value_bytes),
+        "key": content(record.key, cut.key_bytes),
+        "value": content(record.value, cut.value_bytes),
         "headers": headers,
         "header_count": len(record.headers),
     }
+
+
+def content(data: bytes | None, bytes_max: int) -> dict[str, Any] | None:
+    """Return the first bytes, as `text` or `base64`, and how many `bytes` there are in all; None for null."""
+    if data is None:
+        return None
+    shown = data[:bytes_max]
+    text = _text(shown, cut=len(data) > bytes_max)
+    value = {"base64": base64.b64encode(shown).decode()} if text is None else {"text": text}
+    return {"bytes": len(data), **value}
+
+
+def _text(data: bytes, *, cut: bool) -> str | None:
+    """Return UTF-8 as text, without the part of a character at a cut."""
+    for missing in range(_CHARACTER_BYTES_MAX if cut else 1):
+        try:
+            return data[: len(data) - missing].decode()
+        except UnicodeDecodeError:
+            continue
+    return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.config.values import WILDCARDS, parse_address
-from korvet.console.api_client import TOKEN_CHARS_MIN, NoTokenError, read_token
+from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
 from korvet.doctor.finding import Finding, error, is_local, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url

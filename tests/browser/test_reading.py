@@ -1,4 +1,4 @@
-"""What a person reads in the console, whatever lies in the broker."""
+"""What the console shows, whatever the broker contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def heading(page: Page, text: str) -> None:
     expect(page.locator("h1")).to_be_focused()
 
 
-def test_the_overview_tells_that_the_broker_is_ready_and_what_runs(page: Page) -> None:
+def test_the_overview_shows_readiness_and_processes(page: Page) -> None:
     page.goto("/")
     heading(page, "Overview")
     expect(page.get_by_label("State")).to_contain_text("Ready")
@@ -49,7 +49,7 @@ def test_topics_are_filtered_and_opened(page: Page, client: Client, name: str) -
     expect(config).to_contain_text("60000")
 
 
-def test_what_somebody_wrote_into_a_record_stays_text(page: Page, client: Client, name: str) -> None:
+def test_markup_in_a_record_stays_text(page: Page, client: Client, name: str) -> None:
     client.create(name)
     text = HOSTILE.encode()
     client.append(name, Record(text, text, 5, [(HOSTILE, text)]))
@@ -62,7 +62,7 @@ def test_what_somebody_wrote_into_a_record_stays_text(page: Page, client: Client
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_name_of_a_group_stays_text_wherever_it_is_shown(
+def test_markup_in_the_name_of_a_group_stays_text(
     page: Page, console: Caller, client: Client, name: str
 ) -> None:
     client.create(name)
@@ -76,7 +76,7 @@ def test_the_name_of_a_group_stays_text_wherever_it_is_shown(
     assert page.evaluate("window.hacked") is None
 
 
-def test_markup_that_a_fault_let_in_would_be_refused(broker: Broker, browser: Browser) -> None:
+def test_the_browser_refuses_markup_made_from_text(broker: Broker, browser: Browser) -> None:
     # A page of its own: here the browser shall report an error.
     page = browser.new_context(base_url=f"http://{broker.ops_address}").new_page()
     page.goto("/")
@@ -110,7 +110,7 @@ def test_json_keeps_its_digits_and_bytes_are_shown_in_hex(page: Page, client: Cl
     expect(value).to_contain_text("7b 22 69 64")
 
 
-def test_a_long_value_is_fetched_whole_where_it_is_opened(page: Page, client: Client, name: str) -> None:
+def test_opening_a_record_reads_its_whole_value(page: Page, client: Client, name: str) -> None:
     client.create(name)
     client.append(name, b"x" * 50_000 + b"end")
     page.goto(f"/#/records?topic={name}")
@@ -118,7 +118,7 @@ def test_a_long_value_is_fetched_whole_where_it_is_opened(page: Page, client: Cl
     expect(page.get_by_role("region", name="Value").locator("pre")).to_contain_text("xend")
 
 
-def test_records_are_sought_by_offset_and_read_page_by_page(page: Page, client: Client, name: str) -> None:
+def test_records_from_an_offset_are_read_page_by_page(page: Page, client: Client, name: str) -> None:
     client.create(name, storage_format="batch")
     for number in range(60):
         client.append(name, b"value %d." % number)
@@ -140,7 +140,7 @@ def test_records_are_sought_by_offset_and_read_page_by_page(page: Page, client: 
     expect(rows.first).to_contain_text("value 32.")
 
 
-def test_records_are_followed_as_they_come(page: Page, client: Client, name: str) -> None:
+def test_following_shows_new_records(page: Page, client: Client, name: str) -> None:
     client.create(name)
     client.append(name, b"before")
     page.goto(f"/#/records?topic={name}")
@@ -153,9 +153,7 @@ def test_records_are_followed_as_they_come(page: Page, client: Client, name: str
     expect(rows).to_have_count(4)
 
 
-def test_a_page_is_brought_up_to_date_and_keeps_the_focus_and_what_is_open(
-    page: Page, client: Client, name: str
-) -> None:
+def test_a_refresh_keeps_the_focus_and_open_records(page: Page, client: Client, name: str) -> None:
     client.create(name)
     client.append(name, b"first")
     page.goto(f"/#/records?topic={name}")
@@ -169,7 +167,7 @@ def test_a_page_is_brought_up_to_date_and_keeps_the_focus_and_what_is_open(
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
 
 
-def test_a_record_that_is_open_stays_when_others_are_newer(page: Page, client: Client, name: str) -> None:
+def test_an_open_record_stays_when_newer_ones_arrive(page: Page, client: Client, name: str) -> None:
     client.create(name)
     client.append(name, b"first")
     page.goto(f"/#/records?topic={name}&count=25")
@@ -181,19 +179,19 @@ def test_a_record_that_is_open_stays_when_others_are_newer(page: Page, client: C
     expect(page.locator(".record")).to_contain_text("first")
 
 
-def test_a_broker_that_is_away_is_told_and_found_again(page: Page) -> None:
+def test_an_unreachable_broker_is_reported_and_found_again(page: Page) -> None:
     page.goto("/#/topics")
     heading(page, "Topics")
     page.context.set_offline(True)
     expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
     expect(page.locator("#state")).to_contain_text("no answer")
-    # What was known stays.
+    # Older data stays.
     expect(page.get_by_role("table", name="Topics")).to_be_visible()
     page.context.set_offline(False)
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def test_what_is_not_there_is_said_in_words(page: Page) -> None:
+def test_errors_of_the_broker_are_shown(page: Page) -> None:
     page.goto(f"/#/topic?name={quote('no/topic')}")
     expect(page.get_by_role("alert")).to_contain_text("INVALID_TOPIC_EXCEPTION")
     page.goto("/#/group?name=none")

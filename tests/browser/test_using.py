@@ -1,4 +1,4 @@
-"""How the console is used: by keyboard, on a small screen, in the dark, with and without the token."""
+"""The console by keyboard, on a small screen, in both themes, with and without the token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNNAMED = """() => [...document.querySelectorAll("a, button, input, select, text
     .map((each) => each.outerHTML)"""
 
 
-def test_all_is_reached_by_keys_alone(page: Page, client: Client, name: str) -> None:
+def test_the_keyboard_reaches_everything(page: Page, client: Client, name: str) -> None:
     for letter in "ab":
         client.create(f"{name}-{letter}")
     page.goto("/")
@@ -53,13 +53,13 @@ def test_the_first_tab_leads_to_the_content(page: Page) -> None:
     expect(page.locator("main")).to_be_focused()
 
 
-def test_the_keys_are_listed_and_can_be_switched_off(page: Page) -> None:
+def test_shortcuts_are_listed_and_can_be_disabled(page: Page) -> None:
     page.goto("/")
     heading(page, "Overview")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Keyboard")
-    dialog.get_by_label("Single keys do this").uncheck()
+    dialog.get_by_label("Enable single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     page.keyboard.press("2")
@@ -67,20 +67,20 @@ def test_the_keys_are_listed_and_can_be_switched_off(page: Page) -> None:
     expect(page.locator("#pause")).to_have_text("Live")
     expect(page.locator("h1")).to_have_text("Overview")
     page.keyboard.press("?")
-    expect(dialog.get_by_label("Single keys do this")).not_to_be_checked()
+    expect(dialog.get_by_label("Enable single-key shortcuts")).not_to_be_checked()
 
 
-def test_a_pause_stops_what_is_asked(page: Page, client: Client, name: str) -> None:
+def test_pausing_stops_requests(page: Page, client: Client, name: str) -> None:
     page.goto("/#/topics")
     heading(page, "Topics")
     page.keyboard.press("p")
     expect(page.locator("#pause")).to_have_text("Paused")
-    asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url))
+    urls: list[str] = []
+    page.on("request", lambda sent: urls.append(sent.url))
     client.create(name)
     page.keyboard.press("r")
     expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
-    assert len([each for each in asked if "/api/topics" in each]) == 1
+    assert len([each for each in urls if "/api/topics" in each]) == 1
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -117,7 +117,7 @@ def ground(page: Page) -> str:
     return colour
 
 
-def test_the_theme_is_the_systems_until_another_is_chosen(broker: Broker, browser: Browser) -> None:
+def test_the_theme_is_the_systems_until_one_is_chosen(broker: Broker, browser: Browser) -> None:
     grounds = {}
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for scheme in schemes:
@@ -143,13 +143,13 @@ def unlock(page: Page, token: str = TOKEN) -> None:
     page.get_by_label("Token").press("Enter")
 
 
-def test_nothing_can_be_changed_before_the_token_is_given(page: Page) -> None:
+def test_changes_require_the_token(page: Page) -> None:
     page.goto("/#/topics")
     heading(page, "Topics")
     expect(page.get_by_role("button", name="Create topic")).to_have_count(0)
     unlock(page, "a wrong token, long enough")
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("alert")).to_contain_text("take the token")
+    expect(dialog.get_by_role("alert")).to_contain_text("require the token")
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_label("Token").press("Enter")
     expect(dialog).to_be_hidden()
@@ -166,7 +166,7 @@ def test_nothing_can_be_changed_before_the_token_is_given(page: Page) -> None:
     expect(page.get_by_role("button", name="Create topic")).to_have_count(0)
 
 
-def test_a_topic_is_made_changed_and_deleted(page: Page, console: Caller, name: str) -> None:
+def test_a_topic_is_created_changed_and_deleted(page: Page, console: Caller, name: str) -> None:
     page.goto("/#/topics")
     heading(page, "Topics")
     unlock(page)
@@ -186,10 +186,10 @@ def test_a_topic_is_made_changed_and_deleted(page: Page, console: Caller, name: 
     config = page.get_by_role("table", name="Configs").locator('tr[data-key="retention.ms"]')
     expect(config).to_contain_text("90000")
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_label("Type its name").fill("another")
+    page.get_by_label("Type the name").fill("another")
     page.get_by_role("button", name="Delete topic").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("another name")
-    page.get_by_label("Type its name").fill(name)
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("does not match")
+    page.get_by_label("Type the name").fill(name)
     page.get_by_role("button", name="Delete topic").click()
     heading(page, "Topics")
     assert console.get("/api/topic", name=name).status == 404
@@ -208,7 +208,7 @@ def test_offsets_are_shown_before_they_are_reset(
     reset = page.get_by_role("dialog").get_by_role("button", name="Reset")
     reset.click()
     expect(page.get_by_role("table", name="Moves")).to_contain_text(f"{name}:0")
-    assert console.asked("group", name=name)["offsets"][0]["committed"] == "2"
+    assert console.data("group", name=name)["offsets"][0]["committed"] == "2"
     reset.click()
     expect(page.get_by_role("dialog")).to_be_hidden()
-    assert console.asked("group", name=name)["offsets"][0]["committed"] == "0"
+    assert console.data("group", name=name)["offsets"][0]["committed"] == "0"

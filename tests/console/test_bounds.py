@@ -1,4 +1,4 @@
-"""What the console may cost: Redis that hangs and many who ask keep nobody from probes and metrics."""
+"""A Redis that hangs and many requests to the console delay neither probes nor metrics."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.console import Caller
 from tests.support.topic_client import Client
 
-ASKING = 24
+REQUESTS = 24
 
 
-def test_probes_are_answered_while_all_who_ask_wait_for_redis(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, workers=1) as broker, ThreadPoolExecutor(ASKING) as pool:
+def test_probes_are_answered_while_requests_wait_for_redis(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker, ThreadPoolExecutor(REQUESTS) as pool:
         with Client(broker.address) as client:
             client.create("topic")
         caller = Caller(broker.ops_address)
-        assert caller.asked("topics")["total"] == 1
+        assert caller.data("topics")["total"] == 1
         server = broker.server_pid()
         processes.kill(server, signal.SIGSTOP)
         try:
             paths = ("/api/groups", "/api/topics", "/api/records?topic=topic", "/api/lake")
-            asked = [pool.submit(caller.get, paths[number % len(paths)]) for number in range(ASKING)]
-            # Each of them ends by itself, while Redis still hangs, and none before has kept these from an answer.
+            sent = [pool.submit(caller.get, paths[number % len(paths)]) for number in range(REQUESTS)]
+            # Each request ends within its time limit, while Redis still hangs; these are answered meanwhile.
             assert caller.get("/healthz").status == 200
             assert caller.get("/api/overview").status == 200
             assert caller.get("/").status == 200
-            statuses = {each.result().status for each in asked}
+            statuses = {each.result().status for each in sent}
         finally:
             processes.kill(server, signal.SIGCONT)
         assert statuses <= {502, 503, 504}
         processes.wait_until(lambda: caller.get("/api/topics").status == 200, "it answers again")
 
 
-def test_a_worker_that_is_killed_is_asked_again_when_there_is_a_new_one(tmp_path: Path) -> None:
+def test_the_console_finds_a_new_worker_after_one_was_killed(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, workers=1) as broker:
         caller = Caller(broker.ops_address)
-        assert caller.asked("topics")["total"] == 0
+        assert caller.data("topics")["total"] == 0
         killed = broker.worker_pids()
         processes.kill(killed[0])
         processes.wait_until(lambda: _replaced(broker, killed), "a new worker")
         processes.wait_until(lambda: caller.get("/api/topics").status == 200, "the console has found it")
-        assert caller.asked("overview")["restarts"] == 1
+        assert caller.data("overview")["restarts"] == 1
 
 
 def _replaced(broker: Broker, killed: list[int]) -> bool:

@@ -1,42 +1,42 @@
-"""What an operator changes by the console, and what is refused in words."""
+"""Changes spec by the console, and those that it refuses."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.console import Caller
+from tests.support.console import TOKEN, Caller
 from tests.support.group_consumer import joined
 from tests.support.topic_client import Client
 
 
-def test_a_topic_is_made_changed_grown_and_deleted(broker: Broker, console: Caller, name: str) -> None:
-    made = {"name": name, "partitions": 2, "configs": {"retention.ms": "60000"}}
-    assert console.changed("POST", "topics", made) == {"name": name, "partitions": 2}
+def test_a_topic_is_created_changed_and_deleted(broker: Broker, console: Caller, name: str) -> None:
+    spec = {"name": name, "partitions": 2, "configs": {"retention.ms": "60000"}}
+    assert console.changed("POST", "topics", spec) == {"name": name, "partitions": 2}
     console.changed(
         "POST",
         "topics/configs",
         {"name": name, "configs": {"retention.ms": None, "cleanup.policy": "compact"}},
     )
-    told = {each["name"]: each for each in console.asked("topic", name=name)["configs"]}
-    assert told["cleanup.policy"]["value"] == "compact"
-    assert told["retention.ms"]["own"] is False
+    configs = {each["name"]: each for each in console.data("topic", name=name)["configs"]}
+    assert configs["cleanup.policy"]["value"] == "compact"
+    assert configs["retention.ms"]["own"] is False
     console.changed("POST", "topics/partitions", {"name": name, "partitions": 5})
-    assert len(console.asked("topic", name=name)["partitions"]) == 5
+    assert len(console.data("topic", name=name)["partitions"]) == 5
     console.changed("DELETE", "topics", {"name": name})
     assert console.get("/api/topic", name=name).status == 404
     for event in ("topic created", "configs altered", "partitions added", "topic deleted"):
         assert f"{event} by the console name={name} peer=127.0.0.1" in broker.log()
 
 
-def test_offsets_are_shown_before_they_are_moved(console: Caller, client: Client, name: str) -> None:
+def test_offsets_are_previewed_before_they_are_reset(console: Caller, client: Client, name: str) -> None:
     client.create(name, partitions=2, storage_format="batch")
     client.append(name, b"one", b"two", b"three")
-    wish = {"name": name, "to": "offset", "value": "2", "topic": name, "partitions": [0]}
-    planned = console.changed("POST", "groups/offsets", wish)
+    spec = {"name": name, "to": "offset", "value": "2", "topic": name, "partitions": [0]}
+    planned = console.changed("POST", "groups/offsets", spec)
     assert planned["moves"] == [{"topic": name, "partition": 0, "before": None, "after": "2", "error": None}]
     assert console.get("/api/group", name=name).status == 404
-    assert console.changed("POST", "groups/offsets", wish | {"execute": True})["executed"] is True
+    assert console.changed("POST", "groups/offsets", spec | {"execute": True})["executed"] is True
     for to, value, after in (
         ("shift", "-1", "1"),
         ("earliest", "0", "0"),
@@ -49,7 +49,7 @@ def test_offsets_are_shown_before_they_are_moved(console: Caller, client: Client
         assert [each["after"] for each in moved["moves"]] == [after], to
 
 
-def test_a_group_with_members_is_left_alone(
+def test_a_group_with_members_is_not_changed(
     broker: Broker, console: Caller, client: Client, name: str
 ) -> None:
     client.create(name)
@@ -81,7 +81,7 @@ def test_a_group_with_members_is_left_alone(
         ("DELETE", "none", {"name": "none"}, 404),
     ],
 )
-def test_what_cannot_be_changed_is_said_in_words(
+def test_invalid_changes_have_a_status_and_a_message(
     console: Caller, method: str, path: str, body: dict[str, object], status: int
 ) -> None:
     reply = console.change(method, path, body)
@@ -89,17 +89,17 @@ def test_what_cannot_be_changed_is_said_in_words(
     assert reply.data["error"]
 
 
-def test_a_topic_is_not_made_twice(console: Caller, name: str) -> None:
+def test_a_topic_is_not_created_twice(console: Caller, name: str) -> None:
     console.changed("POST", "topics", {"name": name})
     assert console.change("POST", "topics", {"name": name}).status == 409
 
 
-def test_a_form_of_another_page_cannot_be_a_body(console: Caller, name: str) -> None:
+def test_a_form_of_another_site_is_not_a_body(console: Caller, name: str) -> None:
     reply = console.call(
         "POST",
         "/api/topics",
         b'{"name": "x"}',
         Content_Type="text/plain",
-        Authorization="Bearer tests have a token of their own",
+        Authorization=f"Bearer {TOKEN}",
     )
     assert reply.status == 400

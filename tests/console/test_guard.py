@@ -1,4 +1,4 @@
-"""Who may ask the console and who may change something by it: other sites may not, under whatever name."""
+"""Who may use the console, and who may change something by it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.console.app import Guard
+from korvet.console.access import Guard
 from korvet.console.http import Request
 from tests.support.broker import Broker, echo_broker
 from tests.support.console import TOKEN, Caller
@@ -20,7 +20,7 @@ def request(**headers: str) -> Request:
 
 
 def allowed(settings: Settings, host: str) -> bool:
-    return Guard(settings).refusal(request(host=host), asks_for_data=True) is None
+    return Guard(settings).refuse(request(host=host), for_data=True) is None
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_an_address_and_the_machines_own_names_are_answered(host: str) -> None:
         ),
     ],
 )
-def test_a_name_that_somebody_else_lets_point_here_is_refused(host: str) -> None:
+def test_an_unknown_host_name_is_refused(host: str) -> None:
     assert not allowed(Settings(), host)
 
 
-def test_names_are_given_by_a_setting() -> None:
+def test_host_names_can_be_added_by_a_setting() -> None:
     settings = Settings(console_hosts="korvet.example, Console.Example")
     assert allowed(settings, "korvet.example:9093")
     assert allowed(settings, "console.example")
@@ -77,7 +77,7 @@ def test_names_are_given_by_a_setting() -> None:
     assert not allowed(Settings(console_hosts="*"), "user@other.example")
 
 
-def test_data_is_refused_to_pages_of_other_sites_and_a_page_may_be_led_to() -> None:
+def test_other_sites_may_link_to_pages_but_not_read_data() -> None:
     guard = Guard(Settings())
     for headers in (
         {"sec_fetch_site": "cross-site"},
@@ -86,19 +86,19 @@ def test_data_is_refused_to_pages_of_other_sites_and_a_page_may_be_led_to() -> N
         {"origin": "null"},
         {"origin": "http://localhost:9094"},
     ):
-        foreign = request(host="localhost:9093", **headers)
-        assert guard.refusal(foreign, asks_for_data=True) is not None, headers
-        assert guard.refusal(foreign, asks_for_data=False) is None, headers
+        other_site = request(host="localhost:9093", **headers)
+        assert guard.refuse(other_site, for_data=True) is not None, headers
+        assert guard.refuse(other_site, for_data=False) is None, headers
     for headers in (
         {"sec_fetch_site": "same-origin", "origin": "http://localhost:9093"},
         # A proxy that speaks TLS stands before it.
         {"origin": "https://localhost:9093"},
         {"sec_fetch_site": "none"},
     ):
-        assert guard.refusal(request(host="localhost:9093", **headers), asks_for_data=True) is None, headers
+        assert guard.refuse(request(host="localhost:9093", **headers), for_data=True) is None, headers
 
 
-def test_rebound_names_and_other_sites_get_nothing_from_a_broker_and_probes_go_on(console: Caller) -> None:
+def test_rebound_names_and_other_sites_get_nothing_while_probes_do(console: Caller) -> None:
     for path in ("/", "/api/overview", "/api/topics", "/console/app.js"):
         assert console.call("GET", path, Host="evil.example:9093").status == 421
     assert console.call("GET", "/api/topics", Sec_Fetch_Site="cross-site").status == 403
@@ -118,7 +118,9 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
-def test_changes_take_the_token(broker: Broker, console: Caller, name: str, method: str, path: str) -> None:
+def test_changes_require_the_token(
+    broker: Broker, console: Caller, name: str, method: str, path: str
+) -> None:
     body = {"name": name}
     for token in (None, "", "wrong", TOKEN[:-1], f"{TOKEN}x", "ÿ" * 40):
         reply = Caller(broker.ops_address, token).change(method, path, body)
@@ -129,7 +131,7 @@ def test_changes_take_the_token(broker: Broker, console: Caller, name: str, meth
     assert console.call(method, f"/api/{path}", body, Authorization=f"Basic {TOKEN}").status == 401
 
 
-def test_who_has_the_token_is_told_so(broker: Broker, console: Caller) -> None:
+def test_the_session_endpoint_checks_the_token(broker: Broker, console: Caller) -> None:
     bearer = {"Authorization": f"bearer {TOKEN}"}
     assert console.call("GET", "/api/session", **bearer).status == 200
     assert Caller(broker.ops_address).get("/api/session").status == 401
@@ -138,9 +140,9 @@ def test_who_has_the_token_is_told_so(broker: Broker, console: Caller) -> None:
 @pytest.mark.parametrize(("method", "path"), [*CHANGES, ("GET", "session")])
 def test_without_a_token_file_there_are_no_changes(tmp_path: Path, method: str, path: str) -> None:
     guard = Guard(Settings())
-    assert not guard.takes_changes
+    assert not guard.allows_changes
     asked = Request(method, f"/api/{path}", {"authorization": "Bearer "}, b"{}", "127.0.0.1")
-    refusal = guard.refusal_of_change(asked)
+    refusal = guard.refuse_change(asked)
     assert refusal is not None
     assert refusal.status == 404
 
@@ -148,18 +150,18 @@ def test_without_a_token_file_there_are_no_changes(tmp_path: Path, method: str, 
 def test_a_broker_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         caller = Caller(broker.ops_address)
-        assert caller.asked("overview")["changes"] is False
+        assert caller.data("overview")["changes"] is False
         for method, path in CHANGES:
             assert caller.change(method, path, {"name": "x"}).status == 404
         assert caller.get("/api/session").status == 404
 
 
-def test_the_token_is_read_anew_each_time_and_must_be_one(tmp_path: Path) -> None:
+def test_the_token_is_read_from_the_file_each_time_and_must_be_valid(tmp_path: Path) -> None:
     file = tmp_path / "token"
     guard = Guard(Settings(console_token_file=str(file)))
 
     def status(token: str) -> int | None:
-        refusal = guard.refusal_of_change(request(authorization=f"Bearer {token}"))
+        refusal = guard.refuse_change(request(authorization=f"Bearer {token}"))
         return None if refusal is None else refusal.status
 
     assert status("no such file") == 503

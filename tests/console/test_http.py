@@ -1,4 +1,4 @@
-"""HTTP of the ops port where the system has no more to give: room and faults are not lost."""
+"""HTTP of the ops port when the system is out of threads or fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(server: HttpServer) -> bytes:
         return received
 
 
-def test_connections_for_which_there_was_no_thread_take_no_room() -> None:
+def test_a_connection_without_a_thread_is_not_counted() -> None:
     with serving(lambda _request: plain(HTTPStatus.OK, "here")) as server:
         # More than there is: no thread can be started.
         threading.stack_size(2**45)
@@ -45,11 +45,11 @@ def test_connections_for_which_there_was_no_thread_take_no_room() -> None:
         assert ask(server).endswith(b"OK: here\n")
 
 
-def test_a_fault_of_the_system_in_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_system_error_while_answering_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_request: Request) -> Answer:
         raise OSError("the disk is gone")
 
     with serving(fail) as server, caplog.at_level(logging.ERROR):
         assert ask(server) == b""
-        assert "a request of the ops port was not answered" in caplog.text
+        assert "cannot answer a request on the ops port" in caplog.text
         assert "the disk is gone" in caplog.text

@@ -1,4 +1,4 @@
-"""What a request asks for, and what cannot be understood."""
+"""Parameters and bodies of requests, and those that are not valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from korvet.console.http import Request
 from korvet.console.query import BadRequestError, Query, body, whole
 
 
-def test_parameters_are_text_with_anything_in_it() -> None:
+def test_parameters_may_be_any_text() -> None:
     query = Query("/api/group?name=a%2Fb%26%00%C3%BC+c&empty=")
     assert query.text("name") == "a/b&\0ü c"
     assert query.text("empty") == ""
@@ -20,7 +20,7 @@ def test_parameters_are_text_with_anything_in_it() -> None:
 @pytest.mark.parametrize(
     "target", ["/?name=%ff", "/?name=a&name=b", "/?&", "/?a", f"/?{'&'.join(f'p{n}=1' for n in range(17))}"]
 )
-def test_what_is_no_query_is_refused(target: str) -> None:
+def test_an_invalid_query_is_refused(target: str) -> None:
     with pytest.raises(BadRequestError):
         Query(target)
 
@@ -44,6 +44,6 @@ def test_a_number_is_within_its_limits(text: str) -> None:
         (b"[" * 60_000, "application/json"),
     ],
 )
-def test_a_body_is_json_of_the_right_shape(content: bytes, kind: str) -> None:
+def test_a_body_is_json_of_the_expected_type(content: bytes, kind: str) -> None:
     with pytest.raises(BadRequestError):
         body(Request("POST", "/api/topics", {"content-type": kind}, content, "127.0.0.1"), CreateTopic)

@@ -1,11 +1,15 @@
-"""Records as the console tells them: sought by offset and time, page by page, whatever they hold."""
+"""Records as the console shows them: by offset and time, page by page, whatever they contain."""
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from korvet.console.records import content
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import Record, batch
 from tests.support.console import Caller
@@ -23,13 +27,13 @@ def test_the_newest_records_are_found(console: Caller, client: Client, name: str
     client.create(name, storage_format=form)
     for number in range(30):
         client.append(name, b"%d" % number)
-    page = console.asked("records", topic=name, count=10)
+    page = console.data("records", topic=name, count=10)
     assert sorted(texts(page), key=int) == [str(number) for number in range(20, 30)]
     [log] = page["logs"]
     assert log["at"] == log["end"]
-    # What comes afterwards is on the page behind, and nothing else.
+    # What comes afterwards is on the next page, and nothing else.
     client.append(name, b"30")
-    assert texts(console.asked("records", topic=name, at=page["next"])) == ["30"]
+    assert texts(console.data("records", topic=name, at=page["next"])) == ["30"]
 
 
 @FORMATS
@@ -39,39 +43,39 @@ def test_pages_have_every_record_of_all_partitions_once(
     client.create(name, partitions=3, storage_format=form)
     for number in range(60):
         client.append(name, b"%d" % number, partition=min(number % 5, 2))
-    page = console.asked("records", topic=name, seek="earliest", count=7)
+    page = console.data("records", topic=name, seek="earliest", count=7)
     found = []
     while page["records"]:
         assert len(page["records"]) <= 7
         found += texts(page)
-        page = console.asked("records", topic=name, at=page["next"], count=7)
+        page = console.data("records", topic=name, at=page["next"], count=7)
     assert sorted(map(int, found)) == list(range(60))
 
 
 @FORMATS
-def test_records_are_sought_by_offset_and_by_time(
+def test_records_are_found_by_offset_and_by_time(
     console: Caller, client: Client, name: str, form: str
 ) -> None:
     client.create(name, partitions=2, storage_format=form)
     offsets = [
         client.append(name, Record(b"%d" % number, None, 1000 + number), partition=1) for number in range(9)
     ]
-    page = console.asked("records", topic=name, partition=1, seek="offset", to=offsets[4])
+    page = console.data("records", topic=name, partition=1, seek="offset", to=offsets[4])
     assert texts(page) == ["4", "5", "6", "7", "8"]
     assert [each["offset"] for each in page["records"]] == [str(each) for each in offsets[4:]]
-    assert texts(console.asked("records", topic=name, seek="time", to=1006)) == ["6", "7", "8"]
-    assert texts(console.asked("records", topic=name, seek="time", to=5000)) == []
+    assert texts(console.data("records", topic=name, seek="time", to=1006)) == ["6", "7", "8"]
+    assert texts(console.data("records", topic=name, seek="time", to=5000)) == []
     # An offset outside of the log is where the log begins or ends.
-    assert texts(console.asked("records", topic=name, partition=1, seek="offset", to=2**63 - 1)) == []
-    assert len(texts(console.asked("records", topic=name, partition=1, seek="offset", to=0))) == 9
+    assert texts(console.data("records", topic=name, partition=1, seek="offset", to=2**63 - 1)) == []
+    assert len(texts(console.data("records", topic=name, partition=1, seek="offset", to=0))) == 9
 
 
-def test_what_a_record_holds_is_told_as_it_is(console: Caller, client: Client, name: str) -> None:
+def test_keys_values_and_headers_may_be_anything(console: Caller, client: Client, name: str) -> None:
     client.create(name)
     hostile = "<script>alert(1)</script>\u202e\0"
     client.append(name, Record(hostile.encode(), b"\xff\0", 5, [("a", None), ("a", b"\xfe"), (hostile, b"")]))
     client.append(name, Record(None, None, 6))
-    first, second = console.asked("records", topic=name)["records"]
+    first, second = console.data("records", topic=name)["records"]
     assert first["timestamp"] == 5
     assert first["key"] == {"bytes": 2, "base64": "/wA="}
     assert first["value"] == {"bytes": len(hostile.encode()), "text": hostile}
@@ -83,16 +87,16 @@ def test_what_a_record_holds_is_told_as_it_is(console: Caller, client: Client, n
     assert (second["key"], second["value"], second["header_count"]) == (None, None, 0)
 
 
-def test_a_page_cuts_what_is_long_and_one_record_is_told_whole(
+def test_a_page_truncates_long_values_and_one_record_is_whole(
     console: Caller, client: Client, name: str
 ) -> None:
     client.create(name)
     headers = [(f"h{number}", b"x" * 1000) for number in range(20)]
     offset = client.append(name, Record("ü".encode() * 100_000, b"k" * 1000, 5, headers))
-    [row] = console.asked("records", topic=name)["records"]
+    [row] = console.data("records", topic=name)["records"]
     assert (row["value"]["bytes"], len(row["value"]["text"])) == (200_000, 1024)
     assert (len(row["key"]["text"]), len(row["headers"]), row["header_count"]) == (256, 16, 20)
-    whole = console.asked("record", topic=name, partition=0, offset=offset)
+    whole = console.data("record", topic=name, partition=0, offset=offset)
     assert whole["value"]["text"] == "ü" * 100_000
     assert [each["value"]["text"] for each in whole["headers"]] == ["x" * 1000] * 20
     assert console.get("/api/record", topic=name, partition=0, offset=offset + 1).status == 404
@@ -109,14 +113,14 @@ def test_a_page_of_large_records_is_bounded(console: Caller, client: Client, nam
     assert reply.data["records"]
 
 
-def test_a_batch_that_grows_beyond_all_bounds_hides_nothing_behind_it(
+def test_a_batch_too_large_to_decompress_does_not_hide_later_records(
     console: Caller, client: Client, name: str
 ) -> None:
     client.create(name, storage_format="batch")
     assert client.produce(name, batch(b"\0" * 20_000_000, codec=Codec.gzip)).error_code == 0
-    client.append(name, b"behind")
-    page = console.asked("records", topic=name, seek="earliest")
-    assert texts(page) == ["behind"]
+    client.append(name, b"after")
+    page = console.data("records", topic=name, seek="earliest")
+    assert texts(page) == ["after"]
     [problem] = page["problems"]
     assert "before offset 1" in problem
 
@@ -124,7 +128,7 @@ def test_a_batch_that_grows_beyond_all_bounds_hides_nothing_behind_it(
 def test_compacted_topics_are_read_over_their_gaps(console: Caller, client: Client, name: str) -> None:
     client.create(name, storage_format="batch", cleanup_policy="compact")
     client.append(name, Record(b"one", b"k"), Record(b"two", b"k"))
-    assert texts(console.asked("records", topic=name, seek="earliest"))[-1] == "two"
+    assert texts(console.data("records", topic=name, seek="earliest"))[-1] == "two"
 
 
 @pytest.mark.parametrize(
@@ -143,16 +147,41 @@ def test_compacted_topics_are_read_over_their_gaps(console: Caller, client: Clie
         {"count": "201"},
     ],
 )
-def test_a_place_that_is_none_is_refused(
+def test_an_invalid_position_is_refused(
     console: Caller, client: Client, name: str, parameters: dict[str, str]
 ) -> None:
     client.create(name)
     assert console.get("/api/records", topic=name, **parameters).status == 400
 
 
-def test_of_many_partitions_one_is_to_be_chosen(console: Caller, client: Client, name: str) -> None:
+def test_too_many_partitions_are_not_read_together(console: Caller, client: Client, name: str) -> None:
     client.create(name, partitions=65)
     client.append(name, b"last", partition=64)
     assert "choose" in console.get("/api/records", topic=name).data["error"]
-    assert texts(console.asked("records", topic=name, partition=64)) == ["last"]
+    assert texts(console.data("records", topic=name, partition=64)) == ["last"]
     assert console.get("/api/records", topic=name, partition=65).status == 404
+
+
+def test_null_is_not_empty() -> None:
+    assert content(None, 10) is None
+    assert content(b"", 10) == {"bytes": 0, "text": ""}
+
+
+@given(data=st.binary(max_size=50))
+def test_content_has_all_bytes(data: bytes) -> None:
+    shown = content(data, 50)
+    assert shown is not None
+    assert shown["bytes"] == len(data)
+    assert (shown["text"].encode() if "text" in shown else base64.b64decode(shown["base64"])) == data
+
+
+@given(text=st.text(min_size=1, max_size=40), limit=st.integers(4, 40))
+def test_text_is_cut_between_characters(text: str, limit: int) -> None:
+    shown = content(text.encode(), limit)
+    assert shown is not None
+    assert text.startswith(shown["text"])
+    assert limit - 3 <= len(shown["text"].encode()) <= limit or shown["text"] == text
+
+
+def test_bytes_that_are_not_text_are_cut_at_the_limit() -> None:
+    assert content(b"\xff" * 9, 4) == {"bytes": 9, "base64": base64.b64encode(b"\xff" * 4).decode()}

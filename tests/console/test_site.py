@@ -1,4 +1,4 @@
-"""The console's pages: complete, from nowhere else, and bound by their headers to stay so."""
+"""The files of the console's pages, and the headers that restrict them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-import korvet.console.app as site_module
-from korvet.console.app import HEADERS, Site
+from korvet.config.topic_configs import TOPIC_CONFIGS
+from korvet.console import app
+from korvet.console.app import HEADERS, read_files
 from tests.support.broker import echo_broker
 from tests.support.console import Caller
 
-WEB = Path(site_module.__file__).parent / "web"
+WEB = Path(app.__file__).parent / "web"
 FILES = sorted(WEB.iterdir())
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/console", "/console/app.js", "/api/overview", "/api/none", "/api/session"]
 )
-def test_every_answer_carries_the_headers_that_bound_what_a_page_can_do(console: Caller, path: str) -> None:
+def test_every_answer_has_the_restricting_headers(console: Caller, path: str) -> None:
     headers = console.get(path).headers
     assert {name.lower(): value for name, value in HEADERS}.items() <= headers.items()
     policy = headers["content-security-policy"]
@@ -33,7 +34,7 @@ def test_every_answer_carries_the_headers_that_bound_what_a_page_can_do(console:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_file_is_served_as_what_it_is(console: Caller, file: Path) -> None:
+def test_every_file_is_served_with_its_type(console: Caller, file: Path) -> None:
     reply = console.get(f"/console/{file.name}")
     assert reply.status == 200
     assert reply.body == file.read_bytes()
@@ -42,7 +43,7 @@ def test_every_file_is_served_as_what_it_is(console: Caller, file: Path) -> None
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_nothing_comes_from_elsewhere_and_nothing_makes_markup_of_text(file: Path) -> None:
+def test_pages_load_nothing_from_elsewhere_and_make_no_markup_of_text(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)\S+", text) == []
     assert (
@@ -52,28 +53,36 @@ def test_nothing_comes_from_elsewhere_and_nothing_makes_markup_of_text(file: Pat
     assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=\"", text) == []
 
 
-def test_every_module_that_is_imported_is_there() -> None:
+def test_every_imported_module_exists() -> None:
     for file in FILES:
         if file.suffix == ".js":
             imported = re.findall(r'from "\./([a-z]+\.js)"', file.read_text(encoding="utf-8"))
             assert [each for each in imported if not (WEB / each).exists()] == []
     document = (WEB / "index.html").read_text(encoding="utf-8")
-    assert all(Site().page(path) for path in re.findall(r'(?:href|src)="(/[^"]*)"', document))
+    assert set(re.findall(r'(?:href|src)="(/[^"]*)"', document)) <= read_files().keys()
 
 
 @pytest.mark.parametrize("path", ["/console/", "/console/../ops.py", "/console/%2e%2e/ops.py", "/index.html"])
-def test_only_the_files_themselves_have_a_path(console: Caller, path: str) -> None:
+def test_other_paths_are_not_found(console: Caller, path: str) -> None:
     assert console.get(path).status == 404
 
 
-def test_a_page_is_only_read(console: Caller) -> None:
+def test_pages_are_read_only(console: Caller) -> None:
     assert console.call("HEAD", "/").body == b""
     assert console.call("POST", "/", b"{}").status == 405
 
 
-def test_without_the_console_there_are_neither_pages_nor_data(tmp_path: Path) -> None:
+def test_a_disabled_console_has_neither_pages_nor_data(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "console.enable=false", workers=1) as broker:
         caller = Caller(broker.ops_address)
         for path in ("/", "/console/app.js", "/api/overview", "/api/topics"):
             assert caller.get(path).status == 404
         assert caller.get("/healthz").status == 200
+
+
+def test_the_page_of_a_topic_recognizes_configs_without_effect() -> None:
+    [phrase] = re.findall(
+        r"!/(.*?)/\.test\(each\.documentation", (WEB / "topics.js").read_text(encoding="utf-8")
+    )
+    assert phrase in TOPIC_CONFIGS["flush.ms"].doc
+    assert phrase not in TOPIC_CONFIGS["retention.ms"].doc

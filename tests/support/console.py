@@ -7,7 +7,7 @@ import json
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-TOKEN = "tests have a token of their own"
+TOKEN = "a token for tests, long enough"
 
 
 class Reply(NamedTuple):
@@ -31,7 +31,7 @@ class Caller:
         self._token = token
 
     def call(self, method: str, target: str, body: Any = None, **headers: str) -> Reply:
-        """Return the response; headers have `_` for `-`, and JSON is made of a body that is no bytes."""
+        """Return the response; headers have `_` for `-`, and a body that is not bytes is sent as JSON."""
         connection = http.client.HTTPConnection(self._address, timeout=60)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
@@ -46,22 +46,22 @@ class Caller:
             connection.close()
 
     def get(self, path: str, **parameters: object) -> Reply:
-        """Ask for something."""
+        """Send a GET request."""
         return self.call("GET", f"{path}?{urlencode(parameters)}" if parameters else path)
 
-    def asked(self, path: str, **parameters: object) -> Any:
-        """Ask for data that is there, and return it."""
+    def data(self, path: str, **parameters: object) -> Any:
+        """Return the data of a GET that succeeds."""
         reply = self.get(f"/api/{path}", **parameters)
         assert reply.status == 200, reply
         return reply.data
 
     def change(self, method: str, path: str, body: Any) -> Reply:
-        """Change something."""
+        """Send a request for a change."""
         authorization = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         return self.call(method, f"/api/{path}", body, **authorization)
 
     def changed(self, method: str, path: str, body: Any) -> Any:
-        """Change something that can be changed, and return the answer."""
+        """Return the answer to a change that succeeds."""
         reply = self.change(method, path, body)
         assert reply.status == 200, reply
         return reply.data

@@ -1,10 +1,10 @@
-// Questions to the broker's ops port, each within a time; and the token, which is kept in this page and nowhere else.
+// Requests to the broker's ops port, each with a time limit; and the token, which is kept only in this page.
 
 const SECONDS_MAX = 12;
 
 let token = null;
 
-/** What was asked was not answered as wished; `status` is HTTP's, 0 where there was no answer. */
+/** A request failed; `status` is that of HTTP, 0 without an answer. */
 export class Failed extends Error {
   constructor(status, message) {
     super(message);
@@ -12,7 +12,7 @@ export class Failed extends Error {
   }
 }
 
-/** Ask for data. */
+/** Read data. */
 export async function ask(path, parameters = {}, signal = undefined) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null);
   const query = new URLSearchParams(given).toString();
@@ -28,14 +28,14 @@ export async function change(method, path, body) {
   });
 }
 
-/** Whether the broker is ready, in its own words. */
+/** Return whether the broker is ready, and why not. */
 export async function readiness() {
-  // 503 says why it is not: that is an answer too.
+  // 503 says why it is not ready: that is an answer too.
   const response = await answered("/readyz", {});
   return response.json();
 }
 
-/** Take a token for what is changed from now on, where the broker takes it too. */
+/** Use a token for changes from now on, if the broker accepts it. */
 export async function unlock(given) {
   await exchange("/api/session", { headers: authorization(given) });
   token = given;
@@ -61,11 +61,11 @@ async function exchange(path, options) {
   try {
     data = await response.json();
   } catch {
-    throw new Failed(response.status, `an answer that cannot be read (${response.status})`);
+    throw new Failed(response.status, `invalid response (HTTP ${response.status})`);
   }
   if (response.ok) return data;
   if (response.status === 401) lock();
-  throw new Failed(response.status, data.error ?? `refused (${response.status})`);
+  throw new Failed(response.status, data.error ?? `request failed (HTTP ${response.status})`);
 }
 
 async function answered(path, { signal, ...options }) {
@@ -75,6 +75,6 @@ async function answered(path, { signal, ...options }) {
     return await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, signal: signals });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Failed(0, late.aborted ? "the broker does not answer in time" : "the broker cannot be reached");
+    throw new Failed(0, late.aborted ? "the broker did not answer in time" : "the broker cannot be reached");
   }
 }

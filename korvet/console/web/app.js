@@ -1,4 +1,4 @@
-// The console: which page is shown, when it is brought up to date, and what the keys do.
+// The console: which page is shown, when it is refreshed, and what the keys do.
 
 import { readiness, ask, lock, unlocked } from "./api.js";
 import { askForToken } from "./changes.js";
@@ -35,27 +35,27 @@ const kept = {
     try {
       localStorage.setItem(`korvet.${name}`, value);
     } catch {
-      // A browser that keeps nothing: it holds until the page is left.
+      // A browser without storage: the setting is lost with the page.
     }
   },
 };
 
-/** What the whole page knows. */
+/** The state of the whole page. */
 const page = {
   name: null,
   parameters: new URLSearchParams(),
   data: null,
   overview: null,
-  told: -Infinity,
+  readAt: -Infinity,
   paused: false,
   keys: kept.get("keys") !== "off",
   abort: null,
   timer: 0,
-  /** Ask anew, now. */
+  /** Read the data again, now. */
   refresh: () => refresh(),
-  /** Draw again what is known. */
+  /** Draw the known data again. */
   draw: () => draw(),
-  /** Say for a moment that something was done. */
+  /** Show for a moment that something was done. */
   say,
 };
 
@@ -69,7 +69,7 @@ function route() {
   PAGES[known].enter?.(page.parameters);
   document.title = `${PAGES[known].title(page.parameters)} – Korvet`;
   drawNavigation();
-  show(at("main"), h("p", { class: "waiting" }, "Asking the broker…"));
+  show(at("main"), h("p", { class: "waiting" }, "Loading…"));
   if (moved) window.scrollTo(0, 0);
   refresh(true);
 }
@@ -79,16 +79,16 @@ async function refresh(entered = false) {
   clearTimeout(page.timer);
   const abort = (page.abort = new AbortController());
   const shown = PAGES[page.name];
-  // A page that asks more often need not have all told anew each time.
-  const due = performance.now() - page.told >= REFRESH_SECONDS * 900;
+  // A page that refreshes more often does not read the overview each time.
+  const due = performance.now() - page.readAt >= REFRESH_SECONDS * 900;
   const [state, data] = await Promise.allSettled([
     due ? Promise.all([ask("overview", {}, abort.signal), readiness()]) : null,
     shown.load(page.parameters, abort.signal, page),
   ]);
   if (abort.signal.aborted) return;
   if (due) {
-    page.told = state.status === "fulfilled" ? performance.now() : -Infinity;
-    if (state.status === "fulfilled") noted(...state.value);
+    page.readAt = state.status === "fulfilled" ? performance.now() : -Infinity;
+    if (state.status === "fulfilled") note(...state.value);
     drawState(state);
   }
   if (data.status === "fulfilled") {
@@ -115,9 +115,9 @@ function draw() {
   show(at("main"), PAGES[page.name].render(page.data, page.parameters, page));
 }
 
-function noted(told, ready) {
-  page.overview = { ...told, ready };
-  for (const [name, value] of Object.entries(told.totals)) sample(`total ${name}`, told.now, value);
+function note(overview, ready) {
+  page.overview = { ...overview, ready };
+  for (const [name, value] of Object.entries(overview.totals)) sample(`total ${name}`, overview.now, value);
 }
 
 function drawNavigation() {
@@ -137,13 +137,13 @@ function drawNavigation() {
 }
 
 function drawState(outcome) {
-  const { overview: told } = page;
+  const { overview: now } = page;
   if (outcome.status === "rejected") {
     show(at("state"), badge("no answer", "bad"));
-  } else if (told) {
-    const mood = told.ready.ready ? "good" : "bad";
-    const word = told.ready.ready ? "ready" : told.draining ? "draining" : "not ready";
-    show(at("state"), badge(word, mood), h("span", { class: "cluster" }, `broker ${told.broker} · ${told.cluster}`));
+  } else if (now) {
+    const mood = now.ready.ready ? "good" : "bad";
+    const word = now.ready.ready ? "ready" : now.draining ? "draining" : "not ready";
+    show(at("state"), badge(word, mood), h("span", { class: "cluster" }, `broker ${now.broker} · ${now.cluster}`));
   }
   drawTools();
 }
@@ -153,7 +153,7 @@ function drawTools() {
   pause.textContent = page.paused ? "Paused" : "Live";
   pause.className = page.paused ? "" : "live";
   pause.setAttribute("aria-pressed", String(page.paused));
-  pause.title = page.paused ? "Go on bringing the page up to date (p)" : "Stop bringing the page up to date (p)";
+  pause.title = page.paused ? "Resume refreshing the page (p)" : "Pause refreshing the page (p)";
   const theme = document.documentElement.dataset.theme ?? "auto";
   at("theme").textContent = `◐ ${{ auto: "Auto", light: "Light", dark: "Dark" }[theme]}`;
   at("theme").title = `Theme: ${theme} (d)`;
@@ -161,13 +161,13 @@ function drawTools() {
   const token = at("token");
   token.hidden = !page.overview?.changes;
   token.textContent = unlocked() ? "Lock" : "Unlock";
-  token.title = unlocked() ? "Forget the token" : "Give the token that changes take";
+  token.title = unlocked() ? "Forget the token" : "Enter the token for changes";
 }
 
 function complain(error) {
   const alert = at("alert");
   alert.hidden = error === null;
-  alert.textContent = error === null ? "" : `${error.message}${page.data ? " – what is shown is of before." : ""}`;
+  alert.textContent = error === null ? "" : `${error.message}${page.data ? "; showing older data." : ""}`;
 }
 
 let saying = 0;
@@ -205,14 +205,14 @@ async function changeToken() {
 }
 
 const KEYS = [
-  ["1 – 5", "the sections, from left to right"],
-  ["/", "the filter, or the first field"],
-  ["j  k", "the next row, the row before"],
+  ["1 – 5", "go to a section"],
+  ["/", "go to the filter, or the first field"],
+  ["j  k", "next row, previous row"],
   ["Enter", "open the row"],
-  ["r", "ask anew, now"],
-  ["p", "stop and go on bringing the page up to date"],
-  ["d", "theme: the system's, light, dark"],
-  ["?", "this list"],
+  ["r", "refresh now"],
+  ["p", "pause or resume refreshing"],
+  ["d", "theme: system, light, dark"],
+  ["?", "show this list"],
   ["Esc", "close"],
 ];
 
@@ -227,9 +227,9 @@ function help() {
     },
   });
   dialog.replaceChildren(
-    h("h2", {}, "Keyboard"),
+    h("h2", {}, "Keyboard shortcuts"),
     h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
-    h("label", { class: "toggle" }, toggle, " Single keys do this"),
+    h("label", { class: "toggle" }, toggle, " Enable single-key shortcuts"),
     h("form", { method: "dialog", class: "buttons" }, h("button", { autofocus: true }, "Close")),
   );
   dialog.showModal();

@@ -1,4 +1,4 @@
-// What is changed, each in a dialog that says what will happen; and the token that it takes.
+// Changes, each in a dialog that says what will happen; and the token that they require.
 
 import { change, lock, unlock } from "./api.js";
 import { h, table } from "./dom.js";
@@ -6,7 +6,7 @@ import { h, table } from "./dom.js";
 const dialog = document.getElementById("dialog");
 
 /**
- * Ask for something in a dialog. `done(values)` may throw, which is told there and leaves the dialog open; it returns
+ * Ask for input in a dialog. If `done(values)` throws, the dialog shows the error and stays open; it returns
  * what to show instead of closing, or nothing.
  */
 function asked({ title, fields = [], text = null, action, danger = false, done }) {
@@ -54,7 +54,7 @@ function field(label, name, attributes = {}, hint = null) {
 export function askForToken() {
   return asked({
     title: "Unlock changes",
-    text: "The token of console.token.file. It is kept in this page, until it is left or loaded anew.",
+    text: "Enter the token in console.token.file. This page keeps it until you leave or reload it.",
     fields: [field("Token", "token", { type: "password", required: true, autofocus: true })],
     action: "Unlock",
     done: async ({ token }) => {
@@ -68,20 +68,20 @@ export function askForToken() {
   });
 }
 
-/** Make a topic. */
+/** Create a topic. */
 export function createTopic(page) {
   return asked({
     title: "Create topic",
     fields: [
       field("Name", "name", { required: true, maxlength: 249, pattern: "[A-Za-z0-9._\\-]+", autofocus: true }, "letters, digits, . _ -"),
-      field("Partitions", "partitions", { type: "number", min: 1, max: 100000, placeholder: "the broker's default" }),
-      h("label", {}, "Configs", h("textarea", { name: "configs", rows: 3, spellcheck: "false", placeholder: "retention.ms=86400000" }), h("small", {}, "one NAME=VALUE in a line")),
+      field("Partitions", "partitions", { type: "number", min: 1, max: 100000, placeholder: "broker default" }),
+      h("label", {}, "Configs", h("textarea", { name: "configs", rows: 3, spellcheck: "false", placeholder: "retention.ms=86400000" }), h("small", {}, "one NAME=VALUE per line")),
     ],
     action: "Create",
     done: async ({ name, partitions, configs }) => {
       const lines = configs.split("\n").map((each) => each.trim()).filter(Boolean);
       const pairs = lines.map((each) => [each.split("=", 1)[0].trim(), each.slice(each.indexOf("=") + 1).trim()]);
-      if (lines.some((each) => !each.includes("="))) throw new Error("configs: one NAME=VALUE in a line");
+      if (lines.some((each) => !each.includes("="))) throw new Error("Configs: one NAME=VALUE per line");
       await change("POST", "topics", { name, partitions: partitions ? Number(partitions) : null, configs: Object.fromEntries(pairs) });
       page.say(`Created ${name}.`);
       page.refresh();
@@ -94,8 +94,8 @@ export function addPartitions(page, topic) {
   const now = topic.partitions.length;
   return asked({
     title: `Add partitions to ${topic.name}`,
-    text: "Records with a key go to other partitions afterwards: their order holds only among those from now on. There is no way back.",
-    fields: [field("Partitions in all", "partitions", { type: "number", required: true, min: now + 1, max: 100000, value: now + 1, autofocus: true })],
+    text: "Keys will map to other partitions: records with the same key keep their order only from now on. Partitions cannot be removed.",
+    fields: [field("New total number of partitions", "partitions", { type: "number", required: true, min: now + 1, max: 100000, value: now + 1, autofocus: true })],
     action: "Add",
     done: async ({ partitions }) => {
       await change("POST", "topics/partitions", { name: topic.name, partitions: Number(partitions) });
@@ -112,7 +112,7 @@ export function alterConfig(page, name, config) {
     text: config.documentation,
     fields: [
       field("Value", "value", { value: config.value ?? "", autofocus: true }),
-      config.own ? h("label", { class: "toggle" }, h("input", { type: "checkbox", name: "unset" }), " Take away what is set for this topic") : null,
+      config.own ? h("label", { class: "toggle" }, h("input", { type: "checkbox", name: "unset" }), " Remove this topic's own value") : null,
     ],
     action: "Change",
     done: async ({ value, unset }) => {
@@ -123,16 +123,16 @@ export function alterConfig(page, name, config) {
   });
 }
 
-/** Delete something, once its name was typed. */
+/** Delete something, after its name has been typed. */
 function deleted({ kind, path, name, text, back, page }) {
   return asked({
     title: `Delete ${kind} ${name}?`,
     text,
-    fields: [field(`Type its name to delete it`, "name", { required: true, autofocus: true })],
+    fields: [field(`Type the name to confirm`, "name", { required: true, autofocus: true })],
     action: `Delete ${kind}`,
     danger: true,
     done: async (values) => {
-      if (values.name !== name) throw new Error("That is another name.");
+      if (values.name !== name) throw new Error("The name does not match.");
       await change("DELETE", path, { name });
       page.say(`Deleted ${name}.`);
       location.hash = back;
@@ -142,23 +142,23 @@ function deleted({ kind, path, name, text, back, page }) {
 
 /** Delete a topic. */
 export function deleteTopic(page, name) {
-  return deleted({ kind: "topic", path: "topics", name, text: "All of its records go with it, at once and for good.", back: "#/topics", page });
+  return deleted({ kind: "topic", path: "topics", name, text: "All of its records are deleted. This cannot be undone.", back: "#/topics", page });
 }
 
 /** Delete a group. */
 export function deleteGroup(page, name) {
-  return deleted({ kind: "group", path: "groups", name, text: "All that it has committed goes with it. Consumers that come back begin by their own rules.", back: "#/groups", page });
+  return deleted({ kind: "group", path: "groups", name, text: "Its committed offsets are deleted. Consumers that return start by their auto.offset.reset.", back: "#/groups", page });
 }
 
 const TARGETS = [
   ["earliest", "earliest: the first record"],
-  ["latest", "latest: only what comes from now on"],
-  ["time", "time: the first record from then on"],
+  ["latest", "latest: only new records"],
+  ["time", "time: the first record at or after it"],
   ["offset", "offset"],
-  ["shift", "shift: so many offsets forth, or back where negative"],
+  ["shift", "shift: by N offsets, negative is backward"],
 ];
 
-/** Move the offsets of a group; what will happen is shown first. */
+/** Reset the offsets of a group, after a preview. */
 export function resetGroup(page, group) {
   const topics = [...new Set(group.offsets.map((each) => each.topic))];
   const choose = (event) => {
@@ -169,9 +169,9 @@ export function resetGroup(page, group) {
   let seen = null;
   return asked({
     title: `Reset offsets of ${group.name}`,
-    text: "The members of the group must be stopped. What will happen is shown first; ask twice for it.",
+    text: "The group must have no active members. Reset shows a preview; press it again to apply it.",
     fields: [
-      h("label", {}, "Topic", h("select", { name: "topic" }, h("option", { value: "" }, "all that it has committed"), topics.map((each) => h("option", { value: each }, each)))),
+      h("label", {}, "Topic", h("select", { name: "topic" }, h("option", { value: "" }, "all topics"), topics.map((each) => h("option", { value: each }, each)))),
       h("label", {}, "To", h("select", { name: "to", onchange: choose }, TARGETS.map(([value, text]) => h("option", { value }, text)))),
       h("label", { hidden: true }, "Offset", h("input", { name: "value", value: "0", pattern: "-?[0-9]{1,19}", inputmode: "numeric" })),
       h("label", { hidden: true }, "Time", h("input", { name: "time", type: "datetime-local", step: "1" })),
@@ -181,20 +181,20 @@ export function resetGroup(page, group) {
     done: async ({ topic, to, value, time }) => {
       const at = to === "time" ? String(new Date(time).getTime()) : value;
       if (at === "NaN") throw new Error("Choose a time.");
-      const wish = { name: group.name, to, value: at, topic: topic || null };
-      const told = JSON.stringify(wish);
-      const execute = seen === told;
-      const { moves } = await change("POST", "groups/offsets", { ...wish, execute });
-      seen = told;
+      const spec = { name: group.name, to, value: at, topic: topic || null };
+      const wanted = JSON.stringify(spec);
+      const execute = seen === wanted;
+      const { moves } = await change("POST", "groups/offsets", { ...spec, execute });
+      seen = wanted;
       const failed = moves.filter((each) => each.error);
       if (execute && !failed.length) {
-        page.say(`Moved offsets of ${group.name}.`);
+        page.say(`Reset offsets of ${group.name}.`);
         page.refresh();
         return null;
       }
-      const columns = [{ title: "Partition", wide: true }, { title: "Committed", number: true }, { title: "Then", number: true }];
+      const columns = [{ title: "Partition", wide: true }, { title: "Committed", number: true }, { title: "New offset", number: true }];
       const rows = moves.map((each) => [`${each.topic}:${each.partition}`, each.before ?? "–", each.error ?? each.after]);
-      const note = execute ? "Not all were moved." : "This will happen. Reset once more to do it.";
+      const note = execute ? "Some offsets were not reset." : "Preview. Press Reset again to apply.";
       return h("div", {}, h("p", { class: "facts" }, note), table("Moves", columns, rows));
     },
   });

@@ -1,4 +1,4 @@
-// Keys, values and headers of records, made readable: text, JSON and hex. They are anybody's bytes.
+// Keys, values and headers of records, made readable as text, JSON or hex. They may be any bytes.
 
 import { h } from "./dom.js";
 
@@ -6,10 +6,10 @@ const HEX_ROW = 16;
 const PRETTY_MAX = 200_000;
 const DEPTH_SHOWN_MAX = 40;
 
-// What has no shape of its own, or turns the direction of what stands beside it, is shown by its number.
+// Characters that are invisible, or change the direction of text beside them, are shown by number.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
 
-/** Return text in one line, with all that could not be seen made visible. */
+/** Return text in one line, with invisible characters made visible. */
 export function visible(text) {
   return text.replace(UNSEEN, (each) => (each === "\n" ? "↵" : each === "\t" ? "⇥" : escaped(each)));
 }

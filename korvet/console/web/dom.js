@@ -1,5 +1,5 @@
-// Elements made and brought up to date. Whatever text comes from elsewhere becomes text nodes and attributes: there is
-// no way here to make markup of it.
+// Creates and updates elements. Text from elsewhere becomes text nodes and attributes only: nothing here can turn it
+// into markup.
 
 const HANDLERS = ["onclick", "onsubmit", "onchange", "oninput", "onkeydown"];
 const SVG = "http://www.w3.org/2000/svg";
@@ -36,7 +36,7 @@ export function show(element, ...fresh) {
   let now = element.firstChild;
   for (const node of nodes) {
     const key = keyOf(node);
-    // What is wanted no more goes first, so that what stays need not be moved: that would cost it the focus.
+    // Unwanted nodes are removed first, so that others need not be moved, which would cost them the focus.
     while (key && now && !(keyOf(now) && keys.has(keyOf(now)))) {
       const gone = now;
       now = now.nextSibling;
@@ -76,7 +76,7 @@ function update(now, fresh) {
     return;
   }
   for (const { name } of [...now.attributes]) {
-    // What the reader opened stays open.
+    // What the user opened stays open.
     if (!fresh.hasAttribute(name) && !(name === "open" && now.nodeName === "DETAILS")) now.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
@@ -88,7 +88,7 @@ function update(now, fresh) {
 
 /**
  * Make a table. `columns` are {title, number, wide, hint}; `rows` are arrays of cells, or {key, cells, class}, or
- * {key, detail} for one that goes over all columns. A cell is whatever an element may hold.
+ * {key, detail} for one that spans all columns. A cell is any content of an element.
  */
 export function table(caption, columns, rows, empty = "Nothing here.") {
   const heads = columns.map((each) =>

@@ -60,8 +60,8 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
-/** What a setting's number of milliseconds means: "-1" is for ever. */
+/** A setting in milliseconds: "-1" is unlimited. */
 export function retention(text) {
   if (text === undefined || text === null) return NONE;
-  return Number(text) < 0 ? "for ever" : duration(Number(text));
+  return Number(text) < 0 ? "unlimited" : duration(Number(text));
 }

@@ -1,4 +1,4 @@
-// Consumer groups: a list of them, and one with its members and how far it is behind in each partition.
+// Consumer groups: the list, and one group with its members and the lag of each partition.
 
 import { ask, unlocked } from "./api.js";
 import { deleteGroup, resetGroup } from "./changes.js";
@@ -7,7 +7,7 @@ import { count, plural } from "./format.js";
 import { filter, steps } from "./listing.js";
 
 const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Dead: "bad" };
-const UNKNOWN = "Not told by offsets of format record; counted by the acting keeper, whose broker shows it";
+const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag.";
 
 function lag(row) {
   if (row.lag === null) return h("span", { class: "nothing", title: UNKNOWN }, "unknown");
@@ -26,7 +26,7 @@ export const groups = {
       { title: "State" },
       { title: "Members", number: true },
       { title: "Partitions", number: true },
-      { title: "Lag", number: true, hint: "Records behind the committed offsets" },
+      { title: "Lag", number: true, hint: "Records after the committed offsets" },
       { title: "Topics", class: "prose" },
     ];
     const rows = data.groups.map((each) => ({
@@ -42,7 +42,7 @@ export const groups = {
     }));
     return [
       h("div", { class: "head" }, heading("Groups"), h("span", { class: "total" }, count(data.total)), filter("groups", parameters, "Filter groups")),
-      table("Groups", columns, rows, parameters.get("q") ? "No group has that in its name." : "There are no groups yet."),
+      table("Groups", columns, rows, parameters.get("q") ? "No group matches the filter." : "No consumer groups yet."),
       steps("groups", parameters, data.groups.length, data.total),
     ];
   },
@@ -84,27 +84,27 @@ function offsets(data) {
     { title: "Committed", number: true },
     { title: "End", number: true },
     { title: "Lag", number: true },
-    { title: "Read by" },
+    { title: "Consumer" },
   ];
   const rows = data.offsets.map((each) => ({
     key: `${each.topic} ${each.partition}`,
     cells: [
       h("a", { href: to("topic", { name: each.topic }), "data-row": true }, each.topic),
       each.partition,
-      h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from there on" }, h("code", {}, each.committed ?? "–")),
-      h("code", {}, each.end ?? "gone"),
+      h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from this offset on" }, h("code", {}, each.committed ?? "–")),
+      h("code", {}, each.end ?? "deleted"),
       lag({ lag: each.lag, lag_unknown: 0 }),
-      each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "nobody"),
+      each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "none"),
     ],
   }));
-  return table("Partitions", columns, rows, "The group has committed nothing and reads nothing.");
+  return table("Partitions", columns, rows, "The group has no committed offsets and no assigned partitions.");
 }
 
 function members(data) {
   const columns = [{ title: "Client" }, { title: "Host" }, { title: "Member" }, { title: "Instance" }, { title: "Partitions", wide: true, class: "prose" }];
   const rows = data.members.map((each) => ({
     key: each.id,
-    cells: [each.client, h("code", {}, each.host), h("code", {}, each.id), each.instance ?? "–", each.partitions === null ? "not told" : each.partitions.join(", ") || "none"],
+    cells: [each.client, h("code", {}, each.host), h("code", {}, each.id), each.instance ?? "–", each.partitions === null ? "unknown" : each.partitions.join(", ") || "none"],
   }));
-  return table("Members", columns, rows, "The group has no members now.");
+  return table("Members", columns, rows, "The group has no active members.");
 }

@@ -1,4 +1,4 @@
-// What pages with long lists share: the filter above, and the way from page to page below.
+// For pages with long lists: the filter above, and the links to other pages below.
 
 import { h, to } from "./dom.js";
 import { count } from "./format.js";
@@ -34,7 +34,7 @@ export function filter(name, parameters, label) {
   );
 }
 
-/** Make the way to the pages before and behind; nothing where there is but one. */
+/** Make the links to the previous and next page; null if there is only one page. */
 export function steps(name, parameters, shown, total) {
   const from = Number(parameters.get("from") ?? 0);
   if (total <= shown && from === 0) return null;
@@ -43,7 +43,7 @@ export function steps(name, parameters, shown, total) {
   return h(
     "nav",
     { class: "steps", "aria-label": "Pages" },
-    from > 0 ? h("a", { href: to(name, { q, from: before || null }) }, "← Before") : h("span", {}),
+    from > 0 ? h("a", { href: to(name, { q, from: before || null }) }, "← Previous") : h("span", {}),
     h("span", {}, `${count(Math.min(from + 1, total))} – ${count(from + shown)} of ${count(total)}`),
     from + shown < total ? h("a", { href: to(name, { q, from: from + shown }) }, "Next →") : h("span", {}),
   );

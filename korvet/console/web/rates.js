@@ -1,4 +1,4 @@
-// Rates of counters, from one look to the next, and their recent course.
+// Rates of counters between readings, and their recent history.
 
 import { svg } from "./dom.js";
 
@@ -9,7 +9,7 @@ const HEIGHT = 28;
 
 const series = new Map();
 
-/** Take down what a counter says at a time (ms). One that has fallen was begun anew. */
+/** Note the value of a counter at a time (ms). One that has fallen has restarted. */
 export function sample(name, at, value) {
   if (value === undefined || value === null) return;
   let course = series.get(name);
@@ -27,12 +27,12 @@ export function sample(name, at, value) {
   course.value = value;
 }
 
-/** Return the rate per second between the last two looks; null where there was but one. */
+/** Return the rate per second between the last two readings; null if there was only one. */
 export function rate(name) {
   return series.get(name)?.rates.at(-1) ?? null;
 }
 
-/** Draw the recent course of a rate. */
+/** Draw the recent history of a rate. */
 export function course(name, label) {
   const rates = series.get(name)?.rates ?? [];
   const most = Math.max(...rates, 1e-9);

@@ -1,4 +1,4 @@
-// Records of a topic: sought by offset or time, page by page, or followed as they come.
+// Records of a topic: from an offset or time on, page by page, or followed as they arrive.
 
 import { ask } from "./api.js";
 import { block, isCut, line, visible, ways } from "./content.js";
@@ -18,7 +18,7 @@ const SEEKS = [
   ["time", "time"],
 ];
 
-/** What was read for the page as it is asked for now. */
+/** What was read for the current page. */
 let state = fresh();
 
 function fresh() {
@@ -59,7 +59,7 @@ export const records = {
   },
 };
 
-/** Read what the page shows: once for a place in the log, again for the newest, on and on while it is followed. */
+/** Read what the page shows: once from an offset, again for the newest records, continuously while following. */
 async function read(parameters, signal) {
   const now = state;
   const place = { topic: parameters.get("topic"), partition: parameters.get("partition") || "all", count: parameters.get("count") || 50 };
@@ -75,7 +75,7 @@ async function read(parameters, signal) {
   const seek = parameters.get("seek") || "newest";
   const sought = at ? { at } : { seek, to: seek === "offset" || seek === "time" ? parameters.get("to") : null };
   const data = await ask("records", { ...place, ...sought }, signal);
-  // What the reader has open stays, also where others are newer by now.
+  // Open records stay, even if newer ones have arrived.
   const known = new Set(data.records.map(keyOf));
   const held = (now.rows ?? []).filter((each) => now.opened.has(keyOf(each)) && !known.has(keyOf(each)));
   Object.assign(now, { rows: [...held, ...data.records], next: data.next, logs: data.logs, problems: data.problems, asked: true });
@@ -85,7 +85,7 @@ function isNewest(parameters) {
   return !parameters.get("at") && (parameters.get("seek") || "newest") === "newest";
 }
 
-/** Whether there was more than was read. */
+/** Whether there are more records than were read. */
 function isBehind() {
   return state.logs.some((each) => BigInt(each.at) < BigInt(each.end));
 }
@@ -179,7 +179,7 @@ function grid(parameters, rows, page) {
   const columns = [
     { title: "Partition", number: true },
     { title: "Offset", number: true },
-    { title: "Time", hint: "Local time; a record that is open tells it in UTC too" },
+    { title: "Time", hint: "Local time; open a record to see UTC" },
     { title: "Key", class: "content" },
     { title: "Value", wide: true, class: "content" },
     { title: "Headers", number: true },
@@ -208,10 +208,10 @@ function grid(parameters, rows, page) {
     };
     return open ? [row, { key: `${key} detail`, detail: detail(state.whole.get(key) ?? each, key, page) }] : [row];
   });
-  return table("Records", columns, shown, state.text ? "None of these records has that in it." : "No records here.");
+  return table("Records", columns, shown, state.text ? "None of these records matches." : "No records.");
 }
 
-/** Open a record, and ask for all of it where only its begin is known. */
+/** Open a record, and read all of it if only its begin is known. */
 async function opening(parameters, record, page) {
   const now = state;
   const key = keyOf(record);
@@ -231,7 +231,7 @@ function detail(record, key, page) {
   return h(
     "div",
     { class: "record" },
-    h("p", { class: "facts" }, `partition ${record.partition}, offset ${record.offset}, `, record.timestamp < 0 ? "no time" : `${moment(record.timestamp, { utc: true })} UTC (${record.timestamp})`),
+    h("p", { class: "facts" }, `partition ${record.partition}, offset ${record.offset}, `, record.timestamp < 0 ? "no timestamp" : `${moment(record.timestamp, { utc: true })} UTC (${record.timestamp})`),
     part("Key", record.key, `${key} key`, page),
     part("Value", record.value, `${key} value`, page),
     record.header_count ? headers(record) : null,
@@ -256,7 +256,7 @@ function part(title, content, key, page) {
       { json: "JSON", text: "Text", hex: "Hex" }[each],
     ),
   );
-  const size = content === null ? "" : `${plural(content.bytes, "byte")}${isCut(content) ? ", cut" : ""}`;
+  const size = content === null ? "" : `${plural(content.bytes, "byte")}${isCut(content) ? ", truncated" : ""}`;
   return h(
     "section",
     { "aria-label": title },

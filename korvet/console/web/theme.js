@@ -1,4 +1,4 @@
-// The theme, before anything is painted: what was chosen here last, else what the system prefers.
+// Sets the theme before anything is painted: the last choice, else the system's preference.
 "use strict";
 
 (() => {
@@ -6,7 +6,7 @@
   try {
     chosen = localStorage.getItem("korvet.theme");
   } catch {
-    // A browser that keeps nothing: the system's theme it is.
+    // A browser without storage: the system's theme.
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -1,4 +1,4 @@
-// Topics: a list of them with sizes and traffic, and one with its partitions and configs.
+// Topics: the list with sizes and traffic, and one topic with its partitions and configs.
 
 import { ask, unlocked } from "./api.js";
 import { addPartitions, alterConfig, createTopic, deleteTopic } from "./changes.js";
@@ -9,17 +9,17 @@ import { course, rate, sample } from "./rates.js";
 
 const TRAFFIC = ["received_records", "received_bytes", "sent_records", "sent_bytes"];
 
-const GROWTH = "Bytes in Redis per second; nothing is told where retention removes more than comes in";
+const GROWTH = "Growth of the size in Redis; empty while retention removes more than is produced";
 const UNLIMITED = "9223372036854775807";
 
 let showAll = false;
 
-function noted(name, now, topic) {
+function note(name, now, topic) {
   for (const each of TRAFFIC) sample(`topic ${each} ${name}`, now, topic.traffic?.[each]);
   sample(`size ${name}`, now, sizeOf(topic));
 }
 
-/** Return the bytes of all partitions; null where they are not told of each. */
+/** Return the bytes of all partitions; null if that of one is unknown. */
 function sizeOf(topic) {
   if (!Array.isArray(topic.partitions)) return topic.size;
   return topic.partitions.some((each) => each.size === null) ? null : topic.partitions.reduce((sum, each) => sum + each.size, 0);
@@ -30,7 +30,7 @@ export const topics = {
 
   async load(parameters, signal) {
     const data = await ask("topics", { q: parameters.get("q"), from: parameters.get("from") }, signal);
-    for (const each of data.topics) noted(each.name, data.now, each);
+    for (const each of data.topics) note(each.name, data.now, each);
     return data;
   },
 
@@ -38,13 +38,13 @@ export const topics = {
     const columns = [
       { title: "Topic", wide: true },
       { title: "Partitions", number: true },
-      { title: "Size", number: true, hint: "As its entries lie in Redis" },
-      { title: "Grows by", number: true, hint: GROWTH },
+      { title: "Size", number: true, hint: "Size in Redis" },
+      { title: "Growth", number: true, hint: GROWTH },
       { title: "Records in", number: true, hint: "Through this broker" },
       { title: "In", number: true, hint: "Through this broker" },
       { title: "Out", number: true, hint: "Through this broker" },
       { title: "Cleanup" },
-      { title: "Kept", number: true },
+      { title: "Retention", number: true },
       { title: "Format" },
     ];
     const rows = data.topics.map((each) => ({
@@ -64,7 +64,7 @@ export const topics = {
     }));
     return [
       h("div", { class: "head" }, heading("Topics"), h("span", { class: "total" }, count(data.total)), filter("topics", parameters, "Filter topics"), unlocked() ? h("button", { type: "button", onclick: () => createTopic(page) }, "Create topic") : null),
-      table("Topics", columns, rows, parameters.get("q") ? "No topic has that in its name." : "There are no topics yet."),
+      table("Topics", columns, rows, parameters.get("q") ? "No topic matches the filter." : "No topics yet."),
       steps("topics", parameters, data.topics.length, data.total),
     ];
   },
@@ -75,7 +75,7 @@ export const topic = {
 
   async load(parameters, signal) {
     const data = await ask("topic", { name: parameters.get("name") ?? "" }, signal);
-    noted(data.name, data.now, data);
+    note(data.name, data.now, data);
     for (const each of data.partitions) sample(`size ${data.name} ${each.partition}`, data.now, each.size);
     return data;
   },
@@ -98,7 +98,7 @@ export const topic = {
       ),
       h("p", { class: "facts" }, plural(data.partitions.length, "partition"), " · ", bytes(sizeOf(data)), " · id ", h("code", {}, data.id)),
       h("section", { class: "cards", "aria-label": "Traffic through this broker" }, [
-        card(`size ${data.name}`, "Grows by", bytesPerSecond),
+        card(`size ${data.name}`, "Growth", bytesPerSecond),
         card(`topic received_records ${data.name}`, "Records in", perSecond),
         card(`topic received_bytes ${data.name}`, "In", bytesPerSecond),
         card(`topic sent_records ${data.name}`, "Records out", perSecond),
@@ -112,7 +112,7 @@ export const topic = {
 };
 
 function card(key, title, form) {
-  return h("div", { class: "card" }, h("span", { class: "label" }, title), h("strong", {}, form(rate(key))), course(key, `${title}, recent course`));
+  return h("div", { class: "card" }, h("span", { class: "label" }, title), h("strong", {}, form(rate(key))), course(key, `${title} over time`));
 }
 
 function partitions(data) {
@@ -122,7 +122,7 @@ function partitions(data) {
     { title: "Start", number: true },
     { title: "End", number: true, hint: "Offset of the next record" },
     { title: "Size", number: true },
-    { title: "Grows by", number: true, hint: GROWTH },
+    { title: "Growth", number: true, hint: GROWTH },
     { title: "", wide: true },
   ];
   const rows = data.partitions.map((each) => ({
@@ -134,32 +134,32 @@ function partitions(data) {
       h("code", {}, each.end ?? "–"),
       bytes(each.size),
       bytesPerSecond(rate(`size ${data.name} ${each.partition}`)),
-      h("a", { href: to("records", { topic: data.name, partition: each.partition }), "data-row": true }, "records"),
+      h("a", { href: to("records", { topic: data.name, partition: each.partition }), "data-row": true }, "Records"),
     ],
   }));
   return table("Partitions", columns, rows);
 }
 
 function configs(data, page) {
-  const shown = data.configs.filter((each) => showAll || each.own || !/Without a meaning here/.test(each.documentation ?? ""));
-  const columns = [{ title: "Config" }, { title: "Value" }, { title: "From" }, { title: "What it is", wide: true, class: "prose" }];
+  const shown = data.configs.filter((each) => showAll || each.own || !/Has no effect here/.test(each.documentation ?? ""));
+  const columns = [{ title: "Config" }, { title: "Value" }, { title: "Source" }, { title: "Description", wide: true, class: "prose" }];
   if (unlocked()) columns.push({ title: "" });
   const rows = shown.map((each) => ({
     key: each.name,
     class: each.own ? "own" : null,
     cells: [
       h("code", {}, each.name),
-      [h("code", {}, each.value === "" ? "(nothing)" : (each.value ?? "(secret)")), meaning(each)],
+      [h("code", {}, each.value === "" ? "(empty)" : (each.value ?? "(secret)")), meaning(each)],
       each.own ? badge("topic") : each.source,
       each.documentation ?? "",
       unlocked() ? h("button", { type: "button", class: "small", "aria-label": `Change ${each.name}`, onclick: () => alterConfig(page, data.name, each) }, "Change") : null,
     ].slice(0, columns.length),
   }));
-  const toggle = h("button", { type: "button", class: "small", onclick: () => ((showAll = !showAll), page.draw()) }, showAll ? "Fewer" : "All");
+  const toggle = h("button", { type: "button", class: "small", onclick: () => ((showAll = !showAll), page.draw()) }, showAll ? "Show fewer" : "Show all");
   return [h("div", { class: "head" }, h("h2", {}, "Configs"), toggle), table("Configs", columns, rows)];
 }
 
-/** Say what a value in ms or bytes comes to. */
+/** Show a value in ms or bytes in larger units. */
 function meaning({ name, value }) {
   if (value === UNLIMITED) return h("span", { class: "meaning" }, "no limit");
   const number = Number(value);

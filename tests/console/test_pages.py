@@ -1,11 +1,18 @@
-"""What the console tells of broker, topics, groups and lake."""
+"""The console's data on broker, topics, groups and lake."""
 
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import pytest
 
+from korvet.admin.types import TopicPartition
+from korvet.console.pages import ConsoleMetrics
+from korvet.telemetry.snapshot import LogSnapshot, publish
+from korvet.telemetry.stats import GroupLag
+from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
 from tests.support.console import Caller
 from tests.support.group_consumer import joined
@@ -15,18 +22,18 @@ from tests.support.topic_client import Client
 HOSTILE = ["<img src=x onerror=alert(1)>", "a/b?c=d&e#f", "..", "grüße\u202e", "\"'\n\0", " "]
 
 
-def test_the_broker_tells_of_itself_its_processes_and_its_cluster(broker: Broker, console: Caller) -> None:
-    told = console.asked("overview")
-    worker = told["processes"][0]
+def test_the_overview_has_processes_and_the_cluster_its_brokers(broker: Broker, console: Caller) -> None:
+    data = console.data("overview")
+    worker = data["processes"][0]
     assert (worker["name"], worker["state"], worker["pid"]) == (
         "worker 0",
         "accepting",
         broker.worker_pids()[0],
     )
-    assert {each["name"] for each in told["processes"]} == {"worker 0", "keeper", "ops"}
-    assert (told["broker"], told["draining"], told["restarts"], told["changes"]) == (0, False, 0, True)
-    cluster = console.asked("cluster")
-    assert cluster["id"] == told["cluster"]
+    assert {each["name"] for each in data["processes"]} == {"worker 0", "keeper", "ops"}
+    assert (data["broker"], data["draining"], data["restarts"], data["changes"]) == (0, False, 0, True)
+    cluster = console.data("cluster")
+    assert cluster["id"] == data["cluster"]
     assert cluster["brokers"] == [
         {"id": 0, "address": broker.bootstrap, "rack": None, "controller": True, "own": True}
     ]
@@ -34,11 +41,11 @@ def test_the_broker_tells_of_itself_its_processes_and_its_cluster(broker: Broker
 
 def test_counters_grow_with_what_clients_do(console: Caller, client: Client, name: str) -> None:
     client.create(name)
-    before = console.asked("overview")["totals"]
+    before = console.data("overview")["totals"]
     client.append(name, b"x" * 1000)
 
     def grown() -> bool:
-        now = console.asked("overview")["totals"]
+        now = console.data("overview")["totals"]
         return bool(
             now["received_bytes"] > before["received_bytes"] + 1000 and now["requests"] > before["requests"]
         )
@@ -46,17 +53,17 @@ def test_counters_grow_with_what_clients_do(console: Caller, client: Client, nam
     wait_until(grown, "the worker hands over its counts")
 
 
-def test_topics_are_told_with_size_and_configs_a_page_at_a_time(
+def test_topics_come_a_page_at_a_time_with_size_and_configs(
     console: Caller, client: Client, name: str
 ) -> None:
     names = [f"{name}-{letter}" for letter in "abc"]
     for each in names:
         client.create(each, partitions=2, storage_format="batch", retention_ms="60000")
     client.append(names[1], b"x" * 500, partition=1)
-    told = console.asked("topics", q=name.upper())
-    assert [each["name"] for each in told["topics"]] == names
-    assert told["total"] == 3
-    row = told["topics"][1]
+    data = console.data("topics", q=name.upper())
+    assert [each["name"] for each in data["topics"]] == names
+    assert data["total"] == 3
+    row = data["topics"][1]
     assert row["partitions"] == 2
     assert row["size"] > 500
     assert row["configs"] == {
@@ -65,37 +72,37 @@ def test_topics_are_told_with_size_and_configs_a_page_at_a_time(
         "retention.ms": "60000",
         "storage.format": "batch",
     }
-    page = console.asked("topics", **{"q": name, "from": 2, "count": 1})
+    page = console.data("topics", **{"q": name, "from": 2, "count": 1})
     assert ([each["name"] for each in page["topics"]], page["total"]) == (names[2:], 3)
 
 
-def test_a_topic_is_told_with_partitions_and_configs(console: Caller, client: Client, name: str) -> None:
+def test_a_topic_has_partitions_and_configs(console: Caller, client: Client, name: str) -> None:
     client.create(name, partitions=2, storage_format="batch", cleanup_policy="compact")
-    told = console.asked("topic", name=name)
+    data = console.data("topic", name=name)
     assert [
-        (each["partition"], each["leader"], each["start"], each["end"]) for each in told["partitions"]
+        (each["partition"], each["leader"], each["start"], each["end"]) for each in data["partitions"]
     ] == [
         (0, 0, "0", "0"),
         (1, 0, "0", "0"),
     ]
-    configs = {each["name"]: each for each in told["configs"]}
+    configs = {each["name"]: each for each in data["configs"]}
     assert configs["cleanup.policy"]["value"] == "compact"
     assert configs["cleanup.policy"]["own"] is True
     assert configs["retention.ms"]["own"] is False
     assert configs["retention.ms"]["documentation"]
 
 
-def test_a_group_is_told_with_members_offsets_and_lag(
+def test_a_group_has_members_offsets_and_lag(
     broker: Broker, console: Caller, client: Client, name: str
 ) -> None:
     client.create(name, storage_format="batch")
     client.append(name, b"one", b"two", b"three")
     move = {"name": name, "to": "offset", "value": "1", "topic": name, "execute": True}
     console.changed("POST", "groups/offsets", move)
-    [row] = console.asked("groups", q=name)["groups"]
+    [row] = console.data("groups", q=name)["groups"]
     assert (row["state"], row["count"], row["lag"], row["lag_unknown"]) == ("Empty", 0, 2, 0)
-    told = console.asked("group", name=name)
-    assert told["offsets"] == [
+    data = console.data("group", name=name)
+    assert data["offsets"] == [
         {
             "topic": name,
             "partition": 0,
@@ -108,7 +115,7 @@ def test_a_group_is_told_with_members_offsets_and_lag(
         }
     ]
     with joined(broker.bootstrap, name, name):
-        [member] = console.asked("group", name=name)["members"]
+        [member] = console.data("group", name=name)["members"]
         assert member["host"] == "/127.0.0.1"
 
 
@@ -116,8 +123,8 @@ def test_a_group_is_told_with_members_offsets_and_lag(
 def test_names_of_groups_may_be_anything(console: Caller, client: Client, name: str, group: str) -> None:
     client.create(name)
     console.changed("POST", "groups/offsets", {"name": group, "to": "latest", "topic": name, "execute": True})
-    assert console.asked("group", name=group)["name"] == group
-    assert group in [each["name"] for each in console.asked("groups")["groups"]]
+    assert console.data("group", name=group)["name"] == group
+    assert group in [each["name"] for each in console.data("groups")["groups"]]
     reply = console.get("/api/group", name=group)
     assert reply.headers["content-type"] == "application/json"
     console.changed("DELETE", "groups", {"name": group})
@@ -140,13 +147,13 @@ def test_names_of_groups_may_be_anything(console: Caller, client: Client, name: 
         ("/api/topics/x", 404),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_words(console: Caller, target: str, status: int) -> None:
+def test_errors_have_a_status_and_a_message(console: Caller, target: str, status: int) -> None:
     reply = console.call("GET", target)
     assert reply.status == status
     assert reply.data["error"]
 
 
-def test_a_topic_of_the_lake_is_told_with_what_is_archived(
+def test_the_lake_has_the_offsets_of_archived_logs(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     directory = tmp_path_factory.mktemp("lake")
@@ -155,14 +162,14 @@ def test_a_topic_of_the_lake_is_told_with_what_is_archived(
         client.create(name, partitions=2, storage_format="batch", remote_storage_enable="true")
         client.append(name, b"one")
         caller = Caller(broker.ops_address)
-        assert caller.asked("overview")["lake"] is True
-        assert caller.asked("lake")["partitions"] == [
+        assert caller.data("overview")["lake"] is True
+        assert caller.data("lake")["partitions"] == [
             {"topic": name, "partition": 0, "start": "0", "local": "0", "archived": None, "end": "1"},
             {"topic": name, "partition": 1, "start": "0", "local": "0", "archived": None, "end": "0"},
         ]
 
 
-def test_each_broker_tells_the_whole_cluster(
+def test_each_broker_has_the_data_of_the_whole_cluster(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, name: str
 ) -> None:
     with korvet_cluster(tmp_path_factory.mktemp("cluster"), redis_url) as brokers:
@@ -172,13 +179,13 @@ def test_each_broker_tells_the_whole_cluster(
                 client.append(name, b"x" * 100, partition=partition)
         for number, broker in enumerate(brokers):
             caller = Caller(broker.ops_address)
-            assert [each["own"] for each in caller.asked("cluster")["brokers"]] == [number == 0, number == 1]
-            partitions = caller.asked("topic", name=name)["partitions"]
+            assert [each["own"] for each in caller.data("cluster")["brokers"]] == [number == 0, number == 1]
+            partitions = caller.data("topic", name=name)["partitions"]
             assert {each["leader"] for each in partitions} == {0, 1}
             assert all(each["size"] > 100 for each in partitions)
 
 
-def test_a_peer_that_speaks_no_kafka_is_an_error_and_the_processes_are_told(
+def test_a_broker_that_does_not_speak_kafka_is_an_error_and_its_processes_are_shown(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with echo_broker(tmp_path_factory.mktemp("echo"), workers=1) as broker:
@@ -186,4 +193,34 @@ def test_a_peer_that_speaks_no_kafka_is_an_error_and_the_processes_are_told(
         reply = caller.get("/api/topics")
         assert reply.status == 502
         assert "error" in json.loads(reply.body)
-        assert caller.asked("overview")["processes"]
+        assert caller.data("overview")["processes"]
+
+
+def test_traffic_is_summed_over_the_workers(tmp_path: Path) -> None:
+    for process in ("worker0", "worker1"):
+        rows = [TopicTraffic("orders", "A" * 22, 3, 500, 2, 400)]
+        publish(tmp_path / TrafficSnapshot.FILE.format(process), TrafficSnapshot(topics=rows))
+    assert ConsoleMetrics(tmp_path).traffic() == {
+        "orders": {"received_records": 6, "received_bytes": 1000, "sent_records": 4, "sent_bytes": 800}
+    }
+
+
+def test_lags_are_those_of_partitions_while_they_are_valid(tmp_path: Path) -> None:
+    lags = [
+        GroupLag(group="a", topic="t", partition=1, records=7),
+        GroupLag(group="b", topic="t", partition=None, records=9),
+    ]
+    now = time.time()
+    snapshot = LogSnapshot(valid_until=now + 3600, taken_at=now, logs=[], lags=lags)
+    publish(tmp_path / LogSnapshot.FILE, snapshot)
+    assert ConsoleMetrics(tmp_path).lags() == {("a", TopicPartition("t", 1)): 7}
+    snapshot.valid_until = now - 1
+    publish(tmp_path / LogSnapshot.FILE, snapshot)
+    assert ConsoleMetrics(tmp_path).lags() == {}
+
+
+def test_without_files_everything_is_empty(tmp_path: Path) -> None:
+    metrics = ConsoleMetrics(tmp_path)
+    assert set(metrics.totals().values()) == {0.0}
+    assert metrics.traffic() == {}
+    assert metrics.lags() == {}
