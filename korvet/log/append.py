@@ -18,7 +18,7 @@ from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
 from korvet.log.store import LogStore
-from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
+from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import Record
@@ -167,7 +167,7 @@ class Appender:
         """
         return PendingAppends(self, batches, reserve_memory, zstd_known=zstd_known)
 
-    def prepare(self, sent: SentBatch, *, zstd_known: bool) -> tuple[Append | AppendBatch, int]:
+    def prepare(self, sent: SentBatch, *, zstd_known: bool) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
         Raises KafkaError with what is wrong.
@@ -183,7 +183,7 @@ class Appender:
         header = batch.header
         records, plain_bytes = batch.decode(self.decompressed_bytes_max)
         max_timestamp = check_records(records, topic.config, now_ms)
-        append = Append(
+        append = AppendRecords(
             partition=partition,
             records=records,
             timestamp=now_ms if topic.config.log_append_time else None,
@@ -243,7 +243,7 @@ class Appender:
         largest = check_records(records, config, now_ms)
         return batch if largest == header.max_timestamp else batch.timed(largest)
 
-    def appended(self, append: Append | AppendBatch, result: Appended, sent_bytes: int) -> None:
+    def appended(self, append: AppendRecords | AppendBatch, result: Appended, sent_bytes: int) -> None:
         """Count what was appended, unless it was there already, and report a new row of the index."""
         partition = append.partition
         if not result.duplicate:
@@ -326,7 +326,7 @@ class PendingAppends:
     def _send(self) -> None:
         """Prepare and send the next batches, until what was decoded of them is as much as may be held at once."""
         appender, taken = self._appender, 0
-        self._sent: dict[int, Append | AppendBatch] = {}
+        self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
             try:
@@ -368,7 +368,7 @@ def _is_early(result: AppendResult) -> bool:
 
 
 def with_append_times(
-    log: LogStore, appends: Sequence[Append | AppendBatch], results: Sequence[AppendResult]
+    log: LogStore, appends: Sequence[AppendRecords | AppendBatch], results: Sequence[AppendResult]
 ) -> list[AppendResult]:
     """Return the results with the times that the broker gave the records instead of their producers' (LogAppendTime).
 

@@ -14,7 +14,7 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log import batch_format as batch_entry
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.record_format import batch_args
-from korvet.log.types import Append, AppendBatch, Appended
+from korvet.log.types import AppendBatch, Appended, AppendRecords
 from korvet.redis import scripts
 from korvet.redis.client import PendingReplies, Redis
 from korvet.redis.connection import Arg
@@ -44,7 +44,7 @@ class Appending:
     def __init__(
         self,
         redis: Redis,
-        appends: Sequence[Append | AppendBatch],
+        appends: Sequence[AppendRecords | AppendBatch],
         external: ExternalEntries,
     ) -> None:
         self._redis = redis
@@ -164,7 +164,7 @@ def _expelled(reply: Reply) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _call(append: Append | AppendBatch) -> _Call:
+def _call(append: AppendRecords | AppendBatch) -> _Call:
     if isinstance(append, AppendBatch):
         return _batch_call(append)
     partition, count = append.partition, len(append.records)

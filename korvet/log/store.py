@@ -28,7 +28,7 @@ from korvet.log.state import (
     read_state,
     state_command,
 )
-from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Read
+from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -95,7 +95,7 @@ class LogStore:
             channel=keys.append_channel(topic, index),
         )
 
-    def append(self, appends: Sequence[Append | AppendBatch]) -> list[Appended | KafkaError]:
+    def append(self, appends: Sequence[AppendRecords | AppendBatch]) -> list[Appended | KafkaError]:
         """Append every batch, each by one atomic script, all in one round trip; answers stand in the same order.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
@@ -105,7 +105,7 @@ class LogStore:
         """
         return self.begin_append(appends).result()
 
-    def begin_append(self, appends: Sequence[Append | AppendBatch]) -> Appending:
+    def begin_append(self, appends: Sequence[AppendRecords | AppendBatch]) -> Appending:
         """Send the batches as `append` does; what is returned waits for the answers, and must be finished.
 
         Appends begun one after the other are written in that order. If some have to be sent again (see `in_order`),

@@ -16,7 +16,7 @@ CheckStep = Callable[[], None]
 """Called before every bounded step of work on logs; whatever it raises ends the work there."""
 
 
-class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class AppendRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition.
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
@@ -41,8 +41,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition of format `batch`: its bytes, and fields of its header.
 
-    `codec` is the number of the batch's own compression; the other fields are those of Append. With a `timestamp` the
-    batch carries this time for all its records (LogAppendTime).
+    `codec` is the number of the batch's own compression; the other fields are those of AppendRecords. With a
+    `timestamp` the batch carries this time for all its records (LogAppendTime).
     """
 
     partition: Partition

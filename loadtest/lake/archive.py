@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 from korvet.lake.archiver import Archiver, RunTasks
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.tasks import archive_ranges
-from korvet.log.types import Append, AppendBatch
+from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
 from korvet.spark.jobs import archive_once, archive_runner
 from korvet.spark.session import session
@@ -127,14 +127,14 @@ def _fill(stores: LakeStores, name: str, storage_format: Literal["record", "batc
                 assert not isinstance(outcome, Exception), (at, outcome)
 
 
-def _append(partition: Partition) -> Append | AppendBatch:
+def _append(partition: Partition) -> AppendRecords | AppendBatch:
     """Return a batch with values of which zstd saves about half."""
     values = [random.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(BATCH_RECORDS)]
     if partition.format == "record":
         made = [
             _Record(value, b"key-%d" % at, 1_700_000_000_000 + at, [], -1) for at, value in enumerate(values)
         ]
-        return Append(partition=partition, records=made, max_timestamp=made[-1].timestamp)
+        return AppendRecords(partition=partition, records=made, max_timestamp=made[-1].timestamp)
     data = batches.batch(
         *(batches.Record(value, b"key-%d" % at, 1_700_000_000_000 + at) for at, value in enumerate(values))
     )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from korvet.log.types import Append, AppendBatch, Appended, Fetched, Read
+from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
 from korvet.redis.client import Redis
 from loadtest.micro import logs
 
@@ -43,7 +43,7 @@ def measured(redis: Redis, name: str, size: int, work: Callable[[], int]) -> Non
     print(f"{name:22} {size:8,} {redis_us:8.3f} {python_us:8.3f} {count / wall:14,.0f}", flush=True)
 
 
-def append(log: logs.Log, one: Append | AppendBatch, size: int) -> int:
+def append(log: logs.Log, one: AppendRecords | AppendBatch, size: int) -> int:
     """Append the batch until RECORDS are written."""
     for _ in range(RECORDS // size):
         [outcome] = log.store.append([one])

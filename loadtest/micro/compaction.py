@@ -19,7 +19,7 @@ from typing import Any, cast
 from korvet.config.settings import Settings
 from korvet.log.compaction import CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore, OffsetMap
-from korvet.log.types import Append, AppendBatch, Appended
+from korvet.log.types import AppendBatch, Appended, AppendRecords
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.topics import config as topic_config
@@ -49,7 +49,7 @@ def measure_map(count: int) -> None:
     print(f"  put {put / count * 1e6:.2f} us a key, look-up {looked / count * 1e6:.2f} us")
 
 
-def appends_of(log: logs.Log, count: int) -> list[Append | AppendBatch]:
+def appends_of(log: logs.Log, count: int) -> list[AppendRecords | AppendBatch]:
     """Return batches with keys of their own, to be sent in turns."""
     return [log.append_of(BATCH, first_key=n * BATCH) for n in range(max(1, count // BATCH // BATCHES_OF))]
 

@@ -11,7 +11,7 @@ from typing import Literal, cast
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from korvet.log.store import LogStore
-from korvet.log.types import Append, AppendBatch
+from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import Record
 from korvet.redis.client import Redis
@@ -82,7 +82,7 @@ class Log:
         self.store = LogStore(redis, reads or redis, keys)
         self.partition = self.store.partition("t", 0, "id", BITS, self.format)
 
-    def append_of(self, count: int, first_key: int = 0) -> Append | AppendBatch:
+    def append_of(self, count: int, first_key: int = 0) -> AppendRecords | AppendBatch:
         """Return an append of `count` records."""
         data = batch(count, headers=self.form == "record, mixed", first_key=first_key)
         if self.format == "batch":
@@ -95,4 +95,4 @@ class Log:
                 at_rest=AtRest("lz4" if self.form == "batch, lz4" else "none"),
             )
         records = cast("list[Record]", list(DefaultRecordBatch(data)))
-        return Append(partition=self.partition, records=records, max_timestamp=TIMESTAMP)
+        return AppendRecords(partition=self.partition, records=records, max_timestamp=TIMESTAMP)

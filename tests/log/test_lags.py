@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Lag, LogPosition
-from korvet.log.types import Append, AppendBatch, Appended
+from korvet.log.types import AppendBatch, Appended, AppendRecords
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
@@ -118,7 +118,9 @@ def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> 
     if isinstance(made, AppendBatch):
         header, _ = produced = produced_batch(made.batch, 1 << 20)
         assert header.base_timestamp == AT + STEP
-        append: Append | AppendBatch = replace(made, batch=produced.timed(at, log_append_time=True).view)
+        append: AppendRecords | AppendBatch = replace(
+            made, batch=produced.timed(at, log_append_time=True).view
+        )
     else:
         append = replace(made, timestamp=at)
     [appended] = bench.logs.append([append])

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.types import Append, AppendBatch, Appended
+from korvet.log.types import AppendBatch, Appended, AppendRecords
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import CODECS
@@ -41,7 +41,7 @@ class Model:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.values: list[bytes] = []
-        self.sent: dict[int, list[tuple[Append | AppendBatch, int]]] = {}
+        self.sent: dict[int, list[tuple[AppendRecords | AppendBatch, int]]] = {}
         self.sequences: dict[int, int] = {}
         self.served: dict[int, bytes | None] = {}
         self.count = 0
@@ -51,7 +51,9 @@ class Model:
         self.count += count
         return [b"%d " % n * (n % 40 + 1) for n in range(self.count - count, self.count)]
 
-    def made(self, producer: int, sequence: int, *values: bytes, **options: Any) -> Append | AppendBatch:
+    def made(
+        self, producer: int, sequence: int, *values: bytes, **options: Any
+    ) -> AppendRecords | AppendBatch:
         """Return an append of a producer."""
         if producer == NO_PRODUCER:
             return self.bench.made(*values, **options)

@@ -11,7 +11,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import Append, Appended, Bounds, Fetched
+from korvet.log.types import Appended, AppendRecords, Bounds, Fetched
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
@@ -50,7 +50,7 @@ def test_each_append_says_how_its_values_are_compressed(bench: Bench, codec: Any
 
 def test_log_append_time_replaces_every_timestamp(bench: Bench) -> None:
     made = bench.made(b"a", b"b")
-    assert isinstance(made, Append)
+    assert isinstance(made, AppendRecords)
     bench.logs.append([msgspec.structs.replace(made, timestamp=777)])
     assert [one[1] for one in bench.read(0).records] == [777, 777]
     assert bench.bounds().max_timestamp == 777

@@ -24,7 +24,7 @@ from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, table_uri
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import Append, AppendBatch, Bounds
+from korvet.log.types import AppendBatch, AppendRecords, Bounds
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
@@ -95,7 +95,7 @@ class Topics:
         if timestamp is not None:
             view = memoryview(batches.forged(data, attributes=codec | _APPENDED, max_timestamp=timestamp))
         if partition.format == "record":
-            append: Append | AppendBatch = Append(
+            append: AppendRecords | AppendBatch = AppendRecords(
                 partition=partition,
                 records=[_Decoded(**each._asdict() | {"headers": list(each.headers)}) for each in made],
                 max_timestamp=header.max_timestamp,

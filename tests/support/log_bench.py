@@ -12,7 +12,7 @@ from typing import Any, Literal
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import Append, AppendBatch, Appended, Bounds, Fetched, Read
+from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -61,13 +61,13 @@ class Bench:
         producer: int = -1,
         epoch: int = -1,
         sequence: int = -1,
-    ) -> Append | AppendBatch:
+    ) -> AppendRecords | AppendBatch:
         """Return an append of these records, as the broker makes one of a producer's batch."""
         records = [value if isinstance(value, Record) else Record(value, b"k", TIMESTAMP) for value in values]
         data = batches.batch(*records, codec=codec, producer_id=producer, epoch=epoch, sequence=sequence)
         header, view = produced_batch(data, BATCH_BYTES_MAX)
         if self.format == "record":
-            return Append(
+            return AppendRecords(
                 partition=partition or self.partition,
                 records=[_Decoded(record) for record in records],
                 max_timestamp=header.max_timestamp,

@@ -91,7 +91,7 @@ _SEND_S_MAX = 1.0
 """A reader that receives nothing for so long hangs: it holds more requests than it has answered for minutes."""
 
 
-class _Waiting(NamedTuple):
+class _SentRequest(NamedTuple):
     answer: AsyncResult[RemoteResponse]
     kind: Kind
     at: float
@@ -139,7 +139,7 @@ class RemoteClient:
         self._path = path
         self._on_answer = on_answer
         self._socket: socket.socket | None = None
-        self._under_way: dict[int, _Waiting] = {}
+        self._under_way: dict[int, _SentRequest] = {}
         self._numbers = 0
         self._sending = RLock()
 
@@ -156,7 +156,7 @@ class RemoteClient:
         with self._sending:
             # Others may be sending: a frame must not be torn by another's.
             connected = self._connected()
-            self._under_way[number] = _Waiting(answer, request.kind, time.monotonic())
+            self._under_way[number] = _SentRequest(answer, request.kind, time.monotonic())
             hangs = TimeoutError("it receives no requests")
             try:
                 with gevent.Timeout(_SEND_S_MAX, hangs):
