@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Puts other dynamic settings of a broker, or of all, in the place of those that were read, unless they are others by now.
+-- Replaces the dynamic settings of a broker, or of all, unless they have changed since they were read.
 -- KEYS     broker configs, changes
--- ARGV     whose: a broker's id, or `default` for all; row as it was read, '' where there was none; new row, '' for none;
+-- ARGV     whose: a broker's id, or `default` for all; row as it was read, '' if there was none; new row, '' for none;
 --          member of the change feed; channel; most members of the change feed
--- Returns  the epoch of the change; 0 where the row is another one by now, and nothing is done
+-- Returns  the epoch of the change; 0, with nothing done, if the row has changed
 -- Errors   none
 --
--- The feed is that of the topics, for topics get from brokers what is not set on them: who follows it reads both anew.
--- allow-oom: where memory is full, a shorter retention is what gives some back.
+-- The feed is that of the topics, which inherit from brokers what is not set on them: its followers read both again.
+-- allow-oom: when memory is full, a shorter retention is what frees some.
 
 local configs, changes = KEYS[1], KEYS[2]
 local whose, expected, row = ARGV[1], ARGV[2], ARGV[3]

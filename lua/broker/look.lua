@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Tells what there is to know of the brokers, as of one moment.
--- KEYS     brokers, lease of the acting keeper
+-- Reads all registered brokers and the holder of the keeper's lease, as of one moment.
+-- KEYS     brokers, lease of the keeper
 -- ARGV     none
 -- Returns  {the time in ms, the lease's holder or "", broker id, its row (JSON), broker id, its row, ...}
 -- Errors   none

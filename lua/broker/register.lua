@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Registers a broker, or renews its registration: while that runs no other broker gets its id.
+-- Registers a broker, or renews its registration: until that expires no other broker gets its id.
 -- KEYS     brokers
 -- ARGV     broker id (-1: any that is free), host, port, incarnation (unique per start of a broker), lease in ms,
---          "own" (who has the id can only be an earlier self) or "ask", what clients of each listener are told (JSON:
+--          "own" (only an earlier start of this broker can have the id) or "ask", advertised addresses by listener (JSON:
 --          name -> [host, port])
 -- Returns  the broker's id
 -- Errors   DUPLICATE_BROKER_REGISTRATION (a live broker at another address has the id)
 --
--- Host and port are those of one listener, the same one at every start: brokers are told apart by them, and those
--- before there were listeners tell their clients of them.
--- A row of the same address is that of an earlier start, and is taken over at once. An id that is free is the one that
--- this address had before, else the lowest that nobody has had of late. allow-oom: a broker must start where memory
--- is full, for topics are deleted through it.
+-- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
+-- version without listeners advertise them.
+-- A row of the same address is that of an earlier start, and is taken over at once. A free id is the one that this address
+-- had before, else the lowest that no broker has had of late. allow-oom: a broker must start when memory is full, for
+-- topics are deleted through it.
 
 local brokers = KEYS[1]
 local id, host, port, incarnation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -21,7 +21,7 @@ local forgotten_after_ms = 86400000
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- nil for text that is no row: nobody is live by it.
+-- Returns nil for a text that is no row: no broker is live by it.
 local function read(text)
   local readable, row = pcall(cjson.decode, text)
   if readable and type(row) == 'table' and type(row['until']) == 'number' then

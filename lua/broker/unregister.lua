@@ -2,7 +2,7 @@
 -- Ends a broker's registration, if it is still that of this start of the broker.
 -- KEYS     brokers
 -- ARGV     broker id, incarnation
--- Returns  1 if it was ended, 0 where it is gone or another start's
+-- Returns  1 if it was ended, 0 if it is gone or of another start
 -- Errors   none
 
 local brokers, id, incarnation = KEYS[1], ARGV[1], ARGV[2]

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Takes, renews or gives up the lease of the acting keeper, or archiver, and hands out its fencing token.
+-- Takes, renews or releases the lease of the keeper, or of the archiver, and returns its fencing token.
 -- KEYS     lease, fence
--- ARGV     holder (unique per process), time to live in ms (0 gives the lease up)
+-- ARGV     holder (unique per process), time to live in ms (0 releases the lease)
 -- Returns  {1 if the caller holds the lease from now on else 0, the holder's fencing token or "0"}
 -- Errors   none
 --
--- A token is handed out when the lease gets a new holder and is larger than every one before it. allow-oom:
--- where memory is full it is the keeper that makes room.
+-- A token is drawn when the lease gets a new holder, and is larger than every one before it. allow-oom: when memory is
+-- full it is the keeper that frees some.
 
 local lease, fence = KEYS[1], KEYS[2]
 local holder, ttl_ms = ARGV[1], tonumber(ARGV[2])

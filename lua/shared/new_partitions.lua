@@ -1,14 +1,14 @@
--- What a new partition is made of: its state, and nothing of a former one of that name.
+-- Creates partitions: the state of each, and none of the side keys of a former one of that name.
 -- Wants   KEYS, for each new partition: state, producers, index, moving, clean:0, clean:1, stream, from `first_key` to the end
--- A stream that is there already is adopted in format record. In format batch its entries could be no records.
+-- A stream that exists already is adopted in format record. In format batch its entries could be no records.
 local keys_per_partition = 7
 
--- Returns an error reply where a stream is there already.
+-- Returns an error reply if a stream exists already.
 local function streams_refused(first_key)
   for at = first_key, #KEYS, keys_per_partition do
     local stream = KEYS[at + keys_per_partition - 1]
     if redis.call('EXISTS', stream) == 1 then
-      return redis.error_reply('INVALID_CONFIG ' .. stream .. ' is there already: only storage.format=record adopts it')
+      return redis.error_reply('INVALID_CONFIG ' .. stream .. ' exists already: only storage.format=record adopts it')
     end
   end
 end

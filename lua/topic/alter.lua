@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Puts another row of a topic in the place of the one that was read, unless that is another one by now.
+-- Replaces the row of a topic, unless it has changed since it was read.
 -- KEYS     registry, changes
 -- ARGV     topic name, row as it was read, new row, channel, most members of the change feed
--- Returns  the epoch of the change; 0 where the row is another one by now, and nothing is done
+-- Returns  the epoch of the change; 0, with nothing done, if the row has changed
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION
 --
--- allow-oom: where memory is full, a shorter retention is what gives some back, and a row takes no more than the last.
+-- allow-oom: when memory is full, a shorter retention is what frees some, and a row takes no more than the last.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, expected, row, channel, members_max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])

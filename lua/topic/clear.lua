@@ -1,26 +1,26 @@
 #!lua flags=allow-oom
--- Removes logs and side keys of some partitions of a topic that is marked as deleted; tells who waits. One bounded step.
+-- Deletes logs and side keys of some partitions of a topic marked as deleted; wakes waiting fetches. One bounded step.
 -- KEYS     for each partition: state, stream, producers, index, moving, clean:0, clean:1
--- ARGV     topic id, most entries that are given back, most bytes of them; then the channel of each partition
--- Returns  number of partitions, from the first on, of which nothing is left; the others are for another step
+-- ARGV     topic id, most entries to free, most bytes of them; then the channel of each partition
+-- Returns  number of partitions, from the first on, that are deleted completely; the others need another step
 -- Errors   none
 --
--- The state says whose the partition is: one that belongs to another topic id, which was made anew meanwhile, is left
--- alone, and one without a state was removed before. All keys of a partition lie in one slot of Redis Cluster.
--- How large entries are is taken from what the state has counted. Streams are emptied here and not by UNLINK, which leaves
--- that to another thread: all the while it takes it holds the lock of the allocator (glibc's, above all), and Redis gets no
--- memory for anybody, for a hundred milliseconds and more at a time.
--- allow-oom: what gives memory back must work where there is none left.
+-- The state has the topic id of the partition: one of another topic id, which was created meanwhile, is left alone, and
+-- one without a state was deleted before. All keys of a partition lie in one slot of Redis Cluster.
+-- The size of entries is an average of the bytes that the state has counted. Streams are emptied here and not by UNLINK,
+-- which leaves that to another thread: as long as that takes it holds the lock of the allocator (glibc's, above all), and
+-- Redis gets no memory for any client, for a hundred milliseconds and more at a time.
+-- allow-oom: what frees memory must work when there is none left.
 
 local topic_id, entries_left, bytes_left = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys_per_partition, first_channel = 7, 4
 
--- Returns whether nothing is left in the streams of a partition.
+-- Returns whether the streams of a partition are empty now.
 local function empty(state, streams)
   local lengths, entries = {}, 0
   for n, stream in ipairs(streams) do
     local length = redis.pcall('XLEN', stream)
-    lengths[n] = type(length) == 'number' and length or 0 -- of another type: nobody's log
+    lengths[n] = type(length) == 'number' and length or 0 -- of another type: no log
     entries = entries + lengths[n]
   end
   local counted = redis.call('HMGET', state, 'bytes', 'start_bytes')
@@ -29,7 +29,7 @@ local function empty(state, streams)
   local left = entries
   for n, stream in ipairs(streams) do
     if lengths[n] > 0 and entries_left > 0 and bytes_left > 0 then
-      -- At least one: a step that gives nothing back would have no end.
+      -- At least one: steps that free nothing would have no end.
       local most = math.max(1, math.floor(math.min(lengths[n], entries_left, bytes_left / size)))
       redis.call('XTRIM', stream, 'MAXLEN', string.format('%d', lengths[n] - most))
       entries_left, bytes_left = entries_left - most, bytes_left - most * size
@@ -48,7 +48,7 @@ for at = 1, #KEYS, keys_per_partition do
     if entries_left <= 0 or bytes_left <= 0 then
       return finished
     end
-    -- No offset: whoever is parked on the partition reads again, and finds that it is gone.
+    -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
     redis.call('PUBLISH', ARGV[first_channel + finished], '-1')
     if not empty(state, {KEYS[at + 1], KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]}) then
       return finished

@@ -1,14 +1,14 @@
--- Creates a topic: its registry row, the state of every partition, the change feed, and the announcement.
+-- Creates a topic: its registry row and the state of every partition; adds the change to the feed and publishes it.
 -- KEYS     registry, changes; then for each partition: state, producers, index, moving, clean:0, clean:1, stream
--- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse" (streams that are
---          there already), epoch of the registry in which no topic was found whose name collides with this one
--- Returns  the epoch of the change; 0 where the feed does not tell what changed since that epoch: look again
--- Errors   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic made since), INVALID_CONFIG (a stream is
---          there already, and "refuse" is said)
+-- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse" (streams that
+--          exist already), epoch of the registry in which no topic was found whose name collides with this one
+-- Returns  the epoch of the change; 0 if the feed no longer has the changes since that epoch: read the registry again
+-- Errors   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic created since), INVALID_CONFIG ("refuse",
+--          and a stream exists already)
 --
--- Names collide that differ only in `.` and `_`: metrics know no dots, so both topics would be one there, as in Kafka.
--- In format record a stream that is there already is adopted as it is; in format batch its entries could be no records,
--- so it is refused. The side keys of a former topic of that name are replaced, for they speak of another topic id.
+-- Names collide that differ only in `.` and `_`: metrics have no dots, so both topics would be one there, as in Kafka.
+-- In format record a stream that exists already is adopted as it is; in format batch its entries could be no records, so
+-- it is refused. The side keys of a former topic of that name are replaced, for they belong to another topic id.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, row = ARGV[1], ARGV[2], ARGV[3]

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Deletes a topic: its registry row, the streams and side keys of all partitions, and what groups have committed of them;
--- tells the change feed and who waits.
+-- Deletes a topic: its registry row, the streams and side keys of all partitions, and the offsets that groups have
+-- committed for them; adds the change to the feed and wakes waiting fetches.
 -- KEYS     registry, changes; then for each partition: stream, state, producers, index, moving, clean:0, clean:1; then the
 --          committed offsets of each group
 -- ARGV     topic name, topic id, channel of the registry, most members of the change feed, number of groups; then the
 --          channel of each partition
--- Returns  {1, epoch of the change}; or {0, number of partitions} when the keys are not those of all partitions, and
---          nothing is done
+-- Returns  {1, epoch of the change}; or {0, number of partitions}, with nothing done, if the keys are not those of all
+--          partitions
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
 --
--- The caller has seen to it that the logs are small: what they hold is given back here, and not by another thread of Redis
--- after UNLINK, which would keep the allocator locked meanwhile (see clear.lua).
--- allow-oom: what gives memory back must work where there is none left, though the change feed takes some first.
+-- The caller has checked that the logs are small: their memory is freed here, and not by another thread of Redis after
+-- UNLINK, which would keep the allocator locked meanwhile (see clear.lua).
+-- allow-oom: what frees memory must work when there is none left, though the change feed takes some first.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -28,7 +28,7 @@ if not readable or type(topic) ~= 'table' or type(topic.partitions) ~= 'number' 
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. registry .. ': the row of ' .. name .. ' is malformed')
 end
 if topic.id ~= topic_id then
-  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION topic ' .. name .. ' is another one than ' .. topic_id)
+  return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION topic ' .. name .. ' does not have the id ' .. topic_id)
 end
 local partitions = (last_key - first_key + 1) / keys_per_partition
 if topic.partitions ~= partitions then
@@ -40,12 +40,12 @@ local epoch = record_change(changes, name, members_max)
 redis.call('HDEL', registry, name)
 for at = last_key + 1, #KEYS do
   for stream = first_key, last_key, keys_per_partition do
-    -- A row that cannot be removed is no commit of a topic of another id, so it keeps nothing from going.
+    -- A key of another type holds no commits, and does not stop the deletion.
     redis.pcall('HDEL', KEYS[at], KEYS[stream])
   end
 end
 for at = first_key, last_key, keys_per_partition do
-  -- The stream, moving, and both clean streams; what is none of these goes as it is.
+  -- The stream, moving, and both compacted streams; a key of another type is deleted as it is.
   for _, stream in ipairs({KEYS[at], KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]}) do
     redis.pcall('XTRIM', stream, 'MAXLEN', '0')
   end
@@ -53,7 +53,7 @@ for at = first_key, last_key, keys_per_partition do
 end
 redis.call('PUBLISH', channel, epoch)
 for at = first_channel, #ARGV do
-  -- No offset: whoever is parked on the partition reads again, and finds that it is gone.
+  -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
   redis.call('PUBLISH', ARGV[at], '-1')
 end
 return {1, epoch}

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Forgets what a group has committed of a topic that was deleted. One bounded step.
+-- Deletes the offsets that a group has committed for a deleted topic. One bounded step.
 -- KEYS     committed offsets of the group
--- ARGV     topic id, cursor ("0" begins), most rows to look at
--- Returns  {next cursor ("0" when all rows were looked at), rows removed}
+-- ARGV     topic id, cursor ("0" begins), most rows to read
+-- Returns  {next cursor ("0" when all rows were read), rows deleted}
 -- Errors   none
 --
--- A row names the topic id that it speaks of, so one of a topic of the same name that was made since stays. A key of another
--- type holds no commits.
--- allow-oom: what gives memory back must work where there is none left.
+-- A row has the id of its topic, so one of a topic of the same name that was created since stays. A key of another type
+-- holds no commits.
+-- allow-oom: what frees memory must work when there is none left.
 
 local offsets, topic_id, cursor, count = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
--- No note of a consumer reads like this: in JSON its quotation marks stand behind backslashes.
+-- No metadata of a commit contains this text: JSON writes a backslash before its quotation marks.
 local mark = '"topic_id":"' .. topic_id .. '"'
 
 local scanned = redis.pcall('HSCAN', offsets, cursor, 'COUNT', count)

@@ -1,9 +1,9 @@
--- Gives a topic more partitions: the row that says so, and the state of each, unless the row is another one by now.
+-- Adds partitions to a topic: replaces its row and creates the state of each, unless the row has changed since it was read.
 -- KEYS     registry, changes; then for each new partition: state, producers, index, moving, clean:0, clean:1, stream
 -- ARGV     topic name, topic id, row as it was read, new row, channel, most members of the change feed, "adopt" or "refuse"
---          (streams that are there already)
--- Returns  the epoch of the change; 0 where the row is another one by now, and nothing is done
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG (a stream is there already, and "refuse" is said)
+--          (streams that exist already)
+-- Returns  the epoch of the change; 0, with nothing done, if the row has changed
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG ("refuse", and a stream exists already)
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, expected, row = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

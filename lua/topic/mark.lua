@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Marks a topic as deleted, so that nobody finds it any more, and fences the logs of some of its partitions.
--- KEYS     registry, changes; then for each partition to be fenced: state
+-- Marks a topic as deleted, so that no client finds it, and fences the logs of some of its partitions.
+-- KEYS     registry, changes; then for each partition to fence: state
 -- ARGV     topic name, topic id, row as it was read, the same row marked, channel, most members of the change feed
--- Returns  1; 0 where the row is another one by now, and nothing is done
+-- Returns  1; 0, with nothing done, if the row has changed
 -- Errors   none
 --
--- Where the row is marked already, as by a step before, partitions are fenced only. Fenced means that the state has no
--- topic id that anybody asks for: no append, no commit and no step of the keeper takes place, and no read succeeds.
--- allow-oom: what gives memory back must work where there is none left.
+-- If the row is marked already, by an earlier step, partitions are fenced only. Fenced means that the state has a topic id
+-- that no request has: appends, commits, reads and steps of the keeper are refused.
+-- allow-oom: what frees memory must work when there is none left.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, expected, marked = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -26,11 +26,11 @@ if held ~= marked then
   redis.call('PUBLISH', channel, epoch)
 end
 for at = first_state, #KEYS do
-  -- One that was removed before stays away.
+  -- A partition without a state was deleted before.
   if redis.call('EXISTS', KEYS[at]) == 1 then
     local fenced = redis.pcall('HSET', KEYS[at], 'topic', 'deleted ' .. topic_id)
     if type(fenced) == 'table' and fenced.err then
-      -- Of another type: nobody's log. What it had can be removed as that of others.
+      -- Of another type: no log. With a state of its own its other keys are deleted like those of others.
       redis.call('UNLINK', KEYS[at])
       redis.call('HSET', KEYS[at], 'topic', 'deleted ' .. topic_id)
     end

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Removes the row of a topic that is marked as deleted, when nothing else of it is left.
+-- Deletes the row of a topic that is marked as deleted, when everything else of it is deleted.
 -- KEYS     registry, changes
 -- ARGV     topic name, the row marked as deleted, channel, most members of the change feed
--- Returns  1; 0 where the row is another one by now, and nothing is done
+-- Returns  1; 0, with nothing done, if the row has changed
 -- Errors   none
 --
--- allow-oom: what gives memory back must work where there is none left.
+-- allow-oom: what frees memory must work when there is none left.
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, marked, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

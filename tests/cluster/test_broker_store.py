@@ -16,6 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 
+KEYS = Keys("korvet")
 BROKERS = "korvet:brokers"
 LEASE_MS = 60_000
 ONE = Registration(broker_id=1, listeners={"PLAINTEXT": Endpoint("one.example", 9092)}, incarnation="a")
@@ -28,7 +29,7 @@ TWO = Registration(
 
 @pytest.fixture
 def store(redis: Redis) -> BrokerStore:
-    return BrokerStore(redis, Keys("korvet"))
+    return BrokerStore(redis, KEYS)
 
 
 def look(store: BrokerStore) -> RegisteredBrokers:
@@ -72,7 +73,7 @@ def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> No
 
 
 def test_the_broker_whose_keeper_acts_is_seen(store: BrokerStore, redis: Redis, raw_redis: Any) -> None:
-    LeaseStore(redis, "korvet:keeper", "korvet:keeper:fence").acquire("17:unique", LEASE_MS)
+    LeaseStore(redis, KEYS.keeper_lease, KEYS.keeper_fence).acquire("17:unique", LEASE_MS)
     assert look(store).keeper == 17
     raw_redis.set("korvet:keeper", "some other text")
     assert look(store).keeper is None

@@ -269,7 +269,7 @@ def test_a_topic_over_an_existing_stream_is_refused_in_batch_and_adopted_in_reco
     stream, value = "korvet:adopted:1", b"was there"
     bench.raw.xadd(stream, {"value": value})
     whole = TopicRow(name="adopted", id="id-2", partitions=2, configs={"storage.format": "batch"})
-    with pytest.raises(KafkaError, match=f"INVALID_CONFIG.*{stream} is there already"):
+    with pytest.raises(KafkaError, match=f"INVALID_CONFIG.*{stream} exists already"):
         bench.topics.create(whole)
     assert "adopted" not in bench.topics.load().rows
     bench.topics.create(TopicRow(name="adopted", id="id-2", partitions=2))

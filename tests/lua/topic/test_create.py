@@ -79,7 +79,7 @@ def test_an_existing_stream_is_refused_where_it_could_hold_no_records(raw_redis:
     if kind == "emptied stream":
         raw_redis.xtrim(STREAM, maxlen=0)
     before = raw_redis.dump(STREAM)
-    with pytest.raises(redis.ResponseError, match=rf"^INVALID_CONFIG {STREAM} is there already"):
+    with pytest.raises(redis.ResponseError, match=rf"^INVALID_CONFIG {STREAM} exists already"):
         create(raw_redis, streams="refuse")
     assert raw_redis.keys() == [STREAM.encode()]
     assert raw_redis.dump(STREAM) == before

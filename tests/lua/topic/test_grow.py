@@ -74,7 +74,7 @@ def test_what_a_former_topic_has_left_of_a_partition_is_replaced(raw_redis: Any)
 def test_a_stream_that_could_hold_no_records_is_refused_and_nothing_written(raw_redis: Any) -> None:
     raw_redis.xadd(of_partition(STREAM, 2), {"value": "hello"})
     with pytest.raises(
-        redis.ResponseError, match=rf"^INVALID_CONFIG {of_partition(STREAM, 2)} is there already"
+        redis.ResponseError, match=rf"^INVALID_CONFIG {of_partition(STREAM, 2)} exists already"
     ):
         grow(raw_redis, streams="refuse")
     assert raw_redis.hgetall(REGISTRY) == {b"orders": BEFORE.encode()}
