@@ -31,7 +31,7 @@ BELOW = {
     "log": GROUND | {"redis", "telemetry", "cluster", "topics"},
     "groups": GROUND | {"redis", "telemetry", "cluster", "topics", "log"},
     "handlers": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
-    "admin": {"errors", "protocol"},
+    "admin": {"errors", "config", "protocol"},
     "console": GROUND | {"telemetry", "admin"},
     "server": GROUND
     | {"java", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers"}

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from korvet import __version__
 from korvet.admin.errors import (
@@ -21,6 +21,10 @@ from korvet.admin.errors import (
     UnsupportedError,
     raise_error_in,
 )
+from korvet.config import values
+
+# Part of this module's names: applications get it from here.
+from korvet.config.values import Address as Address  # noqa: PLC0414
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.decoding import Buffer
@@ -82,32 +86,16 @@ _API_VERSIONS_REQUEST = ApiVersionsRequest(
 )
 
 PORT_DEFAULT = 9092
-_PORT_MAX = 65535
 
 M = TypeVar("M", bound=Message)
 
 
-class Address(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 def parse_address(text: str, port_default: int = PORT_DEFAULT) -> Address:
     """Read HOST:PORT, HOST, [IPv6]:PORT or [IPv6]; raises ValueError."""
-    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon:
-        host, port = text, str(port_default)
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
-        raise ValueError(f"{text!r} is not an address: HOST:PORT, or [HOST]:PORT for IPv6")
-    if not 0 < int(port) <= _PORT_MAX:
-        raise ValueError(f"{text!r} has no port from 1 to {_PORT_MAX}")
-    return Address(bare, int(port))
+    address = values.parse_address(text, port_default)
+    if not address.port:
+        raise ValueError(f"{text!r} has no port that a broker can listen on")
+    return address
 
 
 class Connection:

@@ -1,20 +1,19 @@
-"""`korvet configs`: shows and changes the settings of topics, brokers, groups, and of all brokers together."""
+"""`korvet configs` shows and changes the configs of topics, brokers and groups, and of all brokers together."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from korvet.admin.configs import Append, Change, Config, Delete, Set, Subtract
+from korvet.admin.errors import AdminError
+from korvet.admin.types import Resource
 from korvet.cli.options import GROUP, TOPIC, broker_options, connected, parse_settings
 from korvet.cli.output import print_table, printable, report_failures
 from korvet.cli.run import Group
-
-if TYPE_CHECKING:
-    from korvet.admin.configs import Change, Config
-    from korvet.admin.types import Resource
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _BROKER = click.IntRange(0, 2**31 - 1)
@@ -22,9 +21,9 @@ _UNKNOWN = "-"
 
 
 def _resources(command: _Command) -> _Command:
-    """Give a command the flags that say whose settings are meant, for `_named`."""
+    """Give a command the flags that `_named` reads."""
     for option in (
-        click.option("--cluster", is_flag=True, help="All brokers, where one has nothing of its own."),
+        click.option("--cluster", is_flag=True, help="The default of all brokers."),
         click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
         click.option("--broker", "brokers", multiple=True, type=_BROKER, metavar="ID", help="A broker."),
         click.option("--topic", "-t", "topics", multiple=True, type=TOPIC, metavar="NAME", help="A topic."),
@@ -35,14 +34,14 @@ def _resources(command: _Command) -> _Command:
 
 @click.group(cls=Group)
 def configs() -> None:
-    """Show and change settings of topics, brokers and groups; of any Kafka cluster."""
+    """Show and change configs of topics, brokers and groups; of any Kafka cluster."""
 
 
 @configs.command()
 @_resources
-@click.option("--all", "everything", is_flag=True, help="Those too that are the default.")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this setting; may be repeated.")
-@click.option("--documentation", is_flag=True, help="What each is for.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this config; may be repeated.")
+@click.option("--documentation", is_flag=True, help="Show what each is for.")
 @broker_options
 def describe(
     bootstrap_server: str,
@@ -54,13 +53,11 @@ def describe(
     as_json: bool,
     **whose: Any,  # noqa: ANN401 - one of each kind, by name
 ) -> None:
-    """Show the settings that somebody has given a value, and where that was: for the topic, the broker, the cluster.
+    """Show the configs that are not the default, and where each is set: on the topic, the broker, the cluster.
 
-    Topics, brokers and groups may be repeated and mixed. "-" stands for a sensitive value.
+    Topics, brokers and groups may be repeated and mixed. A sensitive value is shown as "-".
     """
     wanted = _named(whose)
-    from korvet.admin.errors import AdminError  # noqa: PLC0415 - other commands start without it
-
     with connected(bootstrap_server, timeout) as admin:
         outcomes = admin.configs.describe(
             wanted, names=names or None, synonyms=as_json, documentation=documentation
@@ -86,14 +83,21 @@ def describe(
 @configs.command()
 @_resources
 @click.option(
-    "--set", "-s", "given", multiple=True, metavar="NAME=VALUE", help="Give it this value; may be repeated."
+    "--set", "-s", "given", multiple=True, metavar="NAME=VALUE", help="Set a config; may be repeated."
 )
 @click.option(
-    "--delete", "-d", "deleted", multiple=True, metavar="NAME", help="Go back to what counts without it."
+    "--delete",
+    "-d",
+    "deleted",
+    multiple=True,
+    metavar="NAME",
+    help="Delete a config, so that its default applies.",
 )
-@click.option("--append", "appended", multiple=True, metavar="NAME=VALUE", help="Add to a list.")
-@click.option("--subtract", "subtracted", multiple=True, metavar="NAME=VALUE", help="Take from a list.")
-@click.option("--validate-only", is_flag=True, help="Only tell whether it could be done.")
+@click.option("--append", "appended", multiple=True, metavar="NAME=VALUE", help="Add values to a list.")
+@click.option(
+    "--subtract", "subtracted", multiple=True, metavar="NAME=VALUE", help="Remove values from a list."
+)
+@click.option("--validate-only", is_flag=True, help="Only check the changes.")
 @broker_options
 def alter(  # noqa: PLR0913 - click gives each flag by its name
     bootstrap_server: str,
@@ -107,7 +111,7 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
     as_json: bool,
     **whose: Any,  # noqa: ANN401 - one of each kind, by name
 ) -> None:
-    """Change settings, all that are given at once or none, for each topic, broker or group."""
+    """Change configs of each topic, broker or group: all changes or none."""
     wanted = _named(whose)
     changes = _changes(given, deleted, appended, subtracted)
     with connected(bootstrap_server, timeout) as admin:
@@ -126,22 +130,18 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:
-    from korvet.admin.types import Resource  # noqa: PLC0415 - other commands start without it
-
     wanted = [Resource.topic(each) for each in whose["topics"]]
     wanted += [Resource.broker(each) for each in whose["brokers"]]
     wanted += [Resource.group(each) for each in whose["groups"]]
     wanted += [Resource.cluster()] if whose["cluster"] else []
     if not wanted:
-        raise click.UsageError("say whose: --topic, --broker, --group or --cluster")
+        raise click.UsageError("give --topic, --broker, --group or --cluster")
     return list(dict.fromkeys(wanted))
 
 
 def _changes(
     given: tuple[str, ...], deleted: tuple[str, ...], appended: tuple[str, ...], subtracted: tuple[str, ...]
 ) -> dict[str, Change]:
-    from korvet.admin.configs import Append, Delete, Set, Subtract  # noqa: PLC0415 - other commands start without it
-
     several: list[tuple[str, Change]] = []
     several += [(name, Set(value)) for name, value in parse_settings("--set", given).items()]
     several += [(name, Delete()) for name in dict.fromkeys(deleted)]
@@ -151,7 +151,7 @@ def _changes(
     if not changes:
         raise click.UsageError("give --set, --delete, --append or --subtract")
     if len(changes) < len(several):
-        raise click.UsageError("a setting can be changed in one way only")
+        raise click.UsageError("a config can be changed in one way only")
     return changes
 
 
@@ -161,13 +161,11 @@ def _who(resource: Resource) -> dict[str, str]:
 
 
 def _title(resource: Resource) -> str:
-    from korvet.admin.types import Resource  # noqa: PLC0415 - other commands start without it
-
     return "cluster" if resource == Resource.cluster() else str(resource)
 
 
 def _print(found: list[Config], *, documentation: bool) -> None:
-    titles = ("Setting", "Value", "From") + (("What it is",) if documentation else ())
+    titles = ("Config", "Value", "Source") + (("What it is",) if documentation else ())
     cells = [
         (
             each.name,

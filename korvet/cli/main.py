@@ -43,7 +43,7 @@ _COMMANDS = {
     ),
     "configs": (
         "korvet.cli.configs",
-        "Show and change settings of topics, brokers and groups; of any Kafka cluster.",
+        "Show and change configs of topics, brokers and groups; of any Kafka cluster.",
     ),
     "groups": (
         "korvet.cli.groups",

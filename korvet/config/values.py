@@ -10,7 +10,7 @@ from typing import NamedTuple
 Form = Callable[[str], str]
 """Returns what is allowed for a text that does not have the form, and "" for one that has it."""
 
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_HOST = re.compile(r"\w([\w.-]*\w)?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORT_MAX = 65535
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
@@ -36,14 +36,19 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
-    """Read `host:port` or `[ipv6]:port`; raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) > _PORT_MAX:
-        raise ValueError(f"{text!r} is not HOST:PORT")
+def parse_address(text: str, port_default: int | None = None) -> Address:
+    """Read `host:port` or `[ipv6]:port`; with a default also without the port. Raises ValueError."""
+    bare = ":" not in text or text.endswith("]")
+    whole = f"{text}:{port_default}" if bare and port_default is not None else text
+    host, _, port = whole.rpartition(":")
+    if not _PORT.fullmatch(port) or int(port) > _PORT_MAX:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port up to {_PORT_MAX}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-        ipaddress.IPv6Address(host)
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not [IPv6]:PORT") from error
     elif not _HOST.fullmatch(host):
         raise ValueError(f"{text!r} is not HOST:PORT")
     return Address(host, int(port))
