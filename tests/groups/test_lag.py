@@ -1,4 +1,4 @@
-"""The lag of groups: records behind what was committed, and how figures of many become few."""
+"""The lag of groups: records after the committed offset, and the age of the first of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_records_are_counted_not_offsets(worker: Domain) -> None:
     assert lags(worker, "h") == {("h", "orders", 0): 1}
 
 
-def test_the_age_of_the_first_record_that_was_not_committed_is_told(worker: Domain) -> None:
+def test_the_age_of_the_first_record_that_was_not_committed_is_reported(worker: Domain) -> None:
     make(worker, "orders")
     now = int(time.time() * 1000)
     worker.append("orders", Record(timestamp=now - 7_200_000))
@@ -83,7 +83,7 @@ def test_who_is_behind_the_start_or_the_end_of_the_log_has_what_there_is(worker:
         assert lags(worker, "g") == {("g", "orders", 0): lag}
 
 
-def test_a_topic_made_anew_has_no_lag(worker: Domain) -> None:
+def test_a_topic_created_again_has_no_lag(worker: Domain) -> None:
     make(worker, "orders")
     worker.append("orders", b"a")
     commit(worker, "g", "orders", 0)

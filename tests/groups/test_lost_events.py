@@ -1,8 +1,8 @@
 """Members that wait while their worker's subscription is lost, at each step of a join and of a sync.
 
-What is announced meanwhile nobody hears. Where the connection is cut, the worker finds out when it listens again; where
-it is silent, by a look. Each test leaves only the one that it is about: looks lie an hour apart, or nothing flows until
-the member has its answer.
+Announcements in the meantime are lost. If the connection is cut, the worker finds out when it listens again; if it is
+silent, by polling. Each test leaves only the one that it is about: polls are an hour apart, or nothing flows until the
+member has its answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.proxy import Proxy, proxy
 
 HOUR_MS = 3_600_000
 SOON_MS = 20
-STEPS = ("before the script", "behind the script", "parked")
+STEPS = ("before the script", "after the script", "parked")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ class Loss:
             if self.step == "before the script":
                 self.lose()
             outcome = script(*request)
-            if self.step == "behind the script":
+            if self.step == "after the script":
                 self.lose()
             if self.step != "parked":
                 transition()
@@ -90,7 +90,7 @@ class Loss:
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Let the connection that was cut be made again, behind the announcement."""
+        """Let the connection that was cut be made again, after the announcement."""
         if self.cut:
             self.events.speak()
 
@@ -195,5 +195,5 @@ def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
     assert again.get(timeout=SECONDS_MAX).generation == 3
 
 
-def test_a_member_looks_at_least_every_second() -> None:
+def test_a_member_polls_at_least_every_second() -> None:
     assert membership.POLL_MS <= 1000

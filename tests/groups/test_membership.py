@@ -114,9 +114,9 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
     worker: Worker, other: Worker
 ) -> None:
     other.group.stable("a")
-    nameless, static = worker.joining(), worker.joining(instance="one")
+    new, static = worker.joining(), worker.joining(instance="one")
     worker.groups.drain()
-    assert refusal_of(nameless) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
+    assert refusal_of(new) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
     # Who has an instance id is found by that.
     assert [each.instance for each in other.group.described().members if each.member_id != "a"] == ["one"]
 
@@ -131,7 +131,7 @@ def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_
     assert other.group.joined("a").generation == 2
 
 
-def test_whoever_waits_no_more_leaves_nobody_listening(worker: Worker, other: Worker) -> None:
+def test_a_member_that_stops_waiting_stops_listening(worker: Worker, other: Worker) -> None:
     other.group.stable("a")
     waiting = worker.joining()
     assert worker.subscriptions._listeners == 1

@@ -43,7 +43,7 @@ def sync_request(
 
 
 class Member:
-    """One member on one connection; `id` is what it was told."""
+    """One member on one connection; `id` is its member id."""
 
     def __init__(self, client: Client, group: str, **fields: Any) -> None:
         self.client, self.group, self.fields = client, group, fields

@@ -83,7 +83,7 @@ def test_a_stable_group_is_described(
     assert [each.group_instance_id for each in found.members] == [None, None]
 
 
-def test_a_static_member_is_told_by_its_instance(
+def test_a_static_member_has_its_instance_id(
     client: Client, topic: str, group_of: Callable[[str], Group]
 ) -> None:
     group_of(topic).stable("m1", instance="i1")
@@ -91,7 +91,7 @@ def test_a_static_member_is_told_by_its_instance(
     assert [(each.member_id, each.group_instance_id) for each in found.members] == [("m1", "i1")]
 
 
-def test_in_a_rebalance_nothing_is_told_of_what_members_bring(
+def test_in_a_rebalance_metadata_and_assignments_are_not_shown(
     client: Client, topic: str, group_of: Callable[[str], Group]
 ) -> None:
     group = group_of(topic)
@@ -109,7 +109,7 @@ def test_in_a_rebalance_nothing_is_told_of_what_members_bring(
     }
 
 
-def test_operations_are_told_where_they_are_asked_for(client: Client, topic: str) -> None:
+def test_operations_are_returned_if_requested(client: Client, topic: str) -> None:
     client.create(topic)
     commit(client, topic, topic, 1)
     [found] = describe(client, topic, include_authorized_operations=True)

@@ -60,8 +60,8 @@ def test_a_full_group_takes_nobody_else(small: Broker, version: int) -> None:
         members[1].begin_sync()
         assert members[0].sync().error_code == members[1].end_sync().error_code == ErrorCode.NONE
         assert members[1].leave() == ErrorCode.NONE
-        told = third.call(join_request(group), 4)
-        assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        refused_join = third.call(join_request(group), 4)
+        assert refused_join.error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("version", range(5, 10))
@@ -72,7 +72,7 @@ def test_a_fenced_instance_does_not_join(client: Client, topic: str, version: in
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_a_fenced_instance_is_told_no_part_and_does_not_leave(
+def test_a_fenced_instance_gets_no_assignment_and_does_not_leave(
     client: Client, topic: str, version: int
 ) -> None:
     old = stable(client, topic, group_instance_id="one")

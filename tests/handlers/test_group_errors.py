@@ -1,4 +1,4 @@
-"""What clients of groups are told while Redis is away: look for the coordinator again, not that the group is lost."""
+"""The errors of group requests while Redis is away: find the coordinator again, not the loss of the group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def caller(version: int) -> Caller:
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
-def test_every_partition_of_a_commit_is_told(error: KafkaError, code: ErrorCode) -> None:
+def test_every_partition_of_a_commit_has_the_error(error: KafkaError, code: ErrorCode) -> None:
     partition = OffsetCommitRequestPartition(partition_index=3, committed_offset=1, committed_metadata=None)
     topics = [OffsetCommitRequestTopic(name="orders", partitions=[partition])]
     answer = offset_commit.refuse(OffsetCommitRequest(group_id="g", topics=topics), caller(8), error)
@@ -53,9 +53,7 @@ def test_every_partition_of_a_commit_is_told(error: KafkaError, code: ErrorCode)
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
-def test_a_question_for_offsets_is_told_where_its_version_has_room(
-    error: KafkaError, code: ErrorCode
-) -> None:
+def test_an_offset_fetch_carries_its_error_where_its_version_can(error: KafkaError, code: ErrorCode) -> None:
     topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[3])]
     request = OffsetFetchRequest(group_id="g", topics=topics)
     first = offset_fetch.refuse(request, caller(1), error)
@@ -68,7 +66,7 @@ def test_a_question_for_offsets_is_told_where_its_version_has_room(
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
-def test_administrators_are_told(error: KafkaError, code: ErrorCode) -> None:
+def test_administrators_get_the_error(error: KafkaError, code: ErrorCode) -> None:
     described = describe_groups.refuse(DescribeGroupsRequest(groups=["g"]), caller(5), error)
     assert [(each.group_id, each.error_code) for each in described.groups] == [("g", code)]
     deleted = delete_groups.refuse(DeleteGroupsRequest(groups_names=["g", "h"]), caller(2), error)

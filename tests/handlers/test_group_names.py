@@ -78,9 +78,9 @@ def test_a_group_of_any_name_lives_and_is_deleted(
     def lag() -> int | None:
         return parse_lags(ops.page(named_broker, "/metrics")).records.get((name, TopicPartition(TOPIC, 0)))
 
-    wait_until(lambda: lag() == RECORDS - 2, "the lag is told")
+    wait_until(lambda: lag() == RECORDS - 2, "the lag is reported")
     assert member.leave() == ErrorCode.NONE
     assert delete(there, name) == [(name, ErrorCode.NONE)]
     assert fetch(here, name, TOPIC) == [NOTHING]
     assert listed(here, name) == {}
-    wait_until(lambda: lag() is None, "the lag is told no more")
+    wait_until(lambda: lag() is None, "the lag is gone")

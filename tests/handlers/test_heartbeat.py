@@ -1,4 +1,4 @@
-"""Heartbeat by bytes: what a member is told in each state of its group."""
+"""Heartbeat by bytes: the answer in each state of the group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.topic_client import Client
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_heartbeat_tells_whether_to_join_again(
+def test_a_heartbeat_says_whether_to_join_again(
     two_clients: tuple[Client, Client], topic: str, version: int
 ) -> None:
     first, second = (Member(client, topic) for client in two_clients)
@@ -21,7 +21,7 @@ def test_a_heartbeat_tells_whether_to_join_again(
     assert first.heartbeat(version) == 0
     assert first.heartbeat(version, generation_id=5) == ErrorCode.ILLEGAL_GENERATION
     assert first.heartbeat(version, member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
-    # A member that leads and joins again begins a rebalance, and waits for the one that was told an id.
+    # A member that leads and joins again begins a rebalance, and waits for the pending id.
     second.begin_join()
     while not first.heartbeat(version):
         pass

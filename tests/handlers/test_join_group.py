@@ -1,4 +1,4 @@
-"""JoinGroup by bytes, over two workers: who is let in, what is refused, and what each member is told."""
+"""JoinGroup by bytes, over two workers: who is let in, what is refused, and what each member gets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Two = tuple[Client, Client]
 
 
 @pytest.mark.parametrize("version", range(4, 10))
-def test_a_new_member_is_told_its_id_first(client: Client, topic: str, version: int) -> None:
-    told = client.call(join_request(topic), version)
-    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert re.fullmatch(r"wire-[0-9a-f-]{36}", told.member_id)
-    joined = client.call(join_request(topic, told.member_id), version)
+def test_a_new_member_gets_its_id_first(client: Client, topic: str, version: int) -> None:
+    first = client.call(join_request(topic), version)
+    assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert re.fullmatch(r"wire-[0-9a-f-]{36}", first.member_id)
+    joined = client.call(join_request(topic, first.member_id), version)
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
-    assert joined.leader == joined.member_id == told.member_id
-    assert [(each.member_id, each.metadata) for each in joined.members] == [(told.member_id, b"topics")]
+    assert joined.leader == joined.member_id == first.member_id
+    assert [(each.member_id, each.metadata) for each in joined.members] == [(first.member_id, b"topics")]
     assert joined.protocol_type == ("consumer" if version >= 7 else None)
 
 
@@ -84,7 +84,7 @@ def test_another_type_or_no_common_protocol_is_inconsistent(two_clients: Two, to
         assert answer.protocol_name is None
 
 
-def test_a_static_member_that_begins_anew_fences_the_old_one(two_clients: Two, topic: str) -> None:
+def test_a_static_member_that_restarts_fences_the_old_one(two_clients: Two, topic: str) -> None:
     old, new = (Member(client, topic, group_instance_id="one") for client in two_clients)
     old.join()
     old.sync({old.id: b"part"})
@@ -100,7 +100,7 @@ def test_a_static_member_that_begins_anew_fences_the_old_one(two_clients: Two, t
 
 
 @pytest.mark.parametrize("version", [5, 8])
-def test_a_static_leader_that_cannot_skip_is_not_told_that_it_leads(
+def test_a_static_leader_that_cannot_skip_gets_the_response_of_a_follower(
     client: Client, topic: str, version: int
 ) -> None:
     old, new = (Member(client, topic, group_instance_id="one") for _ in range(2))

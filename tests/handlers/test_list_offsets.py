@@ -190,7 +190,7 @@ def test_a_partition_named_twice_is_refused_each_time_and_no_other(client: Clien
     assert codes == [(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.NONE), (0, ErrorCode.INVALID_REQUEST)]
 
 
-def test_a_topic_made_anew_elsewhere_is_the_one_that_is_asked(
+def test_a_topic_created_again_elsewhere_is_the_one_that_answers(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch by bytes: what is committed by one worker another one tells, until its topic is gone."""
+"""OffsetCommit and OffsetFetch by bytes: what one worker commits another one returns, until its topic is gone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def fetch(
 
 @pytest.mark.parametrize("version", range(2, 10))
 @pytest.mark.parametrize("asked_in", [1, 2, 5, 8, 9])
-def test_another_worker_tells_what_was_committed(
+def test_another_worker_returns_what_was_committed(
     two_clients: tuple[Client, Client], topic: str, version: int, asked_in: int
 ) -> None:
     here, there = two_clients
@@ -126,13 +126,13 @@ def test_topics_are_named_by_id_in_the_newest_version(client: Client, topic: str
     ]
 
 
-def test_all_topics_of_many_groups_are_told_at_once(client: Client, topic: str) -> None:
+def test_all_topics_of_many_groups_are_returned_at_once(client: Client, topic: str) -> None:
     topic_id = client.create(topic, 2)
     commit(client, f"{topic}-a", topic, 1, 2)
     commit(client, f"{topic}-b", topic, 3)
     names = [f"{topic}-a", f"{topic}-b", f"{topic}-none"]
     groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
-    # Whoever asks for everything twice is told once.
+    # All offsets asked for twice are returned once.
     request = OffsetFetchRequest(groups=[*groups, *groups], require_stable=True)
     answers = client.call(request, 10).groups
     assert [answer.group_id for answer in answers] == names
@@ -152,7 +152,7 @@ def test_what_was_never_committed_is_no_error(client: Client, topic: str) -> Non
     assert fetch(client, "nobody", "no:topic's {name}") == [NOTHING]
 
 
-def test_only_a_member_of_a_group_that_is_not_there_is_told_so(client: Client, topic: str) -> None:
+def test_only_a_member_of_a_missing_group_gets_an_error(client: Client, topic: str) -> None:
     client.create(topic)
     for epoch, code in ((0, ErrorCode.GROUP_ID_NOT_FOUND), (-1, ErrorCode.NONE)):
         of_topic = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
@@ -191,7 +191,9 @@ def test_a_generation_of_a_group_that_is_not_there(
     assert commit(client, topic, topic, 2, version=version, member_id="m") == [ErrorCode.NONE]
 
 
-def test_a_topic_made_anew_elsewhere_has_no_commits(two_clients: tuple[Client, Client], topic: str) -> None:
+def test_a_topic_created_again_elsewhere_has_no_commits(
+    two_clients: tuple[Client, Client], topic: str
+) -> None:
     here, there = two_clients
     here.create(topic)
     assert commit(here, topic, topic, 5) == [0]

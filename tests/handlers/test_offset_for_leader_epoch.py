@@ -63,7 +63,7 @@ def test_unknown_topics_and_partitions_have_their_code(client: Client, topic: st
     assert ask(client, topic, 0, partition=1) == unknown
 
 
-def test_a_topic_made_anew_elsewhere_is_the_one_that_is_asked(
+def test_a_topic_created_again_elsewhere_is_the_one_that_answers(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

@@ -12,7 +12,7 @@ Two = tuple[Client, Client]
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_the_leader_gives_and_all_are_told(two_clients: Two, topic: str, version: int) -> None:
+def test_the_leader_brings_assignments_and_all_get_theirs(two_clients: Two, topic: str, version: int) -> None:
     first, second = (Member(client, topic) for client in two_clients)
     first.join()
     first.sync({first.id: b""})
@@ -49,7 +49,7 @@ def test_a_sync_that_breaks_the_rules_is_refused_by_its_name(client: Client, top
         assert client.call(request, 5).error_code == code
 
 
-def test_a_sync_that_waits_is_told_of_a_new_rebalance(two_clients: Two, topic: str) -> None:
+def test_a_sync_that_waits_hears_of_a_new_rebalance(two_clients: Two, topic: str) -> None:
     first, second = (Member(client, topic) for client in two_clients)
     first.join()
     first.sync({first.id: b""})

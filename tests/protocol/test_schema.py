@@ -81,7 +81,7 @@ def test_an_api_may_be_advertised_from_below_what_is_served() -> None:
     assert Api(key=1, versions=(3, 9), advertised_from=0).advertised == (0, 9)
 
 
-def test_a_request_is_told_from_a_response_by_its_name() -> None:
+def test_the_name_says_whether_it_is_a_request() -> None:
     class ExampleResponse(Message, kw_only=True):
         api = ExampleRequest.api
 

@@ -178,7 +178,7 @@ def test_a_redis_that_is_away_fails_fast_and_is_found_again(redis_url: str, conn
     assert any("cannot be reached: Connection refused" in message for message in messages)
 
 
-def test_a_master_that_became_a_replica_is_left_for_whoever_has_its_name_now(
+def test_a_master_that_became_a_replica_is_left_for_the_new_one(
     network: Proxy, connect: Connect, raw_redis: redis.Redis
 ) -> None:
     connection = connect(network.url)
@@ -213,7 +213,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection(network: Proxy, conne
     assert connection.call("ECHO", "after") == b"after"
 
 
-def test_garbage_instead_of_a_handshake_is_told(connect: Connect) -> None:
+def test_garbage_instead_of_a_handshake_is_reported(connect: Connect) -> None:
     def serve(client: gevent.socket.socket, _address: object) -> None:
         client.sendall(b"SSH-2.0-x\r\n")
         client.close()
@@ -368,7 +368,7 @@ def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: 
         assert "certificate" in unavailable(connect(network.url), "PING").lower()
 
 
-def test_tls_for_another_name_is_refused_unless_told_otherwise(redis_url: str, connect: Connect) -> None:
+def test_tls_for_another_name_is_refused_unless_allowed(redis_url: str, connect: Connect) -> None:
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         other = f"{network.url.replace('127.0.0.1', 'localhost')}?ssl_ca_certs={CERTIFICATE}"
         assert "localhost" in unavailable(connect(other), "PING")
@@ -376,7 +376,7 @@ def test_tls_for_another_name_is_refused_unless_told_otherwise(redis_url: str, c
         assert connect(f"{network.url}?ssl_cert_reqs=none").call("PING") == b"PONG"
 
 
-def test_a_missing_authority_file_is_told(redis_url: str, connect: Connect) -> None:
+def test_a_missing_authority_file_is_reported(redis_url: str, connect: Connect) -> None:
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         message = unavailable(connect(f"{network.url}?ssl_ca_certs=/no/such/file"), "PING")
         assert "No such file" in message

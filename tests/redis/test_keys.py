@@ -73,7 +73,7 @@ def test_a_group_takes_no_name_of_a_topic() -> None:
     assert not of_topics & (grouped(group="0") | {KEYS.group_channel("0")})
 
 
-def test_a_stream_tells_which_partition_it_is_the_log_of() -> None:
+def test_a_stream_parses_to_its_partition() -> None:
     assert KEYS.parse_stream(KEYS.stream("a.b-c", 12).encode()) == ("a.b-c", 12)
     for other in (
         "korvet:topics",

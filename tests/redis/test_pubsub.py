@@ -46,7 +46,7 @@ def subscribe() -> Iterator[Connect]:
 
 
 class Heard(list[bytes | None]):
-    """A listener that keeps what it was told."""
+    """A listener that keeps its messages."""
 
     def __call__(self, payload: bytes | None) -> None:
         self.append(payload)
@@ -169,7 +169,7 @@ def test_coming_and_going_keeps_no_memory_of_it(redis_url: str, subscribe: Conne
     assert subscriptions._listeners == 0
 
 
-def test_a_lost_connection_is_remade_and_everybody_told_to_read_again(
+def test_a_lost_connection_is_replaced_and_all_listeners_read_again(
     network: Proxy, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
     subscriptions = subscribe(network.url)
@@ -241,7 +241,7 @@ def test_nothing_is_sent_while_nobody_listens(network: Proxy, subscribe: Connect
     assert network.bytes_to_server == sent
 
 
-def test_a_redis_that_is_away_is_told_and_found_again(redis_url: str, subscribe: Connect) -> None:
+def test_a_redis_that_is_away_is_reported_and_found_again(redis_url: str, subscribe: Connect) -> None:
     with proxy(redis_url) as network:
         subscriptions = subscribe(network.url)
     heard = Heard()
@@ -267,7 +267,7 @@ def test_a_confirmation_that_does_not_come_is_a_time_out(network: Proxy, subscri
     assert subscriptions.listen("b", again) is True
 
 
-def test_a_listener_killed_while_waiting_leaves_nothing_behind(
+def test_a_listener_killed_while_waiting_leaves_nothing(
     network: Proxy, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
     subscriptions = subscribe(network.url, linger_ms=50)
@@ -316,7 +316,7 @@ def test_a_listener_may_forget_itself(redis_url: str, subscribe: Connect, raw_re
     assert calls == [b"x"]
 
 
-def test_a_forbidden_channel_is_told(subscribe: Connect) -> None:
+def test_a_forbidden_channel_is_reported(subscribe: Connect) -> None:
     with redis_servers.embedded_server() as url:
         with redis.Redis.from_url(url) as admin:
             admin.acl_setuser(
@@ -353,7 +353,7 @@ def test_a_server_that_was_away_is_listened_to_again(subscribe: Connect, redis_u
         assert subscriptions.live("c")
 
 
-def test_closing_ends_the_connection_and_whoever_waits(
+def test_closing_ends_the_connection_and_all_waits(
     network: Proxy, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
     subscriptions = subscribe(network.url)

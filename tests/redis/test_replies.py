@@ -1,4 +1,4 @@
-"""Error replies of Redis in one word: there is a bounded number of words, whatever Redis says."""
+"""Error replies of Redis in one word, out of a bounded number of words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from korvet.redis.replies import error_of, name_of
         ("READONLY You can't write against a read only replica.", "READONLY"),
         ("LOADING Redis is loading the dataset in memory", "UNAVAILABLE"),
         ("NOPERM this user has no permissions to run the 'get' command", "UNAVAILABLE"),
-        ("user_script:1: whatever a script says", "OTHER"),
+        ("user_script:1: any text of a script", "OTHER"),
         ("A" * 1000, "OTHER"),
         ("", "OTHER"),
     ],

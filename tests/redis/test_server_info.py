@@ -1,4 +1,4 @@
-"""What a server tells of its memory and its append-only file, and what the file system tells of its directory."""
+"""Memory and append-only file as a server reports them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_memory_limit_and_policy_are_the_server_s(redis: Redis, raw_redis: Any) 
     assert UsageStore(redis, with_file=False).read().memory_limit == 0
 
 
-def test_a_file_is_told_of_and_written_anew(redis: Redis, raw_redis: Any) -> None:
+def test_a_file_is_reported_and_rewritten(redis: Redis, raw_redis: Any) -> None:
     store = UsageStore(redis, with_file=True)
 
     def at_rest() -> bool:
@@ -44,13 +44,13 @@ def test_a_file_is_told_of_and_written_anew(redis: Redis, raw_redis: Any) -> Non
         assert store.read().file_bytes >= 1_000_000
         raw_redis.delete("much")
         assert store.rewrite_file() == ""
-        processes.wait_until(at_rest, "the file is written anew")
+        processes.wait_until(at_rest, "the file is rewritten")
         assert store.read().file_bytes < 1_000_000
     finally:
         raw_redis.config_set("appendonly", "no")
 
 
-def test_a_file_that_is_being_written_anew_is_not_to_be_once_more(redis: Redis, raw_redis: Any) -> None:
+def test_a_rewrite_under_way_is_not_begun_again(redis: Redis, raw_redis: Any) -> None:
     store = UsageStore(redis, with_file=True)
     raw_redis.set("slow", "to write")
     raw_redis.config_set("rdb-key-save-delay", 60_000_000)
@@ -64,7 +64,7 @@ def test_a_file_that_is_being_written_anew_is_not_to_be_once_more(redis: Redis, 
         raw_redis.config_set("appendonly", "no")  # ends who is writing
 
 
-def test_a_user_who_may_not_ask_is_told_as_for_an_outage(redis_server: str, raw_redis: Any) -> None:
+def test_a_user_without_permission_gets_the_error_of_an_outage(redis_server: str, raw_redis: Any) -> None:
     raw_redis.acl_setuser("blind", enabled=True, passwords=["+word"], keys="*", categories=["-@all"])
     url = redis_server.replace("unix://", "unix://blind:word@")
     blind = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)

@@ -1,4 +1,4 @@
-"""The keeper and groups: sessions end where no member waits, and begin anew after a time without a keeper."""
+"""The keeper and groups: sessions end when no member waits, and begin again after a time without a keeper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 def watching(settings: Settings) -> Keeper:
-    """Return an acting keeper that has had a turn already."""
+    """Return a keeper with the lease that has had a turn already."""
     keeper = Keeper(settings)
     assert keeper.lease.renew()
     keeper.round()
@@ -67,7 +67,7 @@ def test_a_round_ends_the_sessions_of_members_that_were_silent(
     assert living.summary() == ("Stable", 1, {"a"})
 
 
-def test_a_group_that_cannot_be_read_keeps_no_other_from_it_and_is_told_once(
+def test_a_group_that_cannot_be_read_affects_no_other_and_is_logged_once(
     settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -103,7 +103,7 @@ def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
     assert group.summary()[2] == set()
 
 
-def test_after_a_time_without_a_keeper_sessions_begin_anew(
+def test_after_a_time_without_a_keeper_sessions_begin_again(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
     groups = [expired(redis, raw_redis, f"group-{n}") for n in range(GROUPS)]
@@ -121,7 +121,7 @@ def test_after_a_time_without_a_keeper_sessions_begin_anew(
     assert (groups[1].ids(), groups[2].ids()) == ({"a"}, set())
 
 
-def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
+def test_a_keeper_after_an_outage_begins_sessions_again(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
     context = Keeper(settings).context
@@ -138,7 +138,7 @@ def test_a_keeper_that_could_not_look_for_a_while_begins_sessions_anew(
     assert group.ids() == set()
 
 
-def test_sessions_begin_anew_by_the_clock_of_a_redis_that_took_over(
+def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
     context = Keeper(settings).context

@@ -1,4 +1,4 @@
-"""lua/check/permissions.lua against a real server: nothing stays behind, and what a user may not do is named."""
+"""lua/check/permissions.lua against a real server: nothing is left, and what a user may not do is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def user(redis_url: str, raw_redis: Any) -> Iterator[Any]:
     raw_redis.acl_deluser("u")
 
 
-def test_who_may_do_everything_is_refused_nothing_and_nothing_stays_behind(raw_redis: Any) -> None:
+def test_who_may_do_everything_is_refused_nothing_and_nothing_is_left(raw_redis: Any) -> None:
     assert probe(raw_redis) == []
     assert raw_redis.keys() == []
 

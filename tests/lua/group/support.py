@@ -76,12 +76,12 @@ class Group:
         return reply
 
     def advance(self) -> int:
-        """Do what time has brought."""
+        """End what is past its deadline."""
         reply: int = run(self.client, "group/advance", KEYS, (CHANNEL, "g"))
         return reply
 
     def look(self, what: str, member: str, generation: int, instance: str = "") -> list[Any]:
-        """Ask what a member that waits is to be told."""
+        """Poll for a member that waits."""
         reply: list[Any] = run(self.client, "group/look", KEYS[:3], (what, member, instance, generation))
         return reply
 
@@ -105,8 +105,8 @@ class Group:
         return reply
 
     @staticmethod
-    def told(answer: list[Any]) -> dict[bytes, tuple[bytes, bytes]]:
-        """Return the members that a leader is told of: id -> instance id and metadata."""
+    def members_in(answer: list[Any]) -> dict[bytes, tuple[bytes, bytes]]:
+        """Return the members in a leader's reply: id -> instance id and metadata."""
         members = answer[7:]
         return {members[at]: (members[at + 1], members[at + 2]) for at in range(0, len(members), 3)}
 

@@ -1,4 +1,4 @@
-"""lua/group/commit.lua against a real server: what is written, what is refused, and what stays whatever happens."""
+"""lua/group/commit.lua against a real server: what is written, what is refused, and what always stays."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_second_commit_leaves_the_group_as_it_is(client: Any) -> None:
 def test_a_partition_of_another_topic_keeps_its_row(client: Any) -> None:
     assert commit(client, 5, partitions=3) == [1, 1, 1]
     rows = client.hgetall(OFFSETS)
-    client.hset(STATE.replace(":0", ":1"), "topic", "made-anew")
+    client.hset(STATE.replace(":0", ":1"), "topic", "another-id")
     client.delete(STATE.replace(":0", ":2"))
     assert commit(client, 6, partitions=3) == [1, 0, 0]
     after = client.hgetall(OFFSETS)
@@ -157,8 +157,8 @@ def test_a_redis_group_follows_where_there_is_a_stream(client: Any) -> None:
     client.xadd(STREAM, {"batch": "x"}, "9-0")
     for offset in (9, 4):
         assert commit(client, offset, partitions=2) == [1, 1]
-        [told] = client.xinfo_groups(STREAM)
-        assert (told["name"], told["last-delivered-id"]) == (b"g", f"{offset}-0".encode())
+        [mirrored] = client.xinfo_groups(STREAM)
+        assert (mirrored["name"], mirrored["last-delivered-id"]) == (b"g", f"{offset}-0".encode())
     assert not client.exists(STREAM.replace(":0", ":1"))
 
 
@@ -166,8 +166,8 @@ def test_without_mirror_redis_groups_are_let_alone(client: Any) -> None:
     client.xadd(STREAM, {"batch": "x"}, "9-0")
     client.xgroup_create(STREAM, "g", "1-0")
     assert commit(client, 9, mirror="hide") == [1]
-    [told] = client.xinfo_groups(STREAM)
-    assert told["last-delivered-id"] == b"1-0"
+    [mirrored] = client.xinfo_groups(STREAM)
+    assert mirrored["last-delivered-id"] == b"1-0"
 
 
 def test_a_stream_that_is_none_keeps_no_commit_from_counting(client: Any) -> None:

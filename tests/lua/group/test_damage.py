@@ -1,4 +1,4 @@
-"""Scripts of groups on keys that somebody has damaged: each does its work, or says what is wrong and wrote nothing."""
+"""Scripts of groups on keys that were damaged: each does its work, or says what is wrong and wrote nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ERRORS = (
 DONE = ("MEMBER_ID_REQUIRED ", "GROUP_MAX_SIZE_REACHED ")
 """Answers in the form of an error to what was done: an id is kept for the one, a member removed for the other."""
 
-ANSWERED_BY_ERROR = ("join, told", "join, beyond the limit")
+ANSWERED_BY_ERROR = ("join, id required", "join, beyond the limit")
 RENEWS = ("look", "heartbeat", "resume", "sync, stable", "join, as before", "join, while assigning", "commit")
 """What writes nothing, or only the time, which may still be the same."""
 
@@ -81,10 +81,10 @@ def empty(group: Group) -> None:
 
 STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "join, new": (stable, lambda group: group.join(new="d")),
-    "join, told": (stable, lambda group: group.join(new="d", require_known_member_id=True)),
+    "join, id required": (stable, lambda group: group.join(new="d", require_known_member_id=True)),
     "join, again": (stable, lambda group: group.join("a")),
     "join, as before": (stable, lambda group: group.join("b")),
-    "join, instance anew": (stable, lambda group: group.join(new="c2", instance="one")),
+    "join, instance restarted": (stable, lambda group: group.join(new="c2", instance="one")),
     "join, no room": (stable, lambda group: group.join("b", size_max=1)),
     "join, beyond the limit": (all_but_a, lambda group: group.join("a", size_max=2)),
     "join, waits": (all_but_a, lambda group: group.join(new="d")),
@@ -116,7 +116,7 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
 
 
 def seen(group: Group) -> list[str]:
-    """Return what whoever forgets offsets has seen before the damage: here, what the group is like unharmed."""
+    """Return what a deletion of offsets has read before the damage."""
     return [(each or b"").decode() for each in group.client.hmget(GROUP, "state", "generation", "since")]
 
 

@@ -115,7 +115,7 @@ def test_a_group_with_members_forgets_and_stays(group: Group) -> None:
     assert group.client.zscore(GROUPS, "g") is not None
 
 
-def test_who_was_told_an_id_keeps_the_group(group: Group) -> None:
+def test_a_pending_id_keeps_the_group(group: Group) -> None:
     with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
         group.join(new="a", require_known_member_id=True)
     assert group.forget(*seen(group)) == [1, 0, 0]

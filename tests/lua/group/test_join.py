@@ -1,4 +1,4 @@
-"""lua/group/join.lua: its answers field by field, every error of its head, and what lies in Redis behind each."""
+"""lua/group/join.lua: its answers field by field, every error of its head, and what each leaves in Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refused(error: str, group: Group, *asked: str, **given: Any) -> str:
     return str(refusal.value)
 
 
-def test_the_first_member_leads_and_is_told_of_itself(group: Group) -> None:
+def test_the_first_member_leads_and_gets_itself(group: Group) -> None:
     before = group.now_ms()
     answer = group.join(new="a", metadata="\x00topics")
     assert answer == [b"JOINED", b"a", b"1", b"consumer", b"range", b"a", 0, b"a", b"", b"\x00topics"]
@@ -45,17 +45,17 @@ def test_the_last_one_is_answered_and_only_the_leader_hears_of_all(group: Group)
     group.join(new="b", instance="i", metadata="of b")
     answer = group.join("a", metadata="of a")
     assert answer[:7] == [b"JOINED", b"a", b"2", b"consumer", b"range", b"a", 0]
-    assert group.told(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
+    assert group.members_in(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
     assert group.look("join", "b", 1, "i") == [b"JOINED", b"b", b"2", b"consumer", b"range", b"a", 0]
 
 
-def test_the_first_rebalance_waits_as_long_as_it_is_told(group: Group) -> None:
+def test_the_first_rebalance_waits_for_the_initial_delay(group: Group) -> None:
     kind, _, generation, due = group.join(new="a", delay_ms=3000)
     assert (kind, generation) == (b"WAIT", b"0")
     assert 2000 < due <= 3000
 
 
-def test_a_new_member_is_told_an_id_that_is_kept_for_a_session(group: Group) -> None:
+def test_a_new_member_gets_an_id_that_is_kept_for_a_session(group: Group) -> None:
     before = group.now_ms()
     assert (
         refused("MEMBER_ID_REQUIRED", group, new="a", require_known_member_id=True) == "MEMBER_ID_REQUIRED a"
@@ -66,12 +66,12 @@ def test_a_new_member_is_told_an_id_that_is_kept_for_a_session(group: Group) -> 
     assert group.fields() == {"m:a", "p:a"}
 
 
-def test_a_static_member_is_told_no_id_first(group: Group) -> None:
+def test_a_static_member_gets_no_id_first(group: Group) -> None:
     assert group.join(new="a", require_known_member_id=True, instance="i")[0] == b"JOINED"
     assert group.client.hget(MEMBERS, "i:i") == b"a"
 
 
-def test_an_instance_that_begins_anew_keeps_its_part(group: Group) -> None:
+def test_an_instance_that_restarts_keeps_its_assignment(group: Group) -> None:
     group.join(new="a", instance="i")
     group.sync("a", 1, "a", instance="i")
     assert group.join(new="a2", instance="i", supports_skip_assignment=False)[:7] == [
@@ -141,8 +141,13 @@ def test_every_transition_is_announced_once(group: Group) -> None:
         group.join(new="c")
         group.join("b")
         group.join("a")
-        told = [listener.get_message(timeout=5)["data"] for _ in range(4)]
-    assert told == [b"1 CompletingRebalance", b"1 Stable", b"1 PreparingRebalance", b"2 CompletingRebalance"]
+        announced = [listener.get_message(timeout=5)["data"] for _ in range(4)]
+    assert announced == [
+        b"1 CompletingRebalance",
+        b"1 Stable",
+        b"1 PreparingRebalance",
+        b"2 CompletingRebalance",
+    ]
 
 
 def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:

@@ -21,7 +21,7 @@ from tests.lua.group.support import (
 NONE, UNKNOWN, FENCED = b"NONE", b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
 
 
-def told_an_id(group: Group, name: str) -> None:
+def give_id(group: Group, name: str) -> None:
     with pytest.raises(redis.ResponseError, match=f"^MEMBER_ID_REQUIRED {name}$"):
         group.join(new=name, require_known_member_id=True)
 
@@ -30,10 +30,10 @@ def time_is_up_for(client: Any, *names: str) -> None:
     assert client.zadd(DEADLINES, dict.fromkeys(names, 1), xx=True, ch=True) == len(names)
 
 
-def test_each_is_told_what_became_of_it(group: Group) -> None:
+def test_each_member_gets_its_outcome(group: Group) -> None:
     group.join(new="a", instance="i")
     group.join(new="b")
-    told_an_id(group, "c")
+    give_id(group, "c")
     asked = [("nobody", ""), ("b", "i"), ("", "j"), ("", ""), ("", "i"), ("b", ""), ("c", ""), ("b", "")]
     assert group.leave(*asked) == [UNKNOWN, FENCED, UNKNOWN, UNKNOWN, NONE, NONE, NONE, UNKNOWN]
     assert group.client.hgetall(MEMBERS) == {}
@@ -87,9 +87,9 @@ def test_before_anything_is_due_time_brings_nothing(group: Group) -> None:
     assert group.client.zscore(GROUPS, "g") == group.deadline("a")
 
 
-def test_sessions_and_ids_that_were_told_end(group: Group) -> None:
+def test_sessions_and_pending_ids_end(group: Group) -> None:
     group.stable("a", "b", "c")
-    told_an_id(group, "d")
+    give_id(group, "d")
     time_is_up_for(group.client, "b", "d")
     assert 0 < group.advance() <= SESSION_MS
     assert group.state() == "PreparingRebalance"

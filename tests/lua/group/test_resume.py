@@ -1,4 +1,4 @@
-"""lua/group/resume.lua: sessions and phases that begin anew, and what stays as it is."""
+"""lua/group/resume.lua: sessions and phases that begin again, and what stays as it is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_of_no_group_nothing_is_made(group: Group) -> None:
     assert group.client.exists(*KEYS) == 0
 
 
-def test_sessions_begin_anew_and_none_becomes_shorter(group: Group) -> None:
+def test_sessions_begin_again_and_none_becomes_shorter(group: Group) -> None:
     group.stable("a", "b", "c")
     later = group.now_ms() + 10 * SESSION_MS
     group.client.zadd(DEADLINES, {"a": 1, "b": later})
@@ -45,7 +45,7 @@ def test_sessions_begin_anew_and_none_becomes_shorter(group: Group) -> None:
     assert group.state() == "Stable"
 
 
-def test_who_waits_goes_on_waiting_and_a_phase_begins_anew(group: Group) -> None:
+def test_waiting_members_stay_and_a_phase_begins_again(group: Group) -> None:
     group.stable("a")
     assert group.join(new="b")[0] == b"WAIT"
     with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):

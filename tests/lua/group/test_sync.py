@@ -51,7 +51,7 @@ def test_of_many_members_each_gets_its_own(group: Group) -> None:
     for name in names:
         group.join(new=name, size_max=3000, metadata=name)
     answer = group.join(names[0], size_max=3000, metadata=names[0])
-    assert group.told(answer) == {name.encode(): (b"", name.encode()) for name in names}
+    assert group.members_in(answer) == {name.encode(): (b"", name.encode()) for name in names}
     assert group.sync(names[0], 2, *names)[3] == b"m0"
     assert [group.look("sync", name, 2)[3] for name in names[::500]] == [n.encode() for n in names[::500]]
 
@@ -100,13 +100,13 @@ def test_a_look_writes_nothing(assigning: Group) -> None:
     assert assigning.snapshot() == before
 
 
-def test_a_leader_that_waited_is_told_of_all_by_a_look(group: Group) -> None:
+def test_a_leader_that_waited_gets_all_members_by_a_poll(group: Group) -> None:
     group.stable("a")
     group.join(new="b", instance="i", metadata="of b")
     assert group.join("a", metadata="of a")[0] == b"JOINED"
     answer = group.look("join", "a", 1)
     assert answer[:7] == [b"JOINED", b"a", b"2", b"consumer", b"range", b"a", 0]
-    assert group.told(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
+    assert group.members_in(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
 
 
 def test_a_heartbeat_renews_and_says_what_is_to_be_done(assigning: Group) -> None:

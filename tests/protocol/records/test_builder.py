@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_left_out_and_nothing_behind_it_is_taken() -> None:
     assert len(data) <= 1000
 
 
-def test_the_first_record_is_taken_whatever_its_size_where_that_is_wanted() -> None:
+def test_with_at_least_one_the_first_record_is_taken_at_any_size() -> None:
     wanted, unwanted = builder(10, at_least_one=True), builder(10)
     for one in (wanted, unwanted):
         one.add([stored(0, b"x" * 1000), stored(1)])
@@ -132,7 +132,7 @@ def test_no_room_at_all_is_no_error(bytes_max: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=40), bytes_max=st.integers(0, 3000))
-def test_the_limit_holds_over_several_batches_and_is_told(sizes: list[int], bytes_max: int) -> None:
+def test_the_limit_holds_over_several_batches_and_is_reported(sizes: list[int], bytes_max: int) -> None:
     one = builder(bytes_max)
     one.add([stored(n * (OFFSET_DELTA_MAX // 3), b"x" * size) for n, size in enumerate(sizes)])
     left = one.plain_bytes_left

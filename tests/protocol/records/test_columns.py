@@ -1,4 +1,4 @@
-"""Batches made of columns are the batches made of the same records one by one, whatever their limits."""
+"""Batches made of columns are the batches made of the same records one by one, at any limit."""
 
 from __future__ import annotations
 

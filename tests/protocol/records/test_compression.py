@@ -1,4 +1,4 @@
-"""Kafka's codecs: exact, bounded whatever the data claims, and damage told as damage."""
+"""Kafka's codecs: exact, bounded against any claim of the data, and damage is an error."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: An
     assert raw_redis.zrange("korvet:groups", 0, -1, withscores=True)[0][1] == float("inf")
 
 
-def test_a_new_member_is_told_its_id_and_keeps_it_for_a_session(group: Group, raw_redis: Any) -> None:
+def test_a_new_member_gets_its_id_and_keeps_it_for_a_session(group: Group, raw_redis: Any) -> None:
     refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="a", require_known_member_id=True))
     assert group.summary() == ("Empty", 0, set())
     assert group.joined("a", require_known_member_id=True).member_id == "a"
@@ -63,7 +63,7 @@ def test_a_new_member_is_told_its_id_and_keeps_it_for_a_session(group: Group, ra
     assert not [name for name in raw_redis.hkeys(group.members) if name.startswith(b"w:")]
 
 
-def test_who_was_told_an_id_is_waited_for(group: Group) -> None:
+def test_a_pending_id_is_waited_for(group: Group) -> None:
     group.stable("a")
     refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", require_known_member_id=True))
     group.waits(new="c")
@@ -72,7 +72,7 @@ def test_who_was_told_an_id_is_waited_for(group: Group) -> None:
     assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
-def test_only_the_leader_is_told_of_the_members(group: Group) -> None:
+def test_only_the_leader_gets_the_members(group: Group) -> None:
     group.joined(new="a", protocols=BOTH)
     waiting = group.waits(new="b", protocols=(("roundrobin", b"b"), ("range", b"x")))
     joined = group.joined("a", protocols=BOTH)
@@ -104,7 +104,9 @@ def test_members_without_a_common_protocol_or_type_are_refused(group: Group) -> 
     assert group.joined("a", protocols=BOTH).protocol == "range"
 
 
-def test_a_follower_that_joins_as_before_is_told_the_same_and_a_changed_one_moves_all(group: Group) -> None:
+def test_a_follower_that_joins_as_before_gets_the_same_and_a_changed_one_begins_a_rebalance(
+    group: Group,
+) -> None:
     generation = group.stable("a", "b")
     again = group.joined("b")
     assert (again.generation, again.leader, again.members) == (generation, "a", ())
@@ -119,7 +121,7 @@ def test_a_leader_that_joins_again_moves_all(group: Group) -> None:
     assert group.summary()[0] == "PreparingRebalance"
 
 
-def test_who_did_not_hear_the_answer_is_told_it_again_while_the_leader_assigns(group: Group) -> None:
+def test_a_member_that_lost_its_answer_gets_it_again_while_the_leader_assigns(group: Group) -> None:
     group.joined(new="a")
     group.waits(new="b")
     generation = group.joined("a").generation
@@ -212,7 +214,7 @@ def test_when_all_have_asked_for_their_parts_nobody_is_removed(group: Group) -> 
     assert group.summary() == ("Stable", generation, {"a", "b"})
 
 
-def test_a_sync_waits_for_the_leader_and_is_told_to_join_again_where_somebody_else_joins(
+def test_a_sync_waits_for_the_leader_and_joins_again_if_another_member_joins(
     group: Group,
 ) -> None:
     group.joined(new="a")
@@ -259,7 +261,7 @@ def test_a_heartbeat_says_what_is_wrong_with_it_and_renews_the_session(group: Gr
     refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b", generation))
 
 
-def test_a_transition_is_told_on_the_channel_of_the_group(group: Group, raw_redis: Any) -> None:
+def test_a_transition_is_announced_on_the_channel_of_the_group(group: Group, raw_redis: Any) -> None:
     listener = raw_redis.pubsub()
     listener.subscribe("korvet:group:billing:offsets")
     assert listener.get_message(timeout=5)["type"] == "subscribe"
@@ -297,7 +299,7 @@ def test_a_group_that_is_gone_leaves_the_list(group: Group, raw_redis: Any) -> N
     assert raw_redis.zcard("korvet:groups") == 0
 
 
-def test_a_description_tells_all_of_the_members(group: Group) -> None:
+def test_a_description_has_all_of_the_members(group: Group) -> None:
     group.stable("a1", instance="a", client_id='"session_ms":1,', protocols=BOTH)
     group.heartbeat("a1", 1, "a")
     described = group.described()
@@ -362,3 +364,183 @@ def test_rows_say_what_another_reader_needs(group: Group, raw_redis: Any) -> Non
         "client_host": "/127.0.0.1",
         "protocols": ["range"],
     }
+
+
+def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance(group: Group) -> None:
+    group.joined(new="a1", instance="a")
+    group.waits(new="b1", instance="b")
+    generation = group.joined("a1", instance="a").generation
+    group.sync("a1", generation, "a", a1=b"1", b1=b"2")
+    group.sync("b1", generation, "b")
+    joined = group.joined(new="b2", instance="b")
+    assert (joined.generation, joined.leader, joined.skip_assignment) == (generation, "a1", False)
+    assert group.sync("b2", generation, "b") == Synced("consumer", "range", b"2")
+    assert group.summary() == ("Stable", generation, {"a1", "b2"})
+    refused("FENCED_INSTANCE_ID", lambda: group.heartbeat("b1", generation, "b"))
+    refused("FENCED_INSTANCE_ID", lambda: group.sync("b1", generation, "b"))
+    refused("FENCED_INSTANCE_ID", lambda: group.ask("b1", instance="b"))
+    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b1", generation))
+    assert group.leave(("b1", "b"), ("", "b"), ("", "nobody")) == [
+        "FENCED_INSTANCE_ID",
+        "NONE",
+        "UNKNOWN_MEMBER_ID",
+    ]
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_static_leader_that_restarts_assigns_nothing(group: Group, *, skips: bool) -> None:
+    generation = group.stable("a1", instance="a")
+    joined = group.joined(new="a2", instance="a", supports_skip_assignment=skips)
+    assert (joined.generation, joined.member_id, joined.skip_assignment) == (generation, "a2", skips)
+    # A member that does not support skipping gets a response as if it did not lead.
+    assert joined.leader == ("a2" if skips else "a1")
+    assert [each.member_id for each in joined.members] == (["a2"] if skips else [])
+    assert group.sync("a2", generation, "a") == Synced("consumer", "range", b"a1")
+
+
+def test_a_static_member_with_another_protocol_moves_all(group: Group) -> None:
+    generation = group.stable("a1", instance="a", protocols=BOTH)
+    assert group.joined(new="a2", instance="a", protocols=BOTH[1:]).generation == generation + 1
+
+
+def test_a_static_member_stays_one_where_it_joins_again_without_naming_its_instance(group: Group) -> None:
+    generation = group.stable("a1", instance="a", client_id='"session_ms":1,')
+    assert group.joined("a1").generation == generation + 1
+    group.heartbeat("a1", generation + 1, "a")
+    assert [each.instance for each in group.described().members] == ["a"]
+    assert group.leave(("", "a")) == ["NONE"]
+    assert group.raw.exists(group.members, group.deadlines) == 0
+
+
+def test_a_static_member_is_waited_for_until_its_session_ends(group: Group) -> None:
+    generation = group.stable("a1", instance="a")
+    waiting = group.waits(new="b")
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", generation + 1, {"a1", "b"})
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
+
+
+def test_a_static_member_that_is_replaced_while_it_waits_is_fenced(group: Group) -> None:
+    group.stable("a")
+    waiting = group.waits(new="b1", instance="b")
+    group.waits(new="b2", instance="b")
+    refused("FENCED_INSTANCE_ID", lambda: group.store.poll_join(group.name, "b", waiting))
+
+
+def test_a_full_group_takes_nobody_else(redis: Redis, raw_redis: Any) -> None:
+    group = Group(redis, raw_redis, size_max=2)
+    generation = group.stable("a", "b")
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask(new="c"))
+    assert group.summary() == ("Stable", generation, {"a", "b"})
+    assert group.joined("b").generation == generation
+    group.leave(("b", ""))
+    group.waits(new="c")
+    assert group.joined("a").generation == generation + 1
+
+
+def test_members_beyond_a_limit_that_was_lowered_are_removed_when_they_join_again(
+    redis: Redis, raw_redis: Any
+) -> None:
+    Group(redis, raw_redis).stable("a", "b", "c")
+    group = Group(redis, raw_redis, size_max=2)
+    group.waits("a")
+    group.waits("b")
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask("c"))
+    assert group.summary()[2] == {"a", "b"}
+    assert group.summary()[0] == "CompletingRebalance"
+
+
+def give_id(group: Group, member: str) -> None:
+    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new=member, require_known_member_id=True))
+
+
+def pending(group: Group) -> list[bytes]:
+    return [name for name in group.raw.hkeys(group.members) if name.startswith(b"w:")]
+
+
+def test_an_id_that_never_joins_does_not_disturb_a_stable_group(group: Group) -> None:
+    generation = group.stable("a", "b")
+    give_id(group, "ghost")
+    group.time_is_up_for("ghost")
+    group.advance()
+    assert group.summary() == ("Stable", generation, {"a", "b"})
+    assert pending(group) == []
+    group.heartbeat("a", generation)
+
+
+def test_an_id_that_never_joins_does_not_disturb_a_group_that_awaits_its_assignments(group: Group) -> None:
+    generation = group.joined(new="a").generation
+    give_id(group, "ghost")
+    group.time_is_up_for("ghost")
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", generation, {"a"})
+    assert group.part("a", generation, a=b"all") == b"all"
+
+
+def test_a_rebalance_waits_for_a_pending_id_until_its_session_ends(group: Group) -> None:
+    group.stable("a")
+    give_id(group, "ghost")
+    waiting = group.waits("a")
+    group.time_is_up_for("ghost")
+    group.advance()
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
+
+
+def test_a_pending_id_takes_no_place_before_it_joins(redis: Redis, raw_redis: Any) -> None:
+    group = Group(redis, raw_redis, size_max=2)
+    group.stable("a")
+    give_id(group, "ghost")
+    give_id(group, "b")
+    group.waits("b")
+
+
+def test_of_more_than_have_room_those_that_join_first_get_in(redis: Redis, raw_redis: Any) -> None:
+    group = Group(redis, raw_redis, size_max=2, initial_delay_ms=3000)
+    for member in ("a", "b", "c"):
+        give_id(group, member)
+    waiting = group.waits("a")
+    group.waits("b")
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask("c"))
+    assert pending(group) == []
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask(new="d", require_known_member_id=True))
+    group.phase_is_over()
+    group.advance()
+    group.phase_is_over()
+    group.advance()
+    assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
+    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
+
+
+def test_a_pending_id_that_finds_a_full_group_does_not_disturb_it(redis: Redis, raw_redis: Any) -> None:
+    group = Group(redis, raw_redis, size_max=2)
+    give_id(group, "late")
+    generation = group.stable("a")
+    group.waits(new="b")
+    refused("GROUP_MAX_SIZE_REACHED", lambda: Group(redis, raw_redis, size_max=1).ask("late"))
+    # It was waited for; now that it is gone the rebalance waits for the others alone.
+    assert group.joined("a").generation == generation + 1
+    group.part("a", generation + 1, a=b"1", b=b"2")
+    roomy = Group(redis, raw_redis)
+    give_id(roomy, "late")
+    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask("late"))
+    assert group.summary() == ("Stable", generation + 1, {"a", "b"})
+    assert pending(group) == []
+
+
+def test_the_pending_id_of_a_dynamic_member_is_not_that_of_a_static_one(group: Group) -> None:
+    generation = group.stable("a1", instance="a")
+    give_id(group, "b")
+    refused("FENCED_INSTANCE_ID", lambda: group.ask("b", instance="a"))
+    refused("UNKNOWN_MEMBER_ID", lambda: group.ask("b", instance="b"))
+    assert group.summary() == ("Stable", generation, {"a1"})
+    group.heartbeat("a1", generation, "a")
+    group.waits("b")
+
+
+def test_a_group_that_loses_its_last_member_is_empty_despite_pending_ids(group: Group) -> None:
+    generation = group.stable("a")
+    give_id(group, "b")
+    group.leave(("a", ""))
+    assert group.summary() == ("Empty", generation + 1, set())
+    assert group.joined("b").generation == generation + 2

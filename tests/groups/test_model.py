@@ -29,12 +29,12 @@ class Member:
 
 
 class Model:
-    """One group in memory, without an initial delay; `told` are ids that nobody has joined with yet (KIP-394)."""
+    """One group in memory, without an initial delay; `pending` are ids that have not joined yet (KIP-394)."""
 
     def __init__(self) -> None:
         self.state, self.generation, self.leader = "Empty", 0, ""
         self.members: dict[str, Member] = {}
-        self.told: set[str] = set()
+        self.pending: set[str] = set()
         self.first = False
 
     def prepare(self) -> None:
@@ -61,7 +61,7 @@ class Model:
             each.parked, each.synced, each.part = "", False, b""
 
     def complete_if_all_joined(self) -> None:
-        all_here = not self.told and all(each.parked == "join" for each in self.members.values())
+        all_here = not self.pending and all(each.parked == "join" for each in self.members.values())
         if self.state == "PreparingRebalance" and (self.first or not self.members or all_here):
             self.complete()
 
@@ -111,12 +111,12 @@ class GroupMachine(RuleBasedStateMachine):
         assert isinstance(outcome, Waiting) == (model.state == "PreparingRebalance"), (outcome, model.state)
         if isinstance(outcome, Joined):
             assert (outcome.generation, outcome.leader) == (model.generation, model.leader)
-            told = {each.member_id: each.metadata for each in outcome.members}
+            received = {each.member_id: each.metadata for each in outcome.members}
             everyone = {each.name: each.data for each in model.members.values()}
-            assert told == (everyone if member.name == model.leader else {})
+            assert received == (everyone if member.name == model.leader else {})
 
     @rule(instance=st.sampled_from(INSTANCES), data=st.sampled_from(DATA))
-    def join_anew(self, instance: str, data: bytes) -> None:
+    def restart_instance(self, instance: str, data: bytes) -> None:
         model = self.model
         self.count += 1
         member = Member(f"m{self.count:03}", instance, data)
@@ -131,13 +131,13 @@ class GroupMachine(RuleBasedStateMachine):
         if old is not None and model.state == "Stable":
             member.synced = True
         else:
-            if old is None:  # one that begins anew leads where it did before, and only there
+            if old is None:  # a restarted one leads where it did before, and only there
                 model.leader = model.leader or member.name
             model.join(member)
         self.joined(outcome, member)
 
-    def pick_told(self, number: int) -> str | None:
-        names = sorted(self.model.told)
+    def pick_pending(self, number: int) -> str | None:
+        names = sorted(self.model.pending)
         return names[number % len(names)] if names else None
 
     @rule()
@@ -145,16 +145,16 @@ class GroupMachine(RuleBasedStateMachine):
         self.count += 1
         name = f"m{self.count:03}"
         refused("MEMBER_ID_REQUIRED", lambda: self.group.ask(new=name, require_known_member_id=True))
-        self.model.told.add(name)
+        self.model.pending.add(name)
 
     @rule(number=PICK, data=st.sampled_from(DATA))
     def join_with_the_id(self, number: int, data: bytes) -> None:
-        name, model = self.pick_told(number), self.model
+        name, model = self.pick_pending(number), self.model
         if name is None:
             return
         member = Member(name, "", data)
         outcome = self.group.ask(name, require_known_member_id=True, protocols=(("range", data),))
-        model.told.remove(name)
+        model.pending.remove(name)
         model.members[name] = member
         model.leader = model.leader or name
         model.join(member)
@@ -162,10 +162,10 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=PICK, leaves=st.booleans())
     def never_join_with_the_id(self, number: int, *, leaves: bool) -> None:
-        name, model = self.pick_told(number), self.model
+        name, model = self.pick_pending(number), self.model
         if name is None:
             return
-        model.told.remove(name)
+        model.pending.remove(name)
         if leaves:
             assert self.group.leave((name, "")) == ["NONE"]
         else:
@@ -276,7 +276,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert leader == model.leader
         parked = {name.decode() for name in self.raw.zrangebyscore(self.group.deadlines, "+inf", "+inf")}
         assert parked == {each.name for each in model.members.values() if each.parked}
-        assert self.raw.zcard(self.group.deadlines) == len(model.members) + len(model.told)
+        assert self.raw.zcard(self.group.deadlines) == len(model.members) + len(model.pending)
         assert int(self.raw.hget(self.group.state, "size") or 0) == len(model.members)
         counted = int(self.raw.hget(self.group.state, "s:range") or 0)
         assert counted == len(model.members)

@@ -1,4 +1,4 @@
-"""Committed offsets on a real server, in both formats: commits, what is told of them, the Redis groups beside them."""
+"""Committed offsets on a real server, in both formats: commits, fetches, and the Redis groups that mirror them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Offsets:
     def read_up_to(self, partition: int = 0) -> str:
         [group] = self.raw.xinfo_groups(KEYS.stream("orders", partition))
         assert group["name"] == b"billing"
-        told: bytes = group["last-delivered-id"]
-        return told.decode()
+        last_id: bytes = group["last-delivered-id"]
+        return last_id.decode()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def offsets(bench: Bench) -> Offsets:
     return Offsets(bench)
 
 
-def test_what_was_committed_is_told_as_it_was(offsets: Offsets) -> None:
+def test_what_was_committed_is_returned_as_it_was(offsets: Offsets) -> None:
     assert offsets.commit(2**63 - 1, 1)
     first, second = offsets.fetch(0, 1)
     assert first is None
@@ -95,7 +95,7 @@ def test_a_field_that_is_no_partition_is_left_out(offsets: Offsets) -> None:
 
 
 def test_a_state_that_cannot_be_read_is_an_error_not_no_commit(offsets: Offsets) -> None:
-    """A consumer that is told of no commit would read all again, or skip all."""
+    """A consumer that gets no commit would read all again, or skip all."""
     offsets.commit(5)
     offsets.raw.set(offsets.bench.partition.state, "x")
     with pytest.raises(KafkaError, match="state") as refused:
@@ -145,7 +145,7 @@ def test_rows_lie_in_redis_as_documented(offsets: Offsets) -> None:
     assert abs(ms - int(offsets.raw.time()[0]) * 1000) < 60_000
 
 
-def test_a_deletion_that_sees_other_offsets_looks_again(
+def test_a_deletion_that_sees_other_offsets_tries_again(
     offsets: Offsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets.commit(5)
@@ -165,7 +165,7 @@ def test_a_deletion_that_sees_other_offsets_looks_again(
     assert offsets.raw.zcard(KEYS.groups) == 0
 
 
-def test_redis_away_is_told(offsets: Offsets) -> None:
+def test_a_redis_that_is_away_is_an_error(offsets: Offsets) -> None:
     offsets.bench.redis.close()
     with pytest.raises(StorageUnavailableError):
         offsets.commit(5)
