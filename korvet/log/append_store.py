@@ -1,8 +1,4 @@
-"""Appending batches, each by one atomic script: what is sent, and what becomes of the answers.
-
-Knows the arguments of lua/log/append.lua and lua/log/append_batch.lua, and that a script which meets external entries
-writes nothing and is sent again when something was done about them; nothing of what that is.
-"""
+"""Appending batches, each by one atomic script (lua/log/append.lua, append_batch.lua): arguments and outcomes."""
 
 from __future__ import annotations
 
@@ -11,12 +7,12 @@ from itertools import islice
 from typing import cast
 
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.log import batch_format as batch_entry
+from korvet.log import batch_format, record_format
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
-from korvet.log.record_format import batch_args
 from korvet.log.types import AppendBatch, Appended, AppendRecords
+from korvet.pending import Done, Pending
 from korvet.redis import scripts
-from korvet.redis.client import PendingReplies, Redis
+from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, RespError, malformed, refused
 from korvet.redis.scripts import Script
@@ -29,23 +25,20 @@ SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
 _Call = tuple[Script, tuple[str, ...], list[Arg]]
-# An answer of an append that removed external entries is one longer than others.
+# The reply of an append that removed external entries is one longer than others.
 _EXPELLED_FIELDS = 6
 
 _Outcome = Appended | KafkaError
 
 
-class Appending:
-    """The appends of one request, from the moment they are sent to their answers.
+class AppendScripts:
+    """The append scripts of one request, from their sending to their outcomes (Pending).
 
-    `settle` does something about the external entries of a partition, or returns why it could not.
+    A script that meets external entries writes nothing, and is sent again after these have been dealt with.
     """
 
     def __init__(
-        self,
-        redis: Redis,
-        appends: Sequence[AppendRecords | AppendBatch],
-        external: ExternalEntries,
+        self, redis: Redis, appends: Sequence[AppendRecords | AppendBatch], external: ExternalEntries
     ) -> None:
         self._redis = redis
         self._appends = appends
@@ -53,86 +46,79 @@ class Appending:
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, _Call] = {}
         self._sent_again = False
-        for position, append in enumerate(appends):
+        for place, append in enumerate(appends):
             try:
-                self._waiting[position] = _call(append)
+                self._waiting[place] = _call(append)
             except KafkaError as error:
-                self._outcomes[position] = error
+                self._outcomes[place] = error
         self._begin_wave()
 
     @property
     def in_order(self) -> bool:
-        """Whether appends begun from now on are written behind these: all have been sent, and none had to be again."""
+        """Whether appends begun from now on are written after these: all were sent, and none had to be again."""
         return not (self._waiting or self._sent_again)
 
     @property
     def ready(self) -> bool:
-        """Whether the answers to what was sent are here."""
-        return isinstance(self._running, StorageUnavailableError) or self._running.ready
+        """Whether the replies to what was sent are here."""
+        return self._replies.ready
 
     def result(self) -> list[_Outcome]:
-        """Wait for the answers, send again what must be, and return the outcomes in the order of the appends."""
+        """Wait for the replies, send again what must be, and return the outcomes in the order of the appends."""
         while self._wave:
             self._finish_wave()
             if self._waiting:
                 self._sent_again = True
                 self._begin_wave()
-        return [self._outcomes[position] for position in range(len(self._appends))]
+        return [self._outcomes[place] for place in range(len(self._appends))]
 
     def _begin_wave(self) -> None:
         """Send what is waiting, of each partition the first.
 
-        Two batches for one partition go one after the other: were the first told to come again, the second could
+        Two batches for one partition are sent one after the other: if the first had to be sent again, the second could
         overtake it.
         """
         if len(self._waiting) == 1:
             self._wave, self._waiting = self._waiting, {}
         else:
             first: dict[str, int] = {}
-            for position in self._waiting:
-                first.setdefault(self._appends[position].partition.stream, position)
-            self._wave = {position: self._waiting.pop(position) for position in first.values()}
-        self._running = self._send()
+            for place in self._waiting:
+                first.setdefault(self._appends[place].partition.stream, place)
+            self._wave = {place: self._waiting.pop(place) for place in first.values()}
+        self._send()
 
-    def _send(self) -> PendingReplies | StorageUnavailableError:
+    def _send(self) -> None:
         try:
-            return self._redis.begin_scripts(list(self._wave.values()))
+            self._replies: Pending[list[Reply]] = self._redis.begin_scripts(list(self._wave.values()))
         except StorageUnavailableError as error:
-            return error
-
-    def _replies(self) -> Sequence[Reply]:
-        """Wait for the answers to a wave; what prevents them stands in the place of each."""
-        running = self._running
-        if isinstance(running, StorageUnavailableError):
-            return [running] * len(self._wave)
-        try:
-            return running.result()
-        except StorageUnavailableError as error:
-            return [error] * len(self._wave)
+            self._replies = Done(error)
 
     def _finish_wave(self) -> None:
         wave = self._wave
         for round_ in range(ROUNDS_MAX):
             if round_:
                 self._sent_again = True
-                self._running = self._send()
-            replies = self._replies()
-            for position, reply in zip(list(wave), replies, strict=True):
-                partition = self._appends[position].partition
+                self._send()
+            try:
+                replies = self._replies.result()
+            except StorageUnavailableError as error:
+                replies = [error] * len(wave)
+            for place, reply in zip(list(wave), replies, strict=True):
+                partition = self._appends[place].partition
                 if removed := _expelled(reply):
                     warn_of_removal(partition, removed)
                 outcome = _read_appended(partition, reply)
                 if outcome is not None:
-                    self._outcomes[position] = outcome
-                    del wave[position]
-            for position in list(wave):
-                refusal = self._external.settle(self._appends[position].partition)
+                    self._outcomes[place] = outcome
+                    del wave[place]
+            for place in list(wave):
+                refusal = self._external.settle(self._appends[place].partition)
                 if refusal is not None:
-                    self._outcomes[position] = refusal
-                    del wave[position]
+                    self._outcomes[place] = refusal
+                    del wave[place]
             if not wave:
                 return
-        self._outcomes |= {position: outrun(self._appends[position].partition) for position in wave}
+        self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
 
 
 def _read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError | None:
@@ -168,7 +154,7 @@ def _call(append: AppendRecords | AppendBatch) -> _Call:
     if isinstance(append, AppendBatch):
         return _batch_call(append)
     partition, count = append.partition, len(append.records)
-    records = batch_args(append.records, append.at_rest, append.timestamp)
+    records = record_format.batch_args(append.records, append.at_rest, append.timestamp)
     head: list[Arg] = [
         partition.topic_id,
         partition.bits,
@@ -186,7 +172,7 @@ def _call(append: AppendRecords | AppendBatch) -> _Call:
 
 def _batch_call(append: AppendBatch) -> _Call:
     partition = append.partition
-    fields = batch_entry.batch_args(append.batch, append.codec, append.at_rest)
+    fields = batch_format.batch_args(append.batch, append.codec, append.at_rest)
     head: list[Arg] = [
         partition.topic_id,
         append.producer_id,
@@ -210,13 +196,13 @@ def _bytes_of(args: Iterable[Arg]) -> int:
 
 
 def _stored_bytes(records: list[Arg], count: int) -> int:
-    """Return what the entries' fields and values weigh, of records in the form that lua/log/append.lua takes."""
+    """Return the bytes of the entries' fields and values, of records in the form that lua/log/append.lua takes."""
     shared = cast("int", records[0])
     if shared:
         return _bytes_of(records[1 : shared + 1]) * count + _bytes_of(islice(records, shared + 1, None))
     size, at = 0, 1
     while at < len(records):
-        behind = at + 1 + cast("int", records[at])
-        size += _bytes_of(records[at + 1 : behind])
-        at = behind
+        end = at + 1 + cast("int", records[at])
+        size += _bytes_of(records[at + 1 : end])
+        at = end
     return size

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.append_store import Appending
+from korvet.log.append_store import AppendScripts
 from korvet.log.batch_format import StoredBatch, read_batches
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
 from korvet.log.record_format import Entry, read_columns, read_entries
@@ -29,6 +29,7 @@ from korvet.log.state import (
     state_command,
 )
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
+from korvet.pending import Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -105,14 +106,16 @@ class LogStore:
         """
         return self.begin_append(appends).result()
 
-    def begin_append(self, appends: Sequence[AppendRecords | AppendBatch]) -> Appending:
+    def begin_append(
+        self, appends: Sequence[AppendRecords | AppendBatch]
+    ) -> Pending[list[Appended | KafkaError]]:
         """Send the batches as `append` does; what is returned waits for the answers, and must be finished.
 
         Appends begun one after the other are written in that order. If some have to be sent again (see `in_order`),
         those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
         in order, and nothing else begun before that.
         """
-        return Appending(self._redis, appends, self.external)
+        return AppendScripts(self._redis, appends, self.external)
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
         """Read every partition, all in one round trip; answers stand in the same order.

@@ -1,7 +1,7 @@
 """A worker: one process that serves clients, from its own accept queue to its own connections to Redis.
 
-Knows how a broker is put together and how a worker lives and drains; nothing of requests. It binds a socket of its
-own with SO_REUSEPORT after the fork, so that the kernel gives each worker a queue of its own. Nothing is
+It binds a socket of its own with SO_REUSEPORT after the fork, so that the kernel gives each worker a queue of its own.
+Then it builds the services that the handlers call, accepts until it has to stop, and drains. Nothing is
 monkey-patched: greenlets use gevent's sockets and locks by name.
 """
 
@@ -73,27 +73,27 @@ _BEAT_SECONDS = 2.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 MAPPED_BYTES_MIN = 32 * 1024 * 1024
-"""Allocations from here on are mapped, and given back when they are freed; glibc takes no larger number."""
+"""Allocations from here on are mapped, and returned to the system when they are freed; glibc takes no larger number."""
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
-"""Free memory at the top of the heap beyond this is given back."""
+"""Free memory at the top of the heap beyond this is returned to the system."""
 
 GC_THRESHOLD = 200_000
-"""Containers made, beyond those freed, before the collector looks at the young ones."""
+"""Containers allocated, beyond those freed, before the collector examines the young generation."""
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """A worker's connections to Redis: small commands, large replies, waits for replicas, and news of appends."""
+    """A worker's connections: for small commands, large replies, waits and notifications, and to the lake."""
 
     redis: Redis
     reads: Redis
     waits: Redis
     subscriptions: Subscriptions
-    lake: RemoteClient | None
+    remote: RemoteClient | None
 
     @classmethod
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
-        """Prepare the connections; each is made at its first use. `lake` is the socket of who reads that."""
+        """Prepare the connections; each is made at its first use. `lake`: the socket of the lake's process."""
 
         def client(operation: str) -> Redis:
             return Redis(
@@ -117,14 +117,14 @@ class Storage(msgspec.Struct, frozen=True):
         )
         redis, reads = client("commands"), client("reads")
         redis.on_failover = reconnect
-        cold = RemoteClient(lake, _saw_lake) if lake else None
-        return cls(redis, reads, client("wait"), subscriptions, cold)
+        remote = RemoteClient(lake, _observe_remote_read) if lake else None
+        return cls(redis, reads, client("wait"), subscriptions, remote)
 
     def close(self) -> None:
         """Close all of them."""
         self.subscriptions.close()
-        if self.lake is not None:
-            self.lake.close()
+        if self.remote is not None:
+            self.remote.close()
         self.reads.close()
         self.waits.close()
         self.redis.close()
@@ -168,7 +168,7 @@ def main(
     stopping.wait()
     link.report_draining()
     if not link.table.draining:
-        # Another worker is there, or soon will be; where all of the broker ends, there is nobody to leave them to.
+        # Another worker runs or soon will. If the whole broker ends, there is none to leave connections to.
         acceptor.leave_to_others()
     acceptor.close()
     apis.log.fetcher.drain()
@@ -225,7 +225,7 @@ def _log_api(
 ) -> LogApi:
     keys = Keys(settings.namespace)
     replicas = Replicas(storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms)
-    cold = _cold_tier(settings, storage)
+    remote = _remote_tier(settings, storage)
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(log, trim_store, _count_trimmed)
     background = BackgroundTrims()
@@ -235,8 +235,8 @@ def _log_api(
         live=live,
         topics=topics,
         appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
-        fetcher=Fetcher(log, storage.subscriptions, cold, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
-        offsets=OffsetLookup(log, IndexStore(storage.redis), cold, settings.record_decompressed_max_bytes),
+        fetcher=Fetcher(log, storage.subscriptions, remote, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
+        offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(storage.redis, keys),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
@@ -275,13 +275,13 @@ def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:
     )
 
 
-def _saw_lake(kind: str, seconds: float) -> None:
+def _observe_remote_read(kind: str, seconds: float) -> None:
     metrics.LAKE_READ_DURATION.labels(kind).observe(seconds)
 
 
-def _cold_tier(settings: Settings, storage: Storage) -> RemoteTier:
+def _remote_tier(settings: Settings, storage: Storage) -> RemoteTier:
     return RemoteTier(
-        storage.lake,
+        storage.remote,
         wait_ms=settings.remote_fetch_max_wait_ms,
         timeout_ms=settings.remote_list_offsets_request_timeout_ms,
         count_error=metrics.LAKE_READ_ERRORS.inc,
@@ -327,10 +327,10 @@ def _count_trimmed(reason: Reason, records: int) -> None:
 
 
 def _collect_less() -> None:
-    """Make the garbage collector look less often: a fetch reads lists by the ten thousand, and none is garbage.
+    """Run the garbage collector less often: a fetch makes lists by the ten thousand, and none is garbage.
 
-    With Python's own thresholds it takes two thirds of the CPU of a read. What was there before the fork is shared
-    with the other workers and never collected.
+    With Python's own thresholds it takes two thirds of the CPU of a read. What was allocated before the fork is
+    shared with the other workers and never collected.
     """
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 50, 1000)
@@ -339,8 +339,8 @@ def _collect_less() -> None:
 def _keep_freed_memory() -> None:
     """Keep what large requests and replies leave free for the next ones, up to a bound.
 
-    By default glibc maps every buffer of 128 KiB and more anew and gives it back at once, and the page faults of that
-    cost a fetch of 1 MiB a quarter of its CPU. Other C libraries have no mallopt and are left as they are.
+    By default glibc maps each buffer of 128 KiB and more, and unmaps it when it is freed; the page faults of that cost
+    a fetch of 1 MiB a quarter of its CPU. Other C libraries have no mallopt and are left as they are.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
