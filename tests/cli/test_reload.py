@@ -1,4 +1,4 @@
-"""`korvet reload` with brokers that run: which one it means, what it waits for, and what it tells."""
+"""`korvet reload` with brokers that run: which one it means, what it waits for, and what it prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server.supervisor import run_state as run_file
+from korvet.server.supervisor import run_state
 from korvet.server.supervisor.run_state import RunState
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
@@ -43,7 +43,7 @@ def test_the_only_broker_is_meant_and_its_workers_are_others_when_the_command_en
         assert broker.log().count("the workers are replaced") == 1
 
 
-def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
+def test_what_needs_a_restart_is_printed(tmp_path: Path) -> None:
     config = tmp_path / "korvet.toml"
     config.write_text("")
     with echo_broker(tmp_path, "--config", str(config)):
@@ -59,7 +59,7 @@ def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
     ],
     ids=["configuration", "worker"],
 )
-def test_a_failure_is_told_and_is_exit_code_1(tmp_path: Path, text: str, said: str) -> None:
+def test_a_failure_is_printed_and_is_exit_code_1(tmp_path: Path, text: str, said: str) -> None:
     config = tmp_path / "korvet.toml"
     config.write_text("")
     with echo_broker(tmp_path, "--config", str(config), workers=1):
@@ -94,36 +94,36 @@ def test_without_a_broker_nothing_is_signalled(tmp_path: Path) -> None:
 
 def test_a_killed_brokers_file_counts_no_more(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
-        assert len(run_file.running()) == 1
+        assert len(run_state.running()) == 1
         broker.kill()
         assert reload().returncode == 1
 
 
 def test_a_file_that_names_a_process_of_another_user_is_no_broker(tmp_path: Path) -> None:
-    run_file.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
-    assert run_file.read(tmp_path) is not None
+    run_state.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
+    assert run_state.read(tmp_path) is not None
     if os.getuid():
         # Process 1 is root's.
-        run_file.write(tmp_path, RunState(1, "1", "127.0.0.1:9092"))
+        run_state.write(tmp_path, RunState(1, "1", "127.0.0.1:9092"))
     else:
         os.chown(tmp_path / "supervisor.json", 1000, 1000)
-    assert run_file.read(tmp_path) is None
+    assert run_state.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", json.dumps({"pid": "x"}).encode()])
 def test_a_file_that_makes_no_sense_is_no_broker(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "supervisor.json").write_bytes(content)
-    assert run_file.read(tmp_path) is None
+    assert run_state.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_is_no_file_is_no_broker_and_keeps_nobody_waiting(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_is_no_broker_and_does_not_block(tmp_path: Path, kind: str) -> None:
     directory = tmp_path / "run" / "korvet-1000-127.0.0.1-9092"
     directory.mkdir()
     if kind == "pipe":
         os.mkfifo(directory / "supervisor.json")
     else:
-        run_file.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
+        run_state.write(tmp_path, RunState(os.getpid(), "1", "127.0.0.1:9092"))
         (directory / "supervisor.json").symlink_to(tmp_path / "supervisor.json")
     look = "from korvet.server.supervisor import run_state; print(run_state.running())"
     done = subprocess.run(
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_no_broker_and_keeps_nobody_waiting(tmp_path: Path, k
     assert (done.stdout, done.stderr) == ("{}\n", "")
 
 
-def test_a_broker_that_ends_meanwhile_is_told_of(tmp_path: Path) -> None:
+def test_a_broker_that_ends_meanwhile_is_an_error(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         # A stopped process acts on no signal, until it is killed.
         broker.signal(signal.SIGSTOP)

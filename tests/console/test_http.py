@@ -1,4 +1,4 @@
-"""HTTP of the ops port when the system is out of threads or fails."""
+"""HTTP of the ops port: what a bad peer can do to it, which is nothing, and a system without room."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[HttpServer]:
         yield HttpServer(listener, answer)
 
 
-def ask(server: HttpServer) -> bytes:
-    """Ask, and return all that is answered."""
+def ask(server: HttpServer, request: bytes = b"GET / HTTP/1.0\r\n\r\n") -> bytes:
+    """Send a request, and return all that is answered."""
     with socket.create_connection(server.socket.getsockname(), 30) as client:
-        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        client.sendall(request)
         server.handle_request()
         received = b""
         try:
             while piece := client.recv(4096):
                 received += piece
         except ConnectionResetError:
-            pass  # closed with the question unread
+            pass  # closed with the request unread
         return received
 
 
@@ -53,3 +53,44 @@ def test_a_system_error_while_answering_is_logged(caplog: pytest.LogCaptureFixtu
         assert ask(server) == b""
         assert "cannot answer a request on the ops port" in caplog.text
         assert "the disk is gone" in caplog.text
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    """Give a server that answers every request with its method."""
+    with serving(lambda request: plain(HTTPStatus.OK, request.method)) as running:
+        yield running
+
+
+def test_a_head_that_is_too_long_is_refused(server: HttpServer) -> None:
+    assert b" 431 " in ask(server, b"GET / HTTP/1.0\r\nx: " + b"x" * 8192)
+    assert b" 200 " in ask(server)
+
+
+def test_a_body_has_a_length_and_not_too_much_of_it(server: HttpServer) -> None:
+    post = b"POST / HTTP/1.0\r\n"
+    assert b"OK: POST" in ask(server, post + b"Content-Length: 2\r\n\r\n{}")
+    assert b" 411 " in ask(server, post + b"\r\n")
+    assert b" 411 " in ask(server, post + b"Content-Length: -1\r\n\r\n")
+    assert b" 411 " in ask(server, post + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    assert b" 413 " in ask(server, post + b"Content-Length: 65537\r\n\r\n")
+
+
+def test_a_head_that_says_two_things_is_refused(server: HttpServer) -> None:
+    for name in (b"Host", b"Content-Length", b"Authorization"):
+        assert b" 400 " in ask(server, b"GET / HTTP/1.0\r\n" + (name + b": 1\r\n") * 2 + b"\r\n")
+    assert b" 200 " in ask(server, b"GET / HTTP/1.0\r\nVia: a\r\nVia: b\r\n\r\n")
+
+
+def test_an_error_is_plain_text_without_what_the_peer_sent(server: HttpServer) -> None:
+    answer = ask(server, b"PUT /<b> HTTP/1.0\r\n\r\n")
+    assert b"Content-Type: text/plain" in answer
+    assert b"<" not in answer
+
+
+def test_a_peer_that_sends_half_of_a_request_is_closed_without_an_answer(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.console.http._SECONDS_MAX", 0.1)
+    assert ask(server, b"GET / HTTP/1.0\r\n") == b""
+    assert ask(server, b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n{}") == b""

@@ -1,6 +1,6 @@
 """deploy/docker: what the image and the Compose file name is there, and the settings are those of this Korvet.
 
-No image is built here. That the ports, pages and settings are right is told by the code that has them.
+No image is built here. That the ports, pages and settings are right is checked by the code that has them.
 """
 
 from __future__ import annotations

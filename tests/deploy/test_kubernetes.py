@@ -28,7 +28,7 @@ def _one(kind: str, name: str) -> dict[str, Any]:
 
 
 def _links() -> dict[str, str]:
-    """Return what Kubernetes tells containers of the services of their namespace unless it is told not to."""
+    """Return the variables that Kubernetes sets for the services of a namespace, unless enableServiceLinks is false."""
     links: dict[str, str] = {}
     for each in OBJECTS:
         if each["kind"] != "Service" or each["spec"].get("clusterIP") == "None":
@@ -72,9 +72,12 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_a_broker_takes_its_settings(settings: Settings) -> None:
     assert settings.broker_id == 2
-    (told,) = parse_listeners(settings.advertised_listeners)
+    (advertised,) = parse_listeners(settings.advertised_listeners)
     (listening,) = parse_listeners(settings.listeners)
-    assert told == (listening.name, Address("korvet-2.korvet-brokers.kafka.svc", listening.address.port))
+    assert advertised == (
+        listening.name,
+        Address("korvet-2.korvet-brokers.kafka.svc", listening.address.port),
+    )
     assert settings.redis_url == "redis://:secret@korvet-redis:6379/0"
     seconds = POD["spec"]["terminationGracePeriodSeconds"]
     assert seconds * 1000 > settings.drain_delay_ms + settings.drain_timeout_ms > settings.drain_timeout_ms

@@ -84,7 +84,7 @@ def test_connections_that_only_read_leave_a_replica_with_those_that_write(
         raw_redis.replicaof("NO", "ONE")
     until(lambda: write(storage.redis) == "")
     until(lambda: identity(storage.reads) != reads)
-    # Whoever listens has to look again: what was told meanwhile nobody has heard.
+    # Subscribers have to refresh: nobody received what was published meanwhile.
     until(lambda: None in heard)
     raw_redis.publish("news", "x")
     until(lambda: b"x" in heard)

@@ -1,4 +1,4 @@
-"""What a service manager is told: by the module alone, and by a broker that one has started."""
+"""What a service manager is notified of: by the module alone, and by a broker that one has started."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Manager:
         self._socket.settimeout(0)
 
     def messages(self) -> list[dict[str, str]]:
-        """Return all that was told so far, each message as its assignments."""
+        """Return all messages so far, each as its assignments."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 lines = self._socket.recv(65536).decode().split("\n")
                 self.heard.append(dict(line.split("=", 1) for line in lines))
         return self.heard
 
-    def told(self, name: str) -> list[dict[str, str]]:
+    def assigned(self, name: str) -> list[dict[str, str]]:
         """Return the messages in which `name` is assigned."""
         return [message for message in self.messages() if name in message]
 
@@ -62,12 +62,12 @@ def manager(request: pytest.FixtureRequest) -> Iterator[Manager]:
 def test_each_message_says_what_systemd_understands(manager: Manager) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     environ = {"NOTIFY_SOCKET": manager.address, "PATH": "/bin"}
-    told = ServiceManager.out_of(environ)
+    notifier = ServiceManager.out_of(environ)
     assert environ == {"PATH": "/bin"}
-    told.starting("loading")
-    told.reloading("replacing")
-    told.ready("serving")
-    told.stopping("draining", 1.5)
+    notifier.starting("loading")
+    notifier.reloading("replacing")
+    notifier.ready("serving")
+    notifier.stopping("draining", 1.5)
     starting, reloading, ready, stopping = manager.messages()
     assert starting == {"STATUS": "loading", "EXTEND_TIMEOUT_USEC": "30000000"}
     now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
@@ -85,7 +85,7 @@ def test_without_a_manager_nothing_is_sent_and_nothing_due() -> None:
 
 
 @pytest.mark.parametrize("address", ["vsock:2:1234", "relative/path"])
-def test_an_address_of_another_kind_is_told_of_once_and_left_alone(
+def test_an_address_of_another_kind_is_logged_once_and_not_used(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = ServiceManager({"NOTIFY_SOCKET": address})
@@ -97,9 +97,9 @@ def test_an_address_of_another_kind_is_told_of_once_and_left_alone(
 def test_a_manager_that_is_gone_costs_a_line_in_the_log_and_nothing_else(
     manager: Manager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = ServiceManager({"NOTIFY_SOCKET": manager.address})
+    notifier = ServiceManager({"NOTIFY_SOCKET": manager.address})
     manager.close()
-    told.ready("serving")
+    notifier.ready("serving")
     assert "cannot notify the service manager" in caplog.text
 
 
@@ -114,34 +114,38 @@ def test_a_manager_that_is_gone_costs_a_line_in_the_log_and_nothing_else(
         ({}, False),
     ],
 )
-def test_a_sign_of_life_is_given_where_the_watchdog_waits_for_this_process(
+def test_the_watchdog_is_fed_if_it_waits_for_this_process(
     manager: Manager, variables: dict[str, str], *, waits: bool
 ) -> None:
-    told = ServiceManager({"NOTIFY_SOCKET": manager.address, **variables})
-    told.ping()
-    told.ping()
+    notifier = ServiceManager({"NOTIFY_SOCKET": manager.address, **variables})
+    notifier.ping()
+    notifier.ping()
     # The second one is not due yet.
-    assert len(manager.told("WATCHDOG")) == int(waits)
-    assert (told.ping_at is not None) == waits
+    assert len(manager.assigned("WATCHDOG")) == int(waits)
+    assert (notifier.ping_at is not None) == waits
 
 
 @pytest.fixture
-def managed(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> Manager:
-    """Let brokers of this test be started by `manager`, which waits 400 ms for a sign of life."""
+def managed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    """Let brokers of this test be started by a manager that waits 400 ms for a sign of life."""
+    directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
+    manager = Manager(f"{directory.name}/notify")
     monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
-    return manager
+    with directory:
+        yield manager
+        manager.close()
 
 
-def test_a_broker_tells_when_it_is_ready_reloads_and_stops(tmp_path: Path, managed: Manager) -> None:
+def test_a_broker_notifies_of_ready_reload_and_stop(tmp_path: Path, managed: Manager) -> None:
     with echo_broker(tmp_path) as broker:
-        (ready,) = managed.told("READY")
+        (ready,) = managed.assigned("READY")
         assert ready["MAINPID"] == str(broker.pid)
         host, port = broker.address
         assert ready["STATUS"] == f"serving clients at {host}:{port}"
         broker.signal(signal.SIGHUP)
-        processes.wait_until(lambda: len(managed.told("READY")) == 2, "the end of the reload")
+        processes.wait_until(lambda: len(managed.assigned("READY")) == 2, "the end of the reload")
         assert broker.stop() == 0
         kinds = ("READY", "RELOADING", "STOPPING")
         said = [kind for message in managed.messages() for kind in kinds if kind in message]
@@ -150,23 +154,23 @@ def test_a_broker_tells_when_it_is_ready_reloads_and_stops(tmp_path: Path, manag
 
 def test_the_watchdog_is_fed_while_nothing_happens(tmp_path: Path, managed: Manager) -> None:
     with echo_broker(tmp_path, workers=1):
-        enough = len(managed.told("WATCHDOG")) + 5
-        processes.wait_until(lambda: len(managed.told("WATCHDOG")) >= enough, "signs of life")
+        enough = len(managed.assigned("WATCHDOG")) + 5
+        processes.wait_until(lambda: len(managed.assigned("WATCHDOG")) >= enough, "signs of life")
 
 
-def test_a_supervisor_that_stands_still_gives_no_sign_of_life(tmp_path: Path, managed: Manager) -> None:
+def test_a_stopped_supervisor_does_not_feed_the_watchdog(tmp_path: Path, managed: Manager) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         broker.signal(signal.SIGSTOP)
         processes.wait_until(
             lambda: "T (stopped)" in Path(f"/proc/{broker.pid}/status").read_text(), "stopped"
         )
         managed.messages()
-        told = len(managed.heard)
+        heard = len(managed.heard)
         # Ops, keeper and worker live on: were one of them to speak for the supervisor, this would hear it.
         with contextlib.suppress(AssertionError):
-            processes.wait_until(lambda: len(managed.messages()) > told, "a sign of life", seconds=1.0)
+            processes.wait_until(lambda: len(managed.messages()) > heard, "a sign of life", seconds=1.0)
         broker.signal(signal.SIGCONT)
-        assert len(managed.heard) == told
+        assert len(managed.heard) == heard
 
 
 def test_children_do_not_see_the_managers_variables(tmp_path: Path, managed: Manager) -> None:

@@ -1,4 +1,4 @@
-"""Several brokers on one Redis: who has which id, who is told of, and what becomes of it when one ends."""
+"""Several brokers on one Redis: who has which id, which of them clients get, and what happens when one ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def rows(client: Any) -> dict[int, dict[str, Any]]:
     return {int(name): json.loads(text) for name, text in client.hgetall(BROKERS).items()}
 
 
-def told(broker: Broker) -> tuple[list[int], int]:
-    """Return the ids of the brokers that clients of this one are told of, and the controller's."""
+def brokers_of(broker: Broker) -> tuple[list[int], int]:
+    """Return the ids of the brokers that clients of this one get, and the controller's."""
     with Client(broker.address) as client:
         answer = client.call(MetadataRequest(topics=[]), 12)
     return [each.node_id for each in answer.brokers], answer.controller_id
@@ -97,7 +97,7 @@ def test_a_reload_keeps_the_broker_registered_with_its_new_address(
         broker.signal(signal.SIGHUP)
 
         def address() -> tuple[str, int]:
-            found = rows(raw_redis)[0]  # never without a row: another broker would tell its clients of a loss
+            found = rows(raw_redis)[0]  # never without a row: the clients of another broker would see it
             return found["host"], found["port"]
 
         processes.wait_until(lambda: address() == ("two.example", 2), "the new address is registered")
@@ -126,12 +126,12 @@ def test_a_broker_that_lost_its_id_says_so_once_and_serves_on(
         raw_redis.hset(BROKERS, 0, json.dumps(other))
         complaint = "keeper cannot register this broker"
         processes.wait_until(lambda: complaint in broker.log(), "it says so")
-        assert told(broker)[0] == [0]
+        assert brokers_of(broker)[0] == [0]
         assert ops.total(broker, "korvet_broker_registered") == 0
         raw_redis.hset(BROKERS, 0, json.dumps(other | {"until": 1}))
         processes.wait_until(lambda: rows(raw_redis)[0]["incarnation"] != "other", "it has its id again")
         assert broker.log().count(complaint) == 1
-        processes.wait_until(lambda: ops.total(broker, "korvet_broker_registered") == 1, "it tells that")
+        processes.wait_until(lambda: ops.total(broker, "korvet_broker_registered") == 1, "the metric says so")
 
 
 def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path) -> None:
@@ -146,21 +146,21 @@ def test_an_embedded_server_knows_its_broker_again_after_a_crash(tmp_path: Path)
         assert two.bootstrap != one.bootstrap
 
 
-def test_a_stopped_broker_is_not_told_of_any_more_and_a_killed_one_until_its_lease_ran_out(
+def test_clients_get_no_stopped_broker_and_a_killed_one_until_its_lease_ran_out(
     tmp_path: Path, redis_url: str, raw_redis: Any
 ) -> None:
     flags = ("--set", "broker.lease.ms=5000", "--set", "keeper.lease.ms=5000")
     with korvet_cluster(tmp_path, redis_url, *flags, brokers=3) as brokers:
-        processes.wait_until(lambda: raw_redis.exists("korvet:keeper"), "a keeper acts")
-        acting = int(raw_redis.get("korvet:keeper").partition(b":")[0])
-        stopped, left = {0, 1, 2} - {acting}
-        assert [told(each) for each in brokers] == [([0, 1, 2], acting)] * 3
+        processes.wait_until(lambda: raw_redis.exists("korvet:keeper"), "a keeper holds the lease")
+        holder = int(raw_redis.get("korvet:keeper").partition(b":")[0])
+        stopped, left = {0, 1, 2} - {holder}
+        assert [brokers_of(each) for each in brokers] == [([0, 1, 2], holder)] * 3
         assert brokers[stopped].stop() == 0
-        assert told(brokers[left]) == (sorted((acting, left)), acting)
-        brokers[acting].kill()
+        assert brokers_of(brokers[left]) == (sorted((holder, left)), holder)
+        brokers[holder].kill()
         # The controller moves with the lease of the keeper, which may be taken over a little later.
         processes.wait_until(
-            lambda: told(brokers[left]) == ([left], left), "the killed one is gone, its work taken over"
+            lambda: brokers_of(brokers[left]) == ([left], left), "the killed one is gone, its work taken over"
         )
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(brokers[acting].address).close()
+            socket.create_connection(brokers[holder].address).close()

@@ -18,7 +18,6 @@ from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
 from korvet.server import data_dir
 from korvet.server.supervisor import ports, redis_check
-from korvet.server.supervisor import ports as listeners
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import echo_broker
@@ -70,7 +69,7 @@ def test_a_port_in_use_for_ops_is_refused(tmp_path: Path, taken: str, redis_url:
 
 
 @pytest.mark.parametrize("setting", ["listen", "ops.listen"])
-def test_a_refused_port_leaves_no_data_directory_behind(tmp_path: Path, taken: str, setting: str) -> None:
+def test_a_refused_port_leaves_no_data_directory(tmp_path: Path, taken: str, setting: str) -> None:
     data = tmp_path / "data"
     assert "the port is in use" in refusal(tmp_path, f"{setting}={taken}", data=data)
     assert not data.exists()
@@ -266,7 +265,7 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
 def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:
     settings = load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings
     assert redis_check.prepare(settings).cluster_id == "mine"
-    # Also by a broker that is not told of it: all on one Redis are one cluster.
+    # Also by a broker whose settings have none: all on one Redis are one cluster.
     unnamed = load(None, {}, {"redis.url": redis_url}).settings
     assert redis_check.prepare(unnamed).cluster_id == "mine"
 
@@ -312,14 +311,14 @@ def test_ipv6_and_localhost_are_resolved() -> None:
 WILDCARD = Listener("PLAINTEXT", Address("0.0.0.0", 9092))  # noqa: S104 - the case under test
 
 
-def test_a_wildcard_is_not_told_to_clients() -> None:
+def test_a_wildcard_is_not_advertised() -> None:
     with pytest.raises(ConfigError, match=r"listen 0\.0\.0\.0:9092 .* set advertised "):
-        listeners.bind_listeners(Settings(), [WILDCARD])
-    [found] = listeners.bind_listeners(Settings(advertised="broker:9"), [WILDCARD])
+        ports.bind_listeners(Settings(), [WILDCARD])
+    [found] = ports.bind_listeners(Settings(advertised="broker:9"), [WILDCARD])
     assert found == Bound("PLAINTEXT", WILDCARD.address, Address("broker", 9))
 
 
-def test_a_named_wildcard_is_not_told_to_clients_either() -> None:
+def test_a_named_wildcard_is_not_advertised_either() -> None:
     two = [WILDCARD._replace(name="INSIDE"), WILDCARD._replace(name="OUTSIDE")]
     settings = Settings(
         listeners="INSIDE://0.0.0.0:1,OUTSIDE://0.0.0.0:2", advertised_listeners="INSIDE://inside:9"
@@ -327,13 +326,13 @@ def test_a_named_wildcard_is_not_told_to_clients_either() -> None:
     with pytest.raises(
         ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"
     ):
-        listeners.bind_listeners(settings, two)
+        ports.bind_listeners(settings, two)
 
 
-def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given_back(taken: str) -> None:
+def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_freed(taken: str) -> None:
     settings = Settings(listeners=f"INSIDE://127.0.0.1:{processes.free_port()},OUTSIDE://{taken}")
     with pytest.raises(ConfigError) as caught, ExitStack() as cleanup:
-        listeners.reserve_listeners(settings, cleanup)
+        ports.reserve_listeners(settings, cleanup)
     assert str(caught.value) == f"listeners OUTSIDE://{taken}: the port is in use by another process"
     ports.reserve(
         "listen ", parse_address(settings.listeners.split(",")[0].removeprefix("INSIDE://"))
@@ -342,7 +341,7 @@ def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_given
 
 def test_the_port_of_any_listener_is_refused_to_ops() -> None:
     with ExitStack() as cleanup:
-        held = listeners.reserve_listeners(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
+        held = ports.reserve_listeners(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
         for name, each in zip("AB", held, strict=True):
             with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
                 ports.bind_alone("ops.listen ", each.address, held)

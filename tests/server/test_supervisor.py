@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import redis
 
 from tests.support import processes
@@ -27,6 +29,21 @@ def everybody(broker: Broker) -> set[int]:
     return {broker.pid, *processes.children(broker.pid)}
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker with two workers for all tests that leave it as it was."""
+    with echo_broker(tmp_path_factory.mktemp("shared"), workers=2) as broker:
+        yield broker
+
+
+@pytest.fixture
+def shared(running: Broker) -> Broker:
+    """Give that broker, with everything back that the test before has killed."""
+    processes.wait_until(lambda: len(processes.children(running.pid)) == 5, "all five children")
+    processes.wait_until(lambda: answers(running), "a worker answers")
+    return running
+
+
 def gone(pids: set[int]) -> bool:
     return not any(processes.alive(pid) for pid in pids)
 
@@ -41,14 +58,13 @@ def test_the_supervisor_never_imports_gevent_or_the_lake(tmp_path: Path) -> None
     assert done.stdout.strip() == ""
 
 
-def test_serve_starts_workers_ops_keeper_and_the_embedded_server(tmp_path: Path) -> None:
-    with echo_broker(tmp_path, workers=2) as broker:
-        assert len(broker.worker_pids()) == 2
-        assert len(processes.children(broker.pid)) == 5
-        assert processes.parent(broker.server_pid()) == broker.pid
-        assert ask(broker.address, "hello").endswith(" hello")
-        assert str(broker.data_dir) in broker.output()
-        assert "once a second" in broker.output()
+def test_serve_starts_workers_ops_keeper_and_the_embedded_server(shared: Broker) -> None:
+    assert len(shared.worker_pids()) == 2
+    assert len(shared.child_pids("keeper")) == len(shared.child_pids("ops")) == 1
+    assert processes.parent(shared.server_pid()) == shared.pid
+    assert ask(shared.address, "hello").endswith(" hello")
+    assert str(shared.data_dir) in shared.output()
+    assert "once a second" in shared.output()
 
 
 def test_sigterm_ends_everything_with_exit_code_zero(tmp_path: Path) -> None:
@@ -71,7 +87,7 @@ def test_sigterm_lets_a_begun_request_finish(tmp_path: Path) -> None:
         assert broker.process.wait(30) == 0
 
 
-def test_a_worker_that_outlives_its_drain_is_killed_and_the_exit_code_tells(tmp_path: Path) -> None:
+def test_a_worker_that_outlives_its_drain_is_killed_and_the_exit_code_is_1(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "drain.timeout.ms=200") as broker:
         for pid in broker.worker_pids():
             # A stopped process does not act on SIGTERM.
@@ -93,14 +109,13 @@ def test_a_second_interrupt_ends_the_drain_at_once(tmp_path: Path) -> None:
         assert gone(pids)
 
 
-def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker:
-        before = broker.worker_pids()
-        for pid in before:
-            processes.kill(pid)
-        processes.wait_until(lambda: len(set(broker.worker_pids()) - set(before)) == 2, "two new workers")
-        processes.wait_until(lambda: answers(broker), "the new workers answer")
-        assert 'how="signal SIGKILL"' in broker.log()
+def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(shared: Broker) -> None:
+    before = shared.worker_pids()
+    for pid in before:
+        processes.kill(pid)
+    processes.wait_until(lambda: len(set(shared.worker_pids()) - set(before)) == 2, "two new workers")
+    processes.wait_until(lambda: answers(shared), "the new workers answer")
+    assert 'how="signal SIGKILL"' in shared.log()
 
 
 def answers(broker: Broker) -> bool:
@@ -110,15 +125,14 @@ def answers(broker: Broker) -> bool:
         return False
 
 
-def test_killed_ops_and_keeper_are_started_again(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker:
-        for name in ("ops", "keeper"):
-            (before,) = broker.child_pids(name)
-            processes.kill(before)
-            processes.wait_until(lambda: broker.child_pids(name) not in ([], [before]), f"a new {name}")  # noqa: B023
+def test_killed_ops_and_keeper_are_started_again(shared: Broker) -> None:
+    for name in ("ops", "keeper"):
+        (before,) = shared.child_pids(name)
+        processes.kill(before)
+        processes.wait_until(lambda: shared.child_pids(name) not in ([], [before]), f"a new {name}")  # noqa: B023
 
 
-def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_process(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         pids = everybody(broker)
         assert len(pids) == 6
@@ -155,16 +169,15 @@ def test_a_start_right_after_a_killed_supervisor_waits_for_its_server_to_end(tmp
             assert not processes.alive(server)
 
 
-def test_an_embedded_server_that_dies_is_started_again_with_its_data(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker:
-        server, path = broker.server_pid(), broker.data_dir / "server.sock"
-        with redis.Redis(unix_socket_path=str(path)) as client:
-            client.set("some", "data")
-        processes.kill(server)
-        processes.wait_until(lambda: "started the embedded server" in broker.log(), "a new server")
-        with redis.Redis(unix_socket_path=str(path)) as client:
-            processes.wait_until(lambda: has(client, "some"), "the data is back")
-        assert len(broker.worker_pids()) == 2
+def test_an_embedded_server_that_dies_is_started_again_with_its_data(shared: Broker) -> None:
+    server, path = shared.server_pid(), shared.data_dir / "server.sock"
+    with redis.Redis(unix_socket_path=str(path)) as client:
+        client.set("some", "data")
+    processes.kill(server)
+    processes.wait_until(lambda: "started the embedded server" in shared.log(), "a new server")
+    with redis.Redis(unix_socket_path=str(path)) as client:
+        processes.wait_until(lambda: has(client, "some"), "the data is back")
+    assert len(shared.worker_pids()) == 2
 
 
 def has(client: redis.Redis, key: str) -> bool:
@@ -174,17 +187,16 @@ def has(client: redis.Redis, key: str) -> bool:
         return False
 
 
-def test_sighup_replaces_every_worker_while_clients_are_served(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker:
-        before = set(broker.worker_pids())
-        broker.signal(signal.SIGHUP)
-        while before & set(broker.worker_pids()):
-            # These workers close their queue with their listener; a client then connects again.
-            processes.wait_until(lambda: answers(broker), "an answer in the middle of the reload")
-        processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
-        after = set(broker.worker_pids())
-        assert len(after) == 2
-        assert not before & after
+def test_sighup_replaces_every_worker_while_clients_are_served(shared: Broker) -> None:
+    before = set(shared.worker_pids())
+    shared.signal(signal.SIGHUP)
+    while before & set(shared.worker_pids()):
+        # These workers close their queue with their listener; a client then connects again.
+        processes.wait_until(lambda: answers(shared), "an answer in the middle of the reload")
+    processes.wait_until(lambda: "the workers are replaced" in shared.log(), "the reload ends")
+    after = set(shared.worker_pids())
+    assert len(after) == 2
+    assert not before & after
 
 
 def test_sighup_applies_what_can_be_changed_and_names_what_needs_a_restart(tmp_path: Path) -> None:
@@ -218,7 +230,7 @@ def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:
         before = broker.worker_pids()
         config.write_text('"num.partitions" = 13\n')
         broker.signal(signal.SIGHUP)
-        processes.wait_until(lambda: "does not start" in broker.log(), "the failure is told")
+        processes.wait_until(lambda: "does not start" in broker.log(), "the failure is logged")
         assert broker.worker_pids() == before
         processes.kill(before[0])
         processes.wait_until(
@@ -228,7 +240,7 @@ def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:
         processes.wait_until(lambda: answers(broker), "it answers")
 
 
-def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_is_started_again_with_back_off(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "num.partitions=13", workers=1, ready=False) as broker:
         processes.wait_until(lambda: "in_a_row=5" in broker.log(), "five attempts")
         waits = [
@@ -239,12 +251,11 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(tmp_path: Pa
         assert broker.stop() == 0
 
 
-def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(tmp_path: Path) -> None:
-    with echo_broker(tmp_path, workers=1) as broker:
-        names = ask(broker.address, "fds").split()
-        assert not [name for name in names if "lock" in name]
-        # Its listener and this connection; the port's reservation and ops' listener are the supervisor's.
-        assert len([name for name in names if name.startswith("socket:")]) == 2
+def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(shared: Broker) -> None:
+    names = ask(shared.address, "fds").split()
+    assert not [name for name in names if "lock" in name]
+    # Its listener and this connection; the port's reservation and ops' listener are the supervisor's.
+    assert len([name for name in names if name.startswith("socket:")]) == 2
 
 
 def take_terminal() -> None:

@@ -1,1 +1,9 @@
-"""The supervisor: everything before the first fork, the processes of a broker, and their end."""
+"""The process that forks all others; it never imports gevent.
+
+supervisor    the loop: `on_<signal>`, reload, drain
+process_pool  slots and their children: fork, reap, restart, hang
+rollout       replaces workers one after another, on a reload
+child         the child's side of a fork, and its link to the supervisor
+roles         what runs in each child
+startup       what is there before the first fork: ports, redis_check, the Runtime
+"""

@@ -1,4 +1,4 @@
-"""korvet/server/data_dir.py: the same socket for whoever asks, and nobody else's."""
+"""The embedded server's socket: the same one for all that ask, and nobody else's."""
 
 from __future__ import annotations
 
