@@ -10,13 +10,13 @@ from korvet.admin.cluster import ApiVersions, ClusterDescription, FeatureLevels
 from korvet.admin.errors import AdminError
 from korvet.cli.options import broker_options, connected
 from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
-from korvet.cli.run import Group
+from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
     from korvet.handlers.registry import Handler
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Show the brokers of any Kafka cluster."""
 

@@ -13,7 +13,7 @@ from korvet.admin.errors import AdminError
 from korvet.admin.types import Resource
 from korvet.cli.options import GROUP, TOPIC, broker_options, connected, parse_settings
 from korvet.cli.output import print_table, printable, report_failures
-from korvet.cli.run import Group
+from korvet.cli.run import CommandGroup
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _BROKER = click.IntRange(0, 2**31 - 1)
@@ -32,7 +32,7 @@ def _resources(command: _Command) -> _Command:
     return command
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def configs() -> None:
     """Show and change configs of topics, brokers and groups; of any Kafka cluster."""
 

@@ -28,7 +28,7 @@ from korvet.cli.output import (
     printable,
     report_failures,
 )
-from korvet.cli.run import Group
+from korvet.cli.run import CommandGroup
 
 _OPS_PORT = 9093
 _OFFSET = click.IntRange(0, 2**63 - 1)
@@ -45,7 +45,7 @@ _STATES = (
 )
 
 
-class _State(click.Choice):  # type: ignore[type-arg]  # before click 8.2 it takes none
+class _GroupState(click.Choice):  # type: ignore[type-arg]  # before click 8.2 it takes none
     """A state in any case; click's own message has all of them in lower case."""
 
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:  # noqa: ARG002 - as click has it
@@ -53,7 +53,7 @@ class _State(click.Choice):  # type: ignore[type-arg]  # before click 8.2 it tak
         return f"{value!r} is none of {', '.join(_STATES)}"
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def groups() -> None:
     """List, describe and delete consumer groups, and reset their offsets; of any Kafka cluster."""
 
@@ -63,7 +63,7 @@ def groups() -> None:
     "--state",
     "states",
     multiple=True,
-    type=_State(_STATES, case_sensitive=False),
+    type=_GroupState(_STATES, case_sensitive=False),
     metavar="STATE",
     help="Only groups in this state, as Empty; may be repeated.",
 )

@@ -1,9 +1,6 @@
-"""The flags and the manners of the commands of the lake: where log and tables are, and what failed.
+"""What the commands of the lake share: the flags for log and tables, errors, and repeated rounds.
 
-Knows settings and that errors become one line on stderr; nothing of what is done with the lake. Nothing of Arrow, Delta
-or Spark is imported before a command does its work.
-
-Commands of the lake that do their work once, or again and again: the flags, and the pause between two rounds.
+Nothing of Arrow, Delta or Spark is imported before a command does its work: `korvet[lake]` may not be installed.
 """
 
 from __future__ import annotations
@@ -26,19 +23,26 @@ from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:
     from korvet.lake.source import LakeSource
+    from korvet.lake.table import Lake
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 """What the extra korvet[lake] brings."""
 
 
-class Lake(NamedTuple):
-    """What a command works on: the log, the tables' place with what its object store needs, and the topics named."""
+class LakeTarget(NamedTuple):
+    """What a command works on: the log, the location of the tables with its storage options, and the named topics."""
 
     source: LakeSource
     uri: str
     storage_options: dict[str, str] | None
     topics: tuple[str, ...]
+
+    def tables(self) -> Lake:
+        """Return the tables."""
+        from korvet.lake.table import Lake  # noqa: PLC0415 - other commands start without Delta
+
+        return Lake(self.uri, self.storage_options)
 
 
 def lake_options(command: _Command) -> _Command:
@@ -61,10 +65,14 @@ def place_options(command: _Command) -> _Command:
             help="Settings in TOML.",
         ),
         click.option(
-            "--redis-url", metavar="URL", help="Where the log is; by default the embedded server of data.dir."
+            "--redis-url",
+            metavar="URL",
+            help="Redis that has the log; by default the embedded server of data.dir.",
         ),
         click.option(
-            "--lake", metavar="URI", help="Where the tables are: a directory or an object store; lake.path."
+            "--lake",
+            metavar="URI",
+            help="Directory or object store of the tables; by default lake.path.",
         ),
         click.option(
             "--set",
@@ -86,8 +94,8 @@ def lake_of(
     lake: str | None,
     assignments: tuple[str, ...],
     topics: tuple[str, ...] = (),
-) -> Lake:
-    """Return what the flags of `lake_options` say, and let log lines go to stderr; raises UsageError, ConfigError."""
+) -> LakeTarget:
+    """Return the target that the flags of `lake_options` name, and configure logging to stderr."""
     from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without it
 
     flags: dict[str, str | None] = dict.fromkeys(
@@ -97,7 +105,7 @@ def lake_of(
         assignments = (*assignments, f"lake.path={lake}")
     settings = loader(config_file, assignments, flags | {"redis_url": redis_url})().settings
     if not settings.lake_path:
-        raise click.UsageError("say where the tables are: --lake, or the setting lake.path")
+        raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
     logs.configure(settings, "lake")
     uri = settings.lake_path
     if "://" not in uri:
@@ -105,7 +113,7 @@ def lake_of(
         uri = str(Path(uri).expanduser().absolute())
     url = settings.redis_url or _embedded(Path(settings.data_dir))
     options = key_values(settings.lake_storage_options) or None
-    return Lake(LakeSource.of(settings, url), uri, options, tuple(topics))
+    return LakeTarget(LakeSource.of(settings, url), uri, options, tuple(topics))
 
 
 def _embedded(directory: Path) -> str:
@@ -115,14 +123,14 @@ def _embedded(directory: Path) -> str:
     if url is None:
         where = directory.expanduser().absolute()
         raise click.UsageError(
-            f"say where the log is: --redis-url; no embedded server runs on {where} (data.dir)"
+            f"give the location of the log: --redis-url; no embedded server runs on {where} (data.dir)"
         )
     return url
 
 
 @contextlib.contextmanager
-def failures_of_lake_told() -> Iterator[None]:
-    """Let what fails with log, tables or Spark end the command with one line and exit code 1."""
+def lake_errors() -> Iterator[None]:
+    """End the command with one line and exit code 1 on an error of log, tables or Spark."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -141,14 +149,14 @@ _log = logs.Log(__name__)
 def rounds_options(command: _Command) -> _Command:
     """Give a command the flags that `rounds` takes, and --dry-run."""
     options = (
-        click.option("--once", is_flag=True, help="Do what there is to do now, and end: the default."),
+        click.option("--once", is_flag=True, help="Do the work that there is now, and end: the default."),
         click.option(
             "--interval",
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
-            help="Do it for ever, again each so many seconds.",
+            help="Repeat it every SECONDS until the process is ended.",
         ),
-        click.option("--dry-run", is_flag=True, help="Only tell what would be done."),
+        click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     )
     for option in reversed(options):
         command = option(command)
@@ -156,16 +164,16 @@ def rounds_options(command: _Command) -> _Command:
 
 
 def rounds(work: Callable[[], int], interval: float | None, *, once: bool, dry_run: bool) -> int:
-    """Do `work` and return its exit code, or with an interval do it until the process is told to end.
+    """Do `work` and return its exit code, or with an interval repeat it until the process is ended.
 
-    A round that fails is logged then, and the next one tries again. Raises UsageError for flags that exclude each
-    other, and without an interval what `work` raises.
+    With an interval a round that fails is logged, and the next one tries again; without, its error is raised. Raises
+    UsageError for flags that exclude each other.
     """
     if interval is None:
         return work()
     if once or dry_run:
         raise click.UsageError("--interval excludes --once and --dry-run")
-    # Killing it harms nothing; this lets Spark clear away its files first.
+    # A kill harms nothing; this lets Spark remove its files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
         began = time.monotonic()

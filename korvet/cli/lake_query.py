@@ -1,7 +1,4 @@
-"""`korvet lake query`: SQL over topics, what is archived and what is not.
-
-`korvet lake replay`: produces a range of a topic, archived or not, into a topic again.
-"""
+"""`korvet lake query` runs SQL over topics, archived or not; `korvet lake replay` produces a range of a topic again."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, place_options
+from korvet.cli.lake_options import LakeTarget, lake_errors, lake_of, lake_options, place_options
 from korvet.cli.options import (
     CODECS,
     TOPIC,
@@ -25,7 +22,7 @@ from korvet.cli.options import (
     parse_time,
     partitions_option,
 )
-from korvet.cli.output import ProgressLine, print_table
+from korvet.cli.output import ProgressLine, print_json, print_table
 
 if TYPE_CHECKING:
     from korvet.spark.query import Result
@@ -50,7 +47,7 @@ def query(
     *,
     as_csv: bool,
     as_json: bool,
-    **where: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> None:
     """Run an SQL query of Spark's, in which each topic is a view: SELECT count(*) FROM orders.
 
@@ -61,28 +58,27 @@ def query(
     """
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
-    wanted = lake_of(**where)
-    with failures_of_lake_told():
-        _query(wanted, master, sql, directory, as_csv=as_csv, as_json=as_json)
+    target = lake_of(**where)
+    with lake_errors():
+        _query(target, master, sql, directory, as_csv=as_csv, as_json=as_json)
 
 
 def _query(
-    wanted: Lake, master: str | None, sql: str, directory: str | None, *, as_csv: bool, as_json: bool
+    target: LakeTarget, master: str | None, sql: str, directory: str | None, *, as_csv: bool, as_json: bool
 ) -> None:
-    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
-    tables = Tables(wanted.uri, wanted.storage_options)
+    tables = target.tables()
     with session("korvet lake query", master=master) as spark:
-        frame = frame_of(spark, wanted.source, tables, sql, wanted.topics)
+        frame = frame_of(spark, target.source, tables, sql, target.topics)
         if directory is not None:
             write_parquet(frame, directory)
         else:
-            _print(result(frame), as_csv=as_csv, as_json=as_json)
+            _print_rows(result(frame), as_csv=as_csv, as_json=as_json)
 
 
-def _print(found: Result, *, as_csv: bool, as_json: bool) -> None:
+def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
     if as_json:
         for row in found.rows:
             values = {title: _for_json(value) for title, value in zip(found.titles, row, strict=True)}
@@ -90,7 +86,7 @@ def _print(found: Result, *, as_csv: bool, as_json: bool) -> None:
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(found.titles)
-        # As usual in CSV, nothing stands for NULL.
+        # NULL is empty, as usual in CSV.
         writer.writerows(["" if value is None else _text(value) for value in row] for row in found.rows)
     else:
         rows = [[_NULL if value is None else _text(value) for value in row] for row in found.rows]
@@ -125,31 +121,27 @@ _OFFSET = click.IntRange(0, 2**63 - 1)
 @click.option("--to", "target", required=True, metavar="TOPIC", type=TOPIC, help="The topic to produce to.")
 @partitions_option
 @click.option("--from-offset", type=_OFFSET, metavar="N", help="Begin at this offset.")
-@click.option(
-    "--from-time", metavar="TIME", help="Begin at the first record of this time, or of a later one."
-)
+@click.option("--from-time", metavar="TIME", help="Begin at the first record at or after this time.")
 @click.option("--to-offset", type=_OFFSET, metavar="N", help="End before this offset.")
-@click.option(
-    "--to-time", metavar="TIME", help="End before the first record of this time, or of a later one."
-)
+@click.option("--to-time", metavar="TIME", help="End before the first record at or after this time.")
 @click.option(
     "--partitions",
     "sharing",
     type=click.Choice(("keep", "hash")),
     default="keep",
     show_default=True,
-    help="Where records go: to the same partition, or to that of their keys.",
+    help="Produce to the same partition, or to that of the key.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Records in a second, at most."
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second."
 )
 @compression_option
 @click.option(
     "--name",
     metavar="NAME",
-    help="The group that keeps what the replay has come to; by default by its flags.",
+    help="The group that keeps the progress of the replay; by default named by its flags.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be replayed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be replayed.")
 @place_options
 @cluster_options
 def replay(
@@ -160,7 +152,7 @@ def replay(
     *,
     as_json: bool,
     dry_run: bool,
-    **options: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **options: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> None:
     """Produce the records of a topic, from the lake and from Redis, into another topic once more, each once.
 
@@ -174,10 +166,10 @@ def replay(
     mine = {key: options.pop(key) for key in ("partitions", "sharing", "rate", "compression", "name")}
     where = lake_of(**options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with failures_of_lake_told():
+    with lake_errors():
         from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 
-        wish = ReplaySpec(
+        spec = ReplaySpec(
             source=source,
             target=target,
             partitions=tuple(sorted(set(mine["partitions"]))),
@@ -187,28 +179,27 @@ def replay(
         )
         with (
             connected(bootstrap_server, timeout) as admin,
-            _opened(admin, where, wish, mine["name"]) as found,
+            _opened(admin, where, spec, mine["name"]) as found,
         ):
             if not dry_run:
                 _run(found, mine["rate"], CODECS.index(mine["compression"]))
-            _lake_replay_print(found, as_json=as_json, dry_run=dry_run)
+            _print_replay(found, as_json=as_json, dry_run=dry_run)
 
 
 @contextlib.contextmanager
-def _opened(admin: AdminClient, where: Lake, wish: ReplaySpec, name: str | None) -> Iterator[Replay]:
+def _opened(admin: AdminClient, where: LakeTarget, spec: ReplaySpec, name: str | None) -> Iterator[Replay]:
     from korvet.lake.replay import Replay, ReplaySource  # noqa: PLC0415 - other commands start without it
-    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
     with where.source.opened() as stores:
-        reading = ReplaySource(stores, Tables(where.uri, where.storage_options), where.source)
-        yield Replay(admin, reading, wish, name)
+        reading = ReplaySource(stores, where.tables(), where.source)
+        yield Replay(admin, reading, spec, name)
 
 
 def _run(found: Replay, rate: float | None, codec: int) -> None:
     from korvet.lake.replay import RecordRate  # noqa: PLC0415 - other commands start without Delta
 
     if found.resumed:
-        click.echo(f"going on with {found.name}", err=True)
+        click.echo(f"resuming {found.name}", err=True)
     progress = ProgressLine(shown=sys.stderr.isatty())
     try:
         found.run(RecordRate(rate), codec, progress.add)
@@ -217,7 +208,7 @@ def _run(found: Replay, rate: float | None, codec: int) -> None:
 
 
 def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
-    """Return where flags let a range begin or end; raises UsageError for two of them, or a time that is none."""
+    """Return where the flags begin or end the range. Raises UsageError."""
     from korvet.lake.replay_state import ReplayEdge  # noqa: PLC0415 - other commands start without Delta
 
     offset, time = options.pop(f"{which}_offset"), options.pop(f"{which}_time")
@@ -232,7 +223,7 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
         raise click.UsageError(message) from error
 
 
-def _lake_replay_print(found: Replay, *, as_json: bool, dry_run: bool) -> None:
+def _print_replay(found: Replay, *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         rows = [
             {
@@ -244,13 +235,14 @@ def _lake_replay_print(found: Replay, *, as_json: bool, dry_run: bool) -> None:
             }
             for each in found.ranges
         ]
-        told = {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": rows}
-        click.echo(json.dumps(told, indent=2))
+        print_json(
+            {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": rows}
+        )
         return
     titles = ("Partition", "From", "To", "Next", "Records")
     print_table(titles, [_cells(each) for each in found.ranges], numbers=titles)
     if dry_run:
-        click.echo("Nothing is produced: this is what the replay would do, and how far it has come.")
+        click.echo("Dry run: nothing is produced.")
 
 
 def _cells(each: ReplayRange) -> tuple[str, ...]:

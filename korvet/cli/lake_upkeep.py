@@ -1,7 +1,4 @@
-"""`korvet lake compact`: writes the rows of small files anew, into fewer large ones.
-
-`korvet lake expire`: lets go what logs are not to keep, and deletes files that no table names.
-"""
+"""`korvet lake compact` merges small files of tables; `korvet lake expire` applies retention to them."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.lake_options import Lake, failures_of_lake_told, lake_of, lake_options, rounds, rounds_options
+from korvet.cli.lake_options import LakeTarget, lake_errors, lake_of, lake_options, rounds, rounds_options
 from korvet.cli.options import yes_option
-from korvet.cli.output import ProgressLine, confirm, format_bytes, print_table, printable
+from korvet.cli.output import ProgressLine, confirm, format_bytes, print_error, print_table, printable
 from korvet.cli.run import FAILED
 from korvet.spark import is_submitted
 
@@ -39,26 +36,26 @@ def compact(
     once: bool,
     dry_run: bool,
     as_json: bool,
-    **where: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> int:
     """Make few large files of many small ones, with the same rows in the order of their offsets.
 
-    It may be killed at any time, and run while topics are archived and read, and several times at once: at no time is a
-    record in the table twice or not at all. What leaves the table stays on the disk until `korvet lake expire` takes
-    it. A stream of Delta Lake's own over the table needs the option ignoreDeletes, as it does for retention. Exit code
-    1 where files could not be read or written.
+    It may be killed at any time, and may run while topics are archived and read, and several times at once: a record is
+    in the table exactly once at all times. Files that leave the table stay on the disk until `korvet lake expire`
+    deletes them. A stream of Delta Lake over the table needs the option ignoreDeletes, as for retention. Exit code 1 if
+    files could not be read or written.
     """
-    wanted = lake_of(**where)
-    with failures_of_lake_told():
+    target = lake_of(**where)
+    with lake_errors():
         if dry_run:
-            return _plan(wanted, as_json=as_json)
-        with _runner(wanted, master) as run:
-            work = _Work(wanted, run, as_json=as_json, again=interval is not None)
+            return _plan(target, as_json=as_json)
+        with _runner(target, master) as run:
+            work = _Work(target, run, as_json=as_json, again=interval is not None)
             return rounds(work.round, interval, once=once, dry_run=dry_run)
 
 
 @contextlib.contextmanager
-def _runner(wanted: Lake, master: str | None) -> Iterator[RunMerges | None]:
+def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None]:
     if master is None and not is_submitted():
         yield None
         return
@@ -66,14 +63,14 @@ def _runner(wanted: Lake, master: str | None) -> Iterator[RunMerges | None]:
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     with session("korvet lake compact", master=master) as spark:
-        yield merge_runner(spark, wanted.storage_options)
+        yield merge_runner(spark, target.storage_options)
 
 
 class _Work:
-    """One round of compaction, as often as it is asked for."""
+    """Rounds of compaction."""
 
-    def __init__(self, wanted: Lake, run: RunMerges | None, *, as_json: bool, again: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, target: LakeTarget, run: RunMerges | None, *, as_json: bool, again: bool) -> None:
+        self._target = target
         self._run = run
         self._as_json = as_json
         self._again = again
@@ -81,35 +78,33 @@ class _Work:
     def round(self) -> int:
         """Compact, print what was done, and return the exit code."""
         from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
-        from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
-        wanted = self._wanted
-        tables = Tables(wanted.uri, wanted.storage_options)
+        target = self._target
         progress = ProgressLine(shown=sys.stderr.isatty())
         found: list[MergeOutcome] = []
         try:
-            for each in compact_topics(wanted.source, tables, wanted.topics, self._run):
+            for each in compact_topics(target.source, target.tables(), target.topics, self._run):
                 found.append(each)
                 progress.add(each.rows, each.bytes_before)
         finally:
             progress.end()
-        # Again and again, only what is worth a line.
+        # Of repeated rounds, only those that did something.
         if found or not self._again:
-            self._tell(found)
+            self._print(found)
         failed = [each for each in found if each.error is not None]
         for each in failed:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
-            click.echo(printable(f"Error: {place}: {each.error}"), err=True)
+            print_error(f"{place}: {each.error}")
         return FAILED if failed else 0
 
-    def _tell(self, found: list[MergeOutcome]) -> None:
+    def _print(self, found: list[MergeOutcome]) -> None:
         if self._as_json:
             click.echo(msgspec.json.encode(found))
         else:
-            _print(found)
+            _print_merges(found)
 
 
-def _print(found: list[MergeOutcome]) -> None:
+def _print_merges(found: list[MergeOutcome]) -> None:
     done = [each for each in found if each.done]
     before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
     size = format_bytes(sum(each.bytes_after for each in done))
@@ -121,14 +116,13 @@ def _print(found: list[MergeOutcome]) -> None:
         click.echo("no files to merge")
     late = sum(not each.done and each.error is None for each in found)
     if late:
-        click.echo(f"{late} merges were left to others, who rewrote the same files meanwhile")
+        click.echo(f"{late} merges were dropped: others rewrote the same files meanwhile")
 
 
-def _plan(wanted: Lake, *, as_json: bool) -> int:
+def _plan(target: LakeTarget, *, as_json: bool) -> int:
     from korvet.lake.compaction import plan_merges, topics_of  # noqa: PLC0415 - other commands start without it
-    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
-    tables = Tables(wanted.uri, wanted.storage_options)
+    tables = target.tables()
     rows = [
         {
             "topic": task.of.topic,
@@ -138,7 +132,7 @@ def _plan(wanted: Lake, *, as_json: bool) -> int:
             "records": task.merge.rows,
             "into": task.merge.into,
         }
-        for of in topics_of(wanted.source, wanted.topics)
+        for of in topics_of(target.source, target.topics)
         for task in plan_merges(tables, of)
     ]
     if as_json:
@@ -165,9 +159,9 @@ _HOURS_MIN = 24
     default=_HOURS_MIN,
     show_default=True,
     metavar="HOURS",
-    help="Delete files that no table names since so long: they may still be read, or about to be named.",
+    help="Delete files that no table has named for this long: younger ones may still be read, or be committed soon.",
 )
-@click.option("--remove-gone", is_flag=True, help="Delete the tables of topics that are gone.")
+@click.option("--remove-gone", is_flag=True, help="Delete the tables of deleted topics.")
 @yes_option
 @rounds_options
 def expire(
@@ -179,58 +173,58 @@ def expire(
     once: bool,
     dry_run: bool,
     as_json: bool,
-    **where: Any,  # noqa: ANN401 - of many kinds, told apart by name
+    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> int:
-    """Let logs keep what retention.ms and retention.bytes say, in Redis and the lake together.
+    """Apply retention.ms and retention.bytes to logs in Redis and the lake together.
 
-    Files leave in the order of their offsets: the log starts behind them first, then they leave the table, and later
-    the disk. Tables of topics that are gone are told of, and stay without --remove-gone. Exit code 1 where something
-    could not be done.
+    Files expire in the order of their offsets: the log start moves first, then they leave the table, and later the
+    disk. Tables of deleted topics are listed, and stay without --remove-gone. Exit code 1 if something could not be
+    done.
     """
     if remove_gone and interval is not None:
         raise click.UsageError("--interval excludes --remove-gone")
-    wanted = lake_of(**where)
-    if remove_gone and wanted.topics:
-        raise click.UsageError("--topic excludes --remove-gone: it names topics that are there")
+    target = lake_of(**where)
+    if remove_gone and target.topics:
+        raise click.UsageError("--topic excludes --remove-gone, which is for deleted topics")
 
     def work() -> int:
-        done = _expire(wanted, hours, dry_run=dry_run)
+        done = _expire(target, hours, dry_run=dry_run)
         removed: dict[LakeTopic, StoredFiles] = {}
         try:
             if remove_gone and not dry_run:
-                removed = _remove(wanted, done.gone, yes=yes)
+                removed = _remove(target, done.gone, yes=yes)
         finally:
-            # Again and again, only what is worth a line.
+            # Of repeated rounds, only those that did something.
             if interval is None or done.moved:
-                _tell(done, removed, as_json=as_json, dry_run=dry_run)
-        return _failures_told(done)
+                _print_expiry(done, removed, as_json=as_json, dry_run=dry_run)
+        return _report_failures(done)
 
-    with failures_of_lake_told():
+    with lake_errors():
         return rounds(work, interval, once=once, dry_run=dry_run)
 
 
-def _expire(wanted: Lake, hours: int, *, dry_run: bool) -> ExpiryRound:
+def _expire(target: LakeTarget, hours: int, *, dry_run: bool) -> ExpiryRound:
     from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
-    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - the same
 
-    tables = Tables(wanted.uri, wanted.storage_options)
-    expiry = Expiry(wanted.source, tables, dry_run=dry_run)
-    return expiry.round(wanted.topics, hours, time.time_ns() // 1_000_000)
+    tables = target.tables()
+    expiry = Expiry(target.source, tables, dry_run=dry_run)
+    return expiry.round(target.topics, hours, time.time_ns() // 1_000_000)
 
 
-def _remove(wanted: Lake, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
-    from korvet.lake.table import Lake as Tables  # noqa: PLC0415 - other commands start without Delta
+def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
     from korvet.lake.table import remove_table  # noqa: PLC0415 - the same
 
     if not gone:
         return {}
     names = ", ".join("/".join(each) for each in gone)
-    confirm(f"Delete {names} below {wanted.uri} with all records?", "no table is deleted", yes=yes)
-    tables = Tables(wanted.uri, wanted.storage_options)
+    confirm(f"Delete {names} below {target.uri} with all records?", "no table is deleted", yes=yes)
+    tables = target.tables()
     return {each: remove_table(tables, each) for each in gone}
 
 
-def _tell(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: bool, dry_run: bool) -> None:
+def _print_expiry(
+    done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: bool, dry_run: bool
+) -> None:
     if as_json:
         gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
         click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
@@ -246,18 +240,18 @@ def _tell(done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: 
     files = "1 file" if count == 1 else f"{count} files"
     click.echo(f"{'would delete' if dry_run else 'deleted'} {files} that no table names")
     for each in done.gone:
-        what = "no topic has it any more: see --remove-gone"
+        what = "its topic is deleted: see --remove-gone"
         if each in removed:
             what = f"deleted, {format_bytes(removed[each].bytes)}"
         click.echo(printable(f"table {'/'.join(each)}: {what}"))
 
 
-def _failures_told(done: ExpiryRound) -> int:
+def _report_failures(done: ExpiryRound) -> int:
     for each in done.expired:
         if each.error is not None:
             place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
-            click.echo(printable(f"Error: {place}: {each.error}"), err=True)
+            print_error(f"{place}: {each.error}")
     for one in done.vacuumed:
         if one.error is not None:
-            click.echo(printable(f"Error: {one.topic}: {one.error}"), err=True)
+            print_error(f"{one.topic}: {one.error}")
     return FAILED if done.failed else 0

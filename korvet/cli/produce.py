@@ -19,7 +19,15 @@ from aiokafka import AIOKafkaProducer
 
 from korvet.cli.options import PARTITION, TOPIC, cluster_options, compression_option, connected
 from korvet.cli.output import ProgressLine, printable
-from korvet.cli.records import Headers, Record, RecordError, addresses, client_errors, error_text, parse_json
+from korvet.cli.records import (
+    Headers,
+    NewRecord,
+    RecordError,
+    addresses,
+    client_errors,
+    error_text,
+    parse_json,
+)
 from korvet.errors import ErrorCode
 
 PIECE_BYTES_MAX = 64 << 20
@@ -42,7 +50,7 @@ _EXCLUSIVE = (
     ("partition", "keep_partitions"),
 )
 
-Parser = Callable[[bytes], Record]
+Parser = Callable[[bytes], NewRecord]
 
 
 class InputPiece(NamedTuple):
@@ -220,7 +228,7 @@ async def _partitions(producer: Any, topic: str, seconds_max: float) -> set[int]
     return found
 
 
-async def _send(producer: Any, topic: str, partitions: set[int], record: Record) -> Future[Any]:  # noqa: ANN401 - the same
+async def _send(producer: Any, topic: str, partitions: set[int], record: NewRecord) -> Future[Any]:  # noqa: ANN401 - the same
     """Return the future of the delivery. Raises RecordError."""
     partition, headers = record.partition, list(record.headers)
     if partition is not None and partition not in partitions:
@@ -340,7 +348,7 @@ def _parser(options: Mapping[str, Any]) -> Parser:
 
 
 def _json_parser(common: Headers, partition: int | None, *, keeps: bool) -> Parser:
-    def parse(content: bytes) -> Record:
+    def parse(content: bytes) -> NewRecord:
         record = parse_json(content)
         where = record.partition if keeps else partition
         return record._replace(headers=[*record.headers, *common], partition=where)
@@ -358,13 +366,13 @@ def _text_parser(options: Mapping[str, Any], common: Headers, partition: int | N
     def part(content: bytes) -> bytes | None:
         return None if content == null else content
 
-    def parse(content: bytes) -> Record:
+    def parse(content: bytes) -> NewRecord:
         if separator is None:
-            return Record(one_key, part(content), common, partition=partition)
+            return NewRecord(one_key, part(content), common, partition=partition)
         key, found, value = content.partition(separator)
         if not found:
             raise RecordError(f"no {os.fsdecode(separator)!r} between key and value")
-        return Record(part(key), part(value), common, partition=partition)
+        return NewRecord(part(key), part(value), common, partition=partition)
 
     return parse
 

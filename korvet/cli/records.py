@@ -39,7 +39,7 @@ class ReadRecord(NamedTuple):
     headers: Headers
 
 
-class Record(NamedTuple):
+class NewRecord(NamedTuple):
     """A record to be produced. `timestamp` is in ms since 1970, None for now; `partition` is None for any."""
 
     key: bytes | None = None
@@ -199,7 +199,7 @@ def format_json(record: ReadRecord) -> str:
     return line if line.isprintable() else json.dumps(row)
 
 
-def parse_json(line: bytes) -> Record:
+def parse_json(line: bytes) -> NewRecord:
     """Read a record from a line of JSON. Raises RecordError."""
     row = _object(line)
     unknown = row.keys() - _FIELDS - _IGNORED
@@ -208,7 +208,7 @@ def parse_json(line: bytes) -> Record:
     headers = row.get("headers") or []
     if not isinstance(headers, list):
         raise RecordError('headers: must be a list of {"name": ..., "value": ...}')
-    return Record(
+    return NewRecord(
         _bytes(row, "key"),
         _bytes(row, "value"),
         [_header(each) for each in headers],

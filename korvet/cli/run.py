@@ -24,7 +24,7 @@ DONE, FAILED, MISTAKEN, INTERRUPTED = 0, 1, 2, 130
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command with subcommands. Its help wraps their first sentences; click would cut them short with dots."""
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ class Group(click.Group):
             formatter.write_dl(self.summaries(ctx))
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group that imports the module of a subcommand when it is needed, so that help and completion stay quick.
 
     `modules` has for each subcommand its module and the first sentence of its help.

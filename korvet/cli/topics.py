@@ -33,13 +33,13 @@ from korvet.cli.output import (
     report_failures,
 )
 from korvet.cli.placement import elect_leaders, reassign
-from korvet.cli.run import Group
+from korvet.cli.run import CommandGroup
 
 _COUNT = click.IntRange(1, 2**31 - 1)
 _names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topics() -> None:
     """Create, list, describe, alter and delete topics, and assign them to brokers; of any Kafka cluster."""
 

@@ -72,7 +72,7 @@ def test_a_topic_is_replayed_once_and_that_is_told(stage: Stage, source: SourceT
     for partition in (0, 1):
         assert stage.contents(target, partition) == stage.produced(source, partition)
     again = replay(stage, source, target.name)
-    assert (again.returncode, again.stderr) == (0, f"going on with {planned['name']}\n")
+    assert (again.returncode, again.stderr) == (0, f"resuming {planned['name']}\n")
     assert len(stage.contents(target)) == 2000
 
 

@@ -113,10 +113,10 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both
     old = topic.topic.id
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     topic.worker.topics.create(TopicSpec(name="other", partitions=1))
-    assert f"table {TOPIC}/{old}: no topic has it any more" in printed(topic, "expire")
+    assert f"table {TOPIC}/{old}: its topic is deleted" in printed(topic, "expire")
     refused = lake(topic, "expire", "--remove-gone")
     assert "no table is deleted" in failed(refused)
-    assert "no topic has it any more" in refused.stdout
+    assert "its topic is deleted" in refused.stdout
     dry = told(topic, "expire", "--remove-gone", "--dry-run")
     assert dry["gone"] == [{"topic": TOPIC, "id": old, "removed": False}]
     assert len(list_tables(topic.lake)) == 1
@@ -158,7 +158,7 @@ def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> 
         (("compact", "--topic", "none"), 1, "there is no topic none"),
         (("expire", "--topic", "none"), 1, "there is no topic none"),
         (("verify", "--topic", "none"), 1, "there is no topic none"),
-        (("verify", "--lake", ""), 2, "say where the tables are"),
+        (("verify", "--lake", ""), 2, "give the location of the tables"),
         (("compact", "--redis-url", "redis://127.0.0.1:1"), 1, "127.0.0.1:1"),
     ],
 )
