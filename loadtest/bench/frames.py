@@ -94,7 +94,7 @@ def await_metadata(bootstrap: str, seconds_max: float) -> None:
 def check_version_refused(bootstrap: str) -> None:
     """Ask in a version of ApiVersions that a broker may not know; NotAvailableError for an unreadable refusal.
 
-    KIP-511: a refusal has the form of version 0 (error, then an array of six bytes an API), whatever version was
+    KIP-511: a refusal has the form of version 0 (error, then an array of six bytes an API), for any version that was
     asked in. A Java client misreads any other.
     """
     message = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
@@ -108,7 +108,7 @@ def check_version_refused(bootstrap: str) -> None:
 
 
 def produced_error_at(topic: str) -> int:
-    """Return where in the response to `produce` the partition's error code stands, behind the size prefix.
+    """Return where in the response to `produce` the partition's error code stands, after the size prefix.
 
     Before it: correlation id, number of topics, name, number of partitions, partition.
     """

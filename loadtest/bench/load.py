@@ -11,7 +11,7 @@ Answer = dict[str, float]
 
 
 class LoadError(Exception):
-    """The load generator could not do what it was told; says why in one line."""
+    """The load generator could not execute a command; the message says why in one line."""
 
 
 class Load:

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 def main() -> None:
     """Start, tell, wait."""
-    # librdkafka tells on stderr that it mocks; the bootstrap is replaced by the mock broker's.
+    # librdkafka reports on stderr that it mocks; the bootstrap is replaced by the mock broker's.
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 3})
     [broker] = producer.list_topics(timeout=10).brokers.values()
     print(broker.port, flush=True)

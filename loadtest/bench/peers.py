@@ -230,7 +230,7 @@ class Mock(Peer):
         frames.check_version_refused(self.bootstrap)
 
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
-        """Have a topic created by asking for it: always with 4 partitions, whatever is asked."""
+        """Have a topic created by asking for it: always with 4 partitions, for any request."""
         del load, partitions, count
         frames.ask(self.bootstrap, frames.topic_metadata(topic))
         return 0.0

@@ -1,4 +1,4 @@
-"""Processes of the benchmark: started so that none outlives it, and what /proc tells about their trees.
+"""Processes of the benchmark: started so that none outlives it, and what /proc reports about their trees.
 
 Knows Linux; nothing of Kafka or Redis.
 """
@@ -115,7 +115,7 @@ def tail(log: Path) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields behind the name in /proc/<pid>/stat, none for a process that is gone."""
+    """Return the fields after the name in /proc/<pid>/stat, none for a process that is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -17,7 +17,7 @@ BASE = "kafka"
 class Figure(NamedTuple):
     """What is measured, and in which section of the table it stands.
 
-    `more` tells whether more is better, `compared` whether a ratio means something.
+    `more` is whether more is better, `compared` whether a ratio means something.
     """
 
     section: str

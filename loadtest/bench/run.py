@@ -107,7 +107,7 @@ class Run:
     def _each(
         self, peers: list[Peer | Redis], turn: int, what: str, measure: Callable[[Peer | Redis, int], None]
     ) -> None:
-        """Measure all peers, each round beginning with another one; what fails is told and left out."""
+        """Measure all peers, each round beginning with another one; what fails is reported and left out."""
         first = turn % max(len(peers), 1)
         self._say(f"round {turn + 1} of {self._plan.rounds}: {what}")
         for peer in [*peers[first:], *peers[:first]]:

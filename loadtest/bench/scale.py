@@ -136,7 +136,7 @@ class Scale:
 
 
 def _settle(peer: Peer) -> None:
-    """Wait until the work that a request left behind is done: Kafka answers before its partitions are all there."""
+    """Wait until the work that a request has started is done: Kafka answers before its partitions are all there."""
     deadline = time.monotonic() + _SETTLE_SECONDS_MAX
     while time.monotonic() < deadline:
         before = processes.cpu(peer.pid)

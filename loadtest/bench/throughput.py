@@ -20,7 +20,7 @@ _RATE_UNIT = "records/s"
 _CPU_UNIT = "CPU s per million records, broker + Redis"
 _PROBE_SECONDS = 0.7
 _RECORDS_MAX = 4_000_000
-# What a warm client reaches at least; the first probe is of so many.
+# What a warm client reaches at least; the first probe has that number.
 _PROBE_RECORDS = {100: 40_000, 1024: 10_000}
 # The same for all peers, and more than any of their caches of recent records would hold.
 _BACKLOG_RECORDS_A_SECOND = {100: 400_000, 1024: 80_000}

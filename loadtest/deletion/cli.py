@@ -65,7 +65,7 @@ def _measure(broker: Broker, storage_format: str, flags: argparse.Namespace, rep
         topic.commit(client, flags.partitions, flags.groups)
         report.add(storage_format, "memory of Redis when full", "MiB", side.memory_mib())
         side.await_rest(_FILE_SECONDS_MAX)
-        os.sync()  # or Redis waits for the disk, behind all that was written
+        os.sync()  # or Redis waits for the disk until all that was written is there
         with pinging(socket) as end:
             time.sleep(_REST_SECONDS)
             report.add_latencies(storage_format, "PING, at rest", end())

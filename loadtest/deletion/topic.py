@@ -34,7 +34,7 @@ def create(client: WireClient, storage_format: str, partitions: int) -> None:
 
 
 def fill(client: WireClient, partitions: int, records: int) -> int:
-    """Write about so many records, as many to each partition; returns how many."""
+    """Write about this number of records, spread evenly over the partitions; returns the number."""
     each = max(1, records // partitions)
     size = min(each, _BATCH_RECORDS_MAX)
     batch = memoryview(Batches(size, 1).starting(int(time.time() * 1000)))
@@ -51,7 +51,7 @@ def fill(client: WireClient, partitions: int, records: int) -> int:
 
 
 def commit(client: WireClient, partitions: int, groups: int) -> None:
-    """Let each of so many groups commit an offset in every partition."""
+    """Let each of `groups` groups commit an offset in every partition."""
     rows = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata=None)
         for index in range(partitions)

@@ -60,22 +60,22 @@ class Cluster:
         relay = processes.spawn([str(word) for word in command], log, pipes=True, cwd=_REPOSITORY)
         assert relay.stdin is not None
         assert relay.stdout is not None
-        says, is_told = relay.stdout, relay.stdin
+        says, commands = relay.stdout, relay.stdin
 
-        def tell(word: str) -> None:
-            print(word, file=is_told, flush=True)
+        def command(word: str) -> None:
+            print(word, file=commands, flush=True)
             says.readline()
 
         address = ("127.0.0.1", processes.free_port())
         try:
             self._start(BROKERS, address, f"redis://127.0.0.1:{int(says.readline())}")
-            yield address, tell
+            yield address, command
         finally:
             if len(self._processes) > BROKERS:
                 processes.stop(self._processes.pop())
             processes.stop(relay)
             says.close()
-            is_told.close()
+            commands.close()
 
     def _start(self, number: int, address: tuple[str, int], redis_url: str) -> None:
         host, port = address
@@ -109,12 +109,12 @@ class Cluster:
         return sorted(held)
 
     def await_parked(self, group: str, members: int) -> None:
-        """Wait until the requests of so many members of a group are parked; raises NotAvailableError."""
+        """Wait until the requests of `members` members of a group are parked; raises NotAvailableError."""
         deadlines = f"{{korvet:group:{group}:offsets}}:deadlines"
         self._await(lambda: self.redis.zcount(deadlines, "+inf", "+inf") == members, f"{members} wait")
 
     def await_listeners(self, group: str, count: int) -> None:
-        """Wait until so many connections to Redis listen to a group; raises NotAvailableError."""
+        """Wait until `count` connections to Redis listen to a group; raises NotAvailableError."""
         channel = channel_of(group)
         self._await(
             lambda: dict(self.redis.pubsub_numsub(channel)).get(channel.encode(), 0) >= count, "listeners"
@@ -130,7 +130,7 @@ class Cluster:
         deadline = time.monotonic() + _WAIT_SECONDS_MAX
         while not holds():
             if time.monotonic() > deadline:
-                raise NotAvailableError(f"waited {_WAIT_SECONDS_MAX:.0f} s in vain: {what}")
+                raise NotAvailableError(f"waited {_WAIT_SECONDS_MAX:.0f} s without success: {what}")
             time.sleep(0.002)
 
 

@@ -29,7 +29,7 @@ _LONG_MS = 600_000
 
 
 class Rebalance(NamedTuple):
-    """What a rebalance took (seconds): from sending the last join to the last answer, and to the last part being told.
+    """What a rebalance took (seconds): from sending the last join to the last answer, and to the last assignment.
 
     `woken` is for each member that waited the time from the announcement of the transition to its answer.
     """
@@ -40,7 +40,7 @@ class Rebalance(NamedTuple):
 
 
 class Member:
-    """One member; its id is what it was told."""
+    """One member; its id is the one that it received."""
 
     def __init__(self, group: str, connection: Connection) -> None:
         self.connection = connection
@@ -62,7 +62,7 @@ class Member:
         self.connection.send(request, _JOIN, JoinGroupResponse)
 
     def joined(self, answer: JoinGroupResponse) -> bool:
-        """Take an answer; False where it only told the id. Raises RefusedError."""
+        """Take an answer; False if it only has the id. Raises RefusedError."""
         self._id = answer.member_id
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return False
@@ -105,7 +105,7 @@ class Crowd:
         cluster.await_listeners(group, 1)
         for member in self._members.values():
             member.join()
-        self._hub.hear(self._members, self._told)
+        self._hub.hear(self._members, self._on_answer)
         self._leader.join()
         self._hub.hear([self._leader.connection], self._joined_alone)
 
@@ -164,9 +164,9 @@ class Crowd:
                 taken.append(now - due.pop(connection))
         return taken
 
-    def _told(self, connection: Connection, answer: Message, _now: float) -> bool:
+    def _on_answer(self, connection: Connection, answer: Message, _now: float) -> bool:
         if self._members[connection].joined(cast("JoinGroupResponse", answer)):
-            raise RefusedError("a member was let in without being told its id first")
+            raise RefusedError("a member was let in without receiving its id first")
         return False
 
     def _joined_alone(self, connection: Connection, answer: Message, _now: float) -> bool:

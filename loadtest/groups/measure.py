@@ -32,7 +32,7 @@ def rebalances(cluster: Cluster, report: Report, size: int, rounds: int) -> None
         for number, held in enumerate(cluster.connections()):
             report.add(f"{size} members: connections of worker {number + 1}", "", held)
     report.add_times(f"{size} members: last join to last answer of a join", [each.joined for each in done])
-    report.add_times(f"{size} members: last join to last part told", [each.synced for each in done])
+    report.add_times(f"{size} members: last join to last assignment", [each.synced for each in done])
     woken = [seconds for each in done for seconds in each.woken]
     report.add_times(f"{size} members: transition to the answer of one that waited", woken)
 

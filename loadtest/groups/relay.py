@@ -1,7 +1,7 @@
 """A way to Redis on which announcements can be lost: everything else passes, and no connection ends.
 
 Run as `python -m loadtest.groups.relay SOCKET`: prints its port, and takes the lines `deaf` and `hear` on stdin. Knows
-as much of Redis' protocol as tells an announcement from other bytes.
+as much of Redis' protocol as distinguishes an announcement from other bytes.
 """
 
 from __future__ import annotations

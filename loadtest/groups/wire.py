@@ -59,7 +59,7 @@ class Connection:
 
 
 Answered: TypeAlias = Callable[[Connection, Message, float], bool]
-"""Takes an answer and when it came (monotonic seconds); tells whether that connection is to be heard further."""
+"""Takes an answer and when it came (monotonic seconds); returns whether to read on from that connection."""
 
 
 class Hub:

@@ -4,7 +4,7 @@ Run as `python -m loadtest.lake.archive [--cores 2] [--records 2000000] [--round
 each storage format a topic of two partitions is filled through the store, in batches of 1000, and archived by
 `archive_once`; the first round of each format warms up Spark's workers and is not counted. Redis is the embedded server
 and has no core of its own: the figures are of one machine that does all of it. CPU time is that of all its processes,
-and tells more than the rate where others use the machine too. `--here` runs the tasks in this process,
+and says more than the rate if other processes use the machine. `--here` runs the tasks in this process,
 one after the other: what they cost without Spark.
 """
 

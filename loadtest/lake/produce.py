@@ -4,7 +4,7 @@ Run as `python -m loadtest.lake.produce [--records 1000000] [--rounds 3] [--core
 repository. A topic of two partitions is filled through the store and replayed into another one, both in format `batch`,
 through a broker of one worker; `--cold` archives it first and lets Redis forget it. Then Spark reads it, keeps it, and
 writes it with the format `korvet`. All of it is on one machine. CPU time is that of the process that replays, and for
-Spark that of all processes but the broker's: it tells more than the rate where others use the machine too.
+Spark that of all processes but the broker's: it says more than the rate if other processes use the machine.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def main() -> None:
         for sharing in ("keep", "hash"):
             for _ in range(args.rounds):
                 target = stage.make("batch", PARTITIONS)
-                wish = ReplaySpec(source=source.name, target=target.name, partitioning=sharing)
-                replay = stage.replay(wish)
+                spec = ReplaySpec(source=source.name, target=target.name, partitioning=sharing)
+                replay = stage.replay(spec)
                 _measured(
                     f"replay, {sharing}",
                     args.records,

@@ -108,7 +108,7 @@ def _percentiles(seconds: Sequence[float]) -> str:
 
 @contextlib.contextmanager
 def _readers(broker: Broker, count: int, end: int) -> Iterator[Callable[[], int]]:
-    """Read cold records in so many processes within the block; gives what returns how many they read."""
+    """Read cold records in `count` processes within the block; yields a function that returns the number read."""
     spawning = multiprocessing.get_context("spawn")
     read = spawning.Value("q", 0)
     readers = [

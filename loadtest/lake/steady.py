@@ -72,7 +72,7 @@ def _caught_up(broker: Broker, interval_ms: int) -> bool:
 
 @contextlib.contextmanager
 def _producing(broker: Broker, rate: int) -> Iterator[None]:
-    """Produce so many records a second within the block."""
+    """Produce this number of records a second within the block."""
     ended = threading.Event()
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
 
@@ -115,7 +115,7 @@ def _measure(broker: Broker, name: str, seconds: float, interval_ms: int) -> Non
 
 
 def _largest(broker: Broker) -> float | None:
-    """Return the largest lag in seconds; None where the figures are too old to be told."""
+    """Return the largest lag in seconds; None if the figures are too old."""
     lines = page(broker, "/metrics").splitlines()
     lags = [float(line.rpartition(" ")[2]) for line in lines if line.startswith("korvet_lake_lag_seconds{")]
     return max(lags, default=None)

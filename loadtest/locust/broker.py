@@ -87,7 +87,7 @@ class Broker:
                 if process == supervisor:
                     name = "supervisor"
                 elif name == SERVER and process.parent() != supervisor:
-                    continue  # The server's own child, which writes its log anew.
+                    continue  # The server's own child, which rewrites its log.
                 times = process.cpu_times()
                 found[name] = Usage(process.memory_info().rss, times.user + times.system)
         except psutil.NoSuchProcess:
@@ -102,7 +102,7 @@ class Broker:
             return 0
 
     def await_redis_bytes(self, most: int, seconds_max: float) -> int:
-        """Wait until Redis uses no more than that; returns what it uses then, or after so many seconds."""
+        """Wait until Redis uses no more than that; returns what it uses then, or after `seconds_max`."""
         deadline = time.monotonic() + seconds_max
         while (used := self.redis_bytes()) > most and time.monotonic() < deadline:
             time.sleep(0.2)

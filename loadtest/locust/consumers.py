@@ -101,7 +101,7 @@ class ReaderUser(_Unpartitioned):
 
     wait_time = constant_throughput(_LOOKS_PER_SECOND)
     _numbers = itertools.count()
-    # By default librdkafka reads on by megabytes, which are thrown away here, and all else waits behind them. One that
+    # By default librdkafka reads on by megabytes, which are thrown away here, and all else waits for them. One that
     # may not read on looks whether it may again after a second by default, also where it was sent elsewhere since.
     _config: ClassVar[Mapping[str, str | float]] = {
         "fetch.message.max.bytes": 1 << 16,

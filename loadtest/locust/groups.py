@@ -1,4 +1,4 @@
-"""Members of consumer groups: they join, read, commit, and leave after a while to join anew.
+"""Members of consumer groups: they join, read, commit, and leave after a while to join again.
 
 Knows the consumer's client. Each leave and join makes all members of the group join again, as deployments do.
 """
@@ -21,7 +21,7 @@ from loadtest.locust.user import KafkaUser
 _COMMIT_SECONDS = 1.0
 _STAY_SECONDS = (20.0, 40.0)
 _JOIN_SECONDS_MAX = 60.0
-# What a member is told whose group is rebalancing: it commits again with its next generation.
+# The answer to a member whose group is rebalancing: it commits again with its next generation.
 _TOO_LATE = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,

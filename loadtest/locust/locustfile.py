@@ -54,7 +54,7 @@ class Shape(LoadTestShape):
 
 
 class Judge:
-    """Holds the statistics against the thresholds: fixes the exit code, and prints the table behind locust's own."""
+    """Holds the statistics against the thresholds: fixes the exit code, and prints the table after locust's own."""
 
     def __init__(self, limits: Limits, environment: Environment) -> None:
         self._limits = limits

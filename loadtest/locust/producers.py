@@ -1,4 +1,4 @@
-"""Producers: idempotent, acks=all, so many records a second each, whatever the broker's answers take.
+"""Producers: idempotent, acks=all, each with a fixed number of records a second, independent of the broker's latency.
 
 Knows the producer's client and the ledger. A record's latency runs from its being handed to the client to the client's
 word that it is in the log, so the client's own linger.ms is part of it, as it is for an application.
@@ -91,7 +91,7 @@ class ProducerUser(KafkaUser):
             try:
                 self._producer.produce(key.topic, value=value, key=key.name, on_delivery=answered)
             except BufferError:
-                # The broker is behind by as much as the client keeps: its latency says so, and fewer are sent.
+                # The broker lags by as much as the client keeps: its latency says so, and fewer are sent.
                 gevent.sleep(_FULL_PAUSE_SECONDS)
             else:
                 return

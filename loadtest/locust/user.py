@@ -26,7 +26,7 @@ REQUEST_SECONDS_MAX = 15.0
 
 
 class Measured:
-    """What a measured block tells of itself: how many bytes it has moved."""
+    """What a measured block reports: how many bytes it has moved."""
 
     size = 0
 
@@ -49,7 +49,7 @@ class KafkaUser(User):
         self._thread = ThreadPool(1)
 
     def blocking(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that may wait in this user's thread, behind one that it has not finished."""
+        """Run a call that may wait in this user's thread, after one that it has not finished."""
 
         # The client's errors come back as values: gevent prints the stack of what is raised in its threads.
         def caught() -> tuple[T] | KafkaException:

@@ -1,6 +1,6 @@
 """Korvet on its embedded server, with a configuration that can be changed while it runs.
 
-Knows how it is started, told of a new configuration, and ended; nothing of what is measured.
+Starts it, reloads its configuration, and ends it.
 """
 
 from __future__ import annotations

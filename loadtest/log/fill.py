@@ -1,6 +1,6 @@
 """What the log is filled with, and the filling: records whose timestamps tell where they lie.
 
-Record number i has the timestamp `first_ms + i * step_ms`. So the log spans two weeks and ends now, whatever its
+Record number i has the timestamp `first_ms + i * step_ms`. So the log spans two weeks and ends now, for any
 length, and the broker's default retention of one week is due for half of it.
 """
 
@@ -34,7 +34,7 @@ class Span(NamedTuple):
         step_ms = max(1, 2 * WEEK_MS // records)
         return cls(int(time.time() * 1000) - step_ms * records, step_ms, records)
 
-    def at_or_behind(self, timestamp: int) -> int:
+    def at_or_after(self, timestamp: int) -> int:
         """Return the timestamp of the first record that is not older than `timestamp`, which must be of the span."""
         return self.first_ms + -((self.first_ms - timestamp) // self.step_ms) * self.step_ms
 

@@ -26,6 +26,6 @@ def look_up(connection: Connection, span: Span, lookups: int, since_ms: int) -> 
         began = time.perf_counter()
         found = connection.offset_for(timestamp)
         seconds.append(time.perf_counter() - began)
-        if found.timestamp != span.at_or_behind(timestamp):
+        if found.timestamp != span.at_or_after(timestamp):
             raise RefusedError(f"the first record from {timestamp} on is not one of {found.timestamp}")
     return Latencies.of(seconds)

@@ -31,7 +31,7 @@ class RedisSide:
         self._scripts = {scripts.get(name).sha: name for name in names if not name.startswith("shared/")}
 
     def watch(self) -> None:
-        """Begin to note whatever holds Redis for a millisecond or more."""
+        """Begin to note all that holds Redis for a millisecond or more."""
         self._redis.config_set("slowlog-log-slower-than", _SLOWER_THAN_US)
         self._redis.config_set("slowlog-max-len", _ENTRIES_MAX)
         self._redis.slowlog_reset()
@@ -49,7 +49,7 @@ class RedisSide:
         return float(self._redis.info("memory")["used_memory"]) / 2**20
 
     def await_rest(self, seconds: float) -> None:
-        """Wait until Redis has brought its file into order behind many writes, so many seconds at the longest."""
+        """Wait until Redis has brought its file into order after many writes, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         while self._busy_with_its_file() and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -62,7 +62,7 @@ class RedisSide:
         )
 
     def await_freed(self, seconds: float) -> None:
-        """Wait until Redis has given back what was unlinked; ends after so many seconds at the latest."""
+        """Wait until Redis has freed what was unlinked, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         while self._redis.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)

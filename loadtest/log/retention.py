@@ -37,7 +37,7 @@ class Append(NamedTuple):
 
 
 class Trimmed(NamedTuple):
-    """When the log start moved and when the last entry was given back (monotonic seconds)."""
+    """When the log start moved and when the last entry was freed (monotonic seconds)."""
 
     began: float
     ended: float

@@ -89,7 +89,7 @@ class Connection:
         _check(answer.responses[0].partition_responses[0].error_code, "Produce")
 
     def offset_for(self, timestamp: int) -> ListOffsetsPartitionResponse:
-        """Ask for the first record at or behind a timestamp (ms), or for EARLIEST."""
+        """Ask for the first record at or after a timestamp (ms), or for EARLIEST."""
         partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[partition])]

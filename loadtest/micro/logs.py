@@ -31,7 +31,7 @@ FORMS = ("record", "record, mixed", "batch", "batch, lz4")
 
 
 def collect_as_a_worker() -> None:
-    """Let the garbage collector look as seldom as in a worker, or it is what is measured."""
+    """Let the garbage collector run as rarely as in a worker, or it is what is measured."""
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 50, 1000)
 

@@ -154,7 +154,7 @@ def _produce_frame(case: Case) -> bytes:
 
 
 def _drive(address: tuple[str, int], case: Case, frame: bytes, requests: int) -> None:
-    """Send `requests` in all over the connections of the case, each with so many in flight."""
+    """Send `requests` in all over the connections of the case, each with several in flight."""
     connections = [socket.create_connection(address) for _ in range(case.connections)]
     poller = select.poll()
     left = requests

@@ -1,4 +1,4 @@
-"""How long one step of lua/log/trim.lua holds Redis, by the size of what it gives back.
+"""How long one step of lua/log/trim.lua holds Redis, by the size of what it frees.
 
 Run as `python loadtest/micro/trim.py` from the repository. Redis serves nobody else while a script runs, so the longest
 step is what trimming costs others in latency. Starts a private embedded server without persistence; the time is the

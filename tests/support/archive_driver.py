@@ -31,7 +31,7 @@ def main(url: str, lake: str, point: str, master: str = "") -> None:
     stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS}
     surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
     if point == "before the mirror":
-        # What a commit before this one has left untold is told first, and is not meant.
+        # What a commit before this one has left unreported is reported first, and is not meant.
         surround(RemoteOffsetStore, "mirror", stops[point], lambda: None)
     if not master:
         _archive(Archiver(source, lake, options), stops, partial(archive_ranges, source, options))

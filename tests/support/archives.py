@@ -143,7 +143,7 @@ class Topics:
                 return total
 
     def trim(self, partition: Partition, start: int) -> None:
-        """Let a log start in Redis at an offset, whatever is archived."""
+        """Let a log start in Redis at an offset, independent of what is archived."""
         redis = Redis(self.source.redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
         more = True
         while more:

@@ -1,6 +1,6 @@
 """A real `korvet serve` as a subprocess, on free ports and a data directory of its own.
 
-`korvet_broker` waits until the broker says that it is ready, and leaves no process behind, whatever the test does.
+`korvet_broker` waits until the broker says that it is ready, and leaves no process, also if the test fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _START_SECONDS_MAX = 120.0
 _BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
 _LISTENING = re.compile(r"^  bootstrap .*, listening on (\S+)\)", re.MULTILINE)
 _NAMED = re.compile(
-    r"^  (?:bootstrap| {9}) +(?P<told>\S+) "
+    r"^  (?:bootstrap| {9}) +(?P<advertised>\S+) "
     r"\((?P<name>[A-Z0-9_-]+)(?:, \d+ workers?)?(?:, listening on (?P<bound>\S+))?\)$",
     re.MULTILINE,
 )
@@ -75,7 +75,7 @@ class Broker:
 
     def at(self, listener: str) -> tuple[str, int]:
         """Where it listens by a name, as sockets take it; one of several listeners."""
-        found = {each["name"]: each["bound"] or each["told"] for each in _NAMED.finditer(self.output())}
+        found = {each["name"]: each["bound"] or each["advertised"] for each in _NAMED.finditer(self.output())}
         host, _, port = found[listener].rpartition(":")
         return host.strip("[]"), int(port)
 
@@ -161,8 +161,8 @@ def korvet_broker(
 ) -> Iterator[Broker]:
     """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports.
 
-    `listen` are the flags that say where it listens. Records are kept for ever unless `flags` say otherwise: those of
-    tests carry whatever timestamps.
+    `listen` are the flags that say where it listens. Records are kept indefinitely unless `flags` say otherwise: those
+    of tests carry any timestamps.
     """
     data_dir = data_dir or tmp_path / "data"
     common = ("--ops-listen", "127.0.0.1:0", "--workers", str(workers))

@@ -1,4 +1,4 @@
-"""Which processes of this machine are connected over TCP, as the kernel tells it."""
+"""Which processes of this machine are connected over TCP, according to the kernel."""
 
 from __future__ import annotations
 

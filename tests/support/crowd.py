@@ -1,4 +1,4 @@
-"""Members of one group in processes of their own, and what they have told of themselves.
+"""Members of one group in processes of their own, and what they have reported.
 
 `Crowd` follows what each owns by its own callbacks, and collects every number that any of them has received. What the
 brokers say of the group is in tests/support/group_watch.py.
@@ -178,8 +178,8 @@ class Crowd:
             self._end_spans(name, standing, list(standing.owned), now)
         for partition, spans in self._spans.items():
             in_turn = sorted(spans)
-            for before, behind in itertools.pairwise(in_turn):
-                assert before[1] <= behind[0], f"partition {partition}: {before} and {behind}"
+            for before, after in itertools.pairwise(in_turn):
+                assert before[1] <= after[0], f"partition {partition}: {before} and {after}"
 
     def hear(self, said: dict[str, Any]) -> None:
         """Take what a member reports."""

@@ -1,8 +1,8 @@
 """A `korvet serve` whose workers speak no Kafka but echo lines: for tests of the processes alone.
 
 Run as `python -m tests.support.echo_broker [--config FILE] name=value ...`. A line gets the answer `<pid> <line>`;
-the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the addresses that clients are
-told, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings
+the line `slow` is answered a second later, `late` after half a minute, `advertised` gets the addresses that clients
+use, `fds` the descriptors that the worker has open, and `environ` the names of its variables. A worker whose settings
 have `num.partitions` 13 dies at its start.
 """
 
@@ -39,7 +39,7 @@ def worker(
     from korvet.server.supervisor import ports
 
     if settings.num_partitions == 13:
-        raise RuntimeError("this worker was told to die")
+        raise RuntimeError("this worker was ordered to die")
 
     def answer(line: str) -> str:
         gevent.sleep(_DELAYS_S.get(line, 0.0))

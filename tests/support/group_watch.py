@@ -167,7 +167,7 @@ class GroupWatch:
                             return
             except (OSError, ClosedByBrokerError):
                 self._ending.wait(_PAUSE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+            except Exception as error:  # noqa: BLE001 - any error fails the test
                 self.problems.append(repr(error))
 
     def _look(self, client: WireClient) -> None:
@@ -192,7 +192,7 @@ class GroupWatch:
 
 
 def coordinator(brokers: list[Broker], group: str) -> Broker:
-    """Return the broker that clients are told to talk to about a group; the brokers' ids are their places."""
+    """Return the broker that clients get as the coordinator of a group; the brokers' ids are their places."""
     with WireClient(brokers[0].address) as client:
         [found] = client.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
     node_id: int = found.node_id

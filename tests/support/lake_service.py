@@ -1,6 +1,6 @@
 """The process that reads a lake, as the supervisor starts it, for tests that have none.
 
-Knows how it is told what to do, and how it ends.
+Says what it must do, and how it ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
     path = directory / "lake.sock"
     life, alive = os.pipe()
     noted, note = os.pipe()
-    told = {
+    request = {
         "lake": str(lake),
         "storage_options": None,
         "socket": str(path),
@@ -43,7 +43,7 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
     }
     # A pipe holds more than this.
     given, giving = os.pipe()
-    os.write(giving, json.dumps(told | {"ready": "cmVhZHkhISE="}).encode())
+    os.write(giving, json.dumps(request | {"ready": "cmVhZHkhISE="}).encode())
     os.close(giving)
     command = [sys.executable, "-m", "korvet.lake.service", str(given)]
     process = subprocess.Popen(command, pass_fds=(life, note, given))

@@ -1,6 +1,6 @@
 """Idempotent producers under way in threads of their own, whose progress a test can watch.
 
-Each sends numbered values to the partitions of its topic in turn until told to end, and keeps what was acknowledged.
+Each sends numbered values to the partitions of its topic in turn until it is stopped, and keeps what was acknowledged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Load(ABC):
         assert not self._thread.is_alive(), f"{self.topic}: {len(self.acknowledged)} of {self.sent} answered"
 
     def abandon(self) -> None:
-        """Send no more, whatever is unanswered."""
+        """Send no more, also with requests unanswered."""
         self._ending.set()
 
     def check(self, received: list[Received]) -> None:

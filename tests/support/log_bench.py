@@ -1,7 +1,7 @@
 """A log store on a topic with three partitions, in either format, and an external client beside it.
 
 What the store gives in either format is read as a consumer reads it: records of `tests.support.batches`, each with its
-offset, those before the wished one left out.
+offset, those before the requested one left out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bench:
         self.partition = self.partitions[0]
 
     def at(self, index: int, topic: str = "", topic_id: str = TOPIC_ID) -> Partition:
-        """Return a partition, of whatever incarnation."""
+        """Return a partition, of any incarnation."""
         return self.logs.partition(topic or self.topic, index, topic_id, self.bits, self.format)
 
     def made(

@@ -24,7 +24,7 @@ _writing = threading.Lock()
 
 
 class Command(msgspec.Struct):
-    """What is to be done, one of the two."""
+    """The command, one of the two."""
 
     start: Plan | None = None
     end: str = ""

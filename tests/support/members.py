@@ -1,7 +1,7 @@
 """Members of a consumer group with real clients, each in a thread of its own: what tests/support/member_host.py runs.
 
-A member tells of each record before it commits what lies behind it, so that one that is killed loses nothing that it
-has not told of. It reports by `report(event, **fields)`: `open`, `assigned` and `revoked` or `lost` with `partitions`,
+A member reports each record before it commits the offset after it, so that one that is killed loses nothing that it
+has not reported. It reports by `report(event, **fields)`: `open`, `assigned` and `revoked` or `lost` with `partitions`,
 `values` with numbers, `view` with what the client says of its generation, `refused` (a commit) and `failed` with
 `error`, `leaving` when it takes no more, and `gone`.
 """
@@ -27,7 +27,7 @@ Record = tuple[int, int, bytes]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member is to be; `name` is its client id, `instance` is empty where it is not static."""
+    """The settings of a member; `name` is its client id, `instance` is empty where it is not static."""
 
     kind: str
     bootstrap: str
@@ -77,7 +77,7 @@ class Member(ABC):
         self.report(event, partitions=sorted(partitions))
 
     def save(self) -> None:
-        """Commit what lies behind the records that were told of; kept for the next time where that is refused."""
+        """Commit the offsets after the reported records; kept for the next time if that is refused."""
         self._saved_at = time.monotonic()
         offsets = dict(self.unsaved)
         if not offsets:
@@ -108,7 +108,7 @@ class Member(ABC):
             self.report("leaving")
             self.close()
             self.report("gone")
-        except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+        except Exception as error:  # noqa: BLE001 - any error fails the test
             self.report("failed", error=repr(error))
 
     def _take(self, records: list[Record]) -> None:
@@ -138,7 +138,7 @@ class Member(ABC):
 
     @abstractmethod
     def view(self) -> object:
-        """Return the generation, or what else the client tells of its membership; reported before a commit."""
+        """Return the generation, or what else the client reports of its membership; reported before a commit."""
 
     @abstractmethod
     def close(self) -> None:

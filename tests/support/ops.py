@@ -1,4 +1,4 @@
-"""What a running broker tells about itself over HTTP."""
+"""What a running broker publishes over HTTP."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SEC
     """Wait until `holds()` is true; fails naming `what` when that takes unreasonably long."""
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        assert time.monotonic() < deadline, f"waited {seconds} s without success: {what}"
         time.sleep(0.02)
 
 
@@ -67,7 +67,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody holds now, for a server that cannot be told to take any.
+    """Return a port of 127.0.0.1 that is free now, for a server that cannot choose one itself.
 
     None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many.
     """

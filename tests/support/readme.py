@@ -1,4 +1,4 @@
-"""The tables in README files that are made from the code; `python -m tests.support.readme` writes them anew.
+"""The tables in README files that are made from the code; `python -m tests.support.readme` rewrites them.
 
 Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
 """
@@ -49,7 +49,7 @@ def topic_config_table() -> str:
 def metrics_table() -> str:
     """Write the metrics as a Markdown table: name as it is scraped, labels, what it is."""
     counted = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
-    told = [
+    published = [
         *ProcessCollector(ProcessTable(), os.getpid()).collect(),
         *TOPICS.families(),
         *gauges.log_families(LogSnapshot(taken_at=0, logs=[])),
@@ -59,7 +59,7 @@ def metrics_table() -> str:
         *redis_families(None, None),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]
-    pairs += [(family, family._labelnames) for family in told]
+    pairs += [(family, family._labelnames) for family in published]
     lines = ["| Metric | Labels | What it is |", "| --- | --- | --- |"]
     for family, labels in pairs:
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -77,7 +77,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """Return a README's text with every table made anew."""
+    """Return a README's text with every table rewritten."""
     return _BLOCK.sub(lambda block: block["open"] + TABLES[block["name"]]() + block["close"], text)
 
 

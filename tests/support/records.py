@@ -1,4 +1,4 @@
-"""Records as tests send them to a broker and get them back, whatever the client.
+"""Records as tests send them to a broker and get them back, with any client.
 
 Knows what "exactly those" means: every record once, in order within its partition, at the offset that was
 acknowledged, with its key, value, headers and timestamp. Knows no client and no wire format.
@@ -89,7 +89,7 @@ def check_exactly(
 ) -> None:
     """Fail unless `received` is `sent`: nothing lost, doubled, changed or out of order within its partition.
 
-    `offsets` are the partition and offset of each acknowledgement, where the client tells them.
+    `offsets` are the partition and offset of each acknowledgement, if the client reports them.
     """
     expected: dict[int, list[Sample]] = defaultdict(list)
     for sample in sent:

@@ -1,6 +1,6 @@
 """A replay in a process of its own that comes to a point and stays there, to be killed.
 
-Run as `python -m tests.support.replay_driver BOOTSTRAP URL LAKE WISH POINT TIMES`; writes the point's name to stdout
+Run as `python -m tests.support.replay_driver BOOTSTRAP URL LAKE SPEC POINT TIMES`; writes the point's name to stdout
 when it is there for the TIMES-th time. `none` is no point: it replays what there is, and ends.
 """
 
@@ -36,7 +36,7 @@ POINTS = (
 """Points, and how often a replay is to have come there before it is killed."""
 
 
-def main(bootstrap: str, url: str, lake: str, wish: str, point: str, times: str) -> None:
+def main(bootstrap: str, url: str, lake: str, spec: str, point: str, times: str) -> None:
     """Replay up to the point."""
     surround(
         Replay, "_begin", _at("before the beginning", point, times), _at("after the beginning", point, times)
@@ -48,7 +48,7 @@ def main(bootstrap: str, url: str, lake: str, wish: str, point: str, times: str)
     source = LakeSource(redis_url=url)
     with AdminClient(bootstrap) as admin, source.opened() as stores:
         replay = Replay(
-            admin, ReplaySource(stores, Lake(lake), source), msgspec.json.decode(wish, type=ReplaySpec)
+            admin, ReplaySource(stores, Lake(lake), source), msgspec.json.decode(spec, type=ReplaySpec)
         )
         replay.run(RecordRate(None), 0, lambda _records, _bytes: None)
 
@@ -65,12 +65,12 @@ def _at(name: str, point: str, times: str) -> Callable[[], None]:
 
 @contextmanager
 def driver(
-    topics: Topics, bootstrap: str, wish: ReplaySpec, point: str = "none", times: int = 1
+    topics: Topics, bootstrap: str, spec: ReplaySpec, point: str = "none", times: int = 1
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a replay that comes to a point; kill it behind the block."""
+    """Start a replay that comes to a point; kill it after the block."""
     program = [sys.executable, "-m", "tests.support.replay_driver"]
-    told = msgspec.json.encode(wish).decode()
-    command = [*program, bootstrap, topics.source.redis_url, topics.lake, told, point, str(times)]
+    encoded = msgspec.json.encode(spec).decode()
+    command = [*program, bootstrap, topics.source.redis_url, topics.lake, encoded, point, str(times)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_tests, cwd=root

@@ -58,15 +58,15 @@ class Stage:
                     trim(self.topics, partition)
         return topic
 
-    def replay(self, wish: ReplaySpec, name: str | None = None) -> Replay:
+    def replay(self, spec: ReplaySpec, name: str | None = None) -> Replay:
         """Plan a replay."""
         reading = ReplaySource(self.topics.stores, Lake(self.topics.lake), self.topics.source)
-        return Replay(self.admin, reading, wish, name)
+        return Replay(self.admin, reading, spec, name)
 
-    def run(self, wish: ReplaySpec, name: str | None = None, codec: int = 0) -> list[int]:
+    def run(self, spec: ReplaySpec, name: str | None = None, codec: int = 0) -> list[int]:
         """Replay; returns how many records each batch had."""
         seen: list[int] = []
-        self.replay(wish, name).run(RecordRate(None), codec, lambda records, _: seen.append(records))
+        self.replay(spec, name).run(RecordRate(None), codec, lambda records, _: seen.append(records))
         return seen
 
     def produced(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:

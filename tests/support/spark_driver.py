@@ -45,7 +45,7 @@ class FailedInSparkError(Exception):
 
 
 class Driver:
-    """A driver with two threads for tasks: it starts for the first function, and behind a kill for the next one."""
+    """A driver with two threads for tasks: it starts for the first function, and after a kill for the next one."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings

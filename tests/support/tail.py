@@ -1,4 +1,4 @@
-"""Consumers under way in threads of their own, which read whole partitions as they grow, whatever becomes of brokers.
+"""Consumers under way in threads of their own, which read whole partitions as they grow, also while brokers end.
 
 Each has its partitions assigned, from their beginning, and keeps what it received in the order in which it came.
 """
@@ -66,7 +66,7 @@ class Tail(ABC):
                 self.received += self._read()
             self.received += self._read()
             self._close()
-        except Exception as error:  # noqa: BLE001 - whatever it is fails the test
+        except Exception as error:  # noqa: BLE001 - any error fails the test
             self.errors.append(error)
 
     @abstractmethod

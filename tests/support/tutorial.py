@@ -2,7 +2,7 @@
 
 Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
 line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
-block of Python is a file, whose name the text before it tells. `make run` goes on while the rest is done, and
+block of Python is a file, whose name is in the text before it. `make run` goes on while the rest is done, and
 `korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values.
 
 It prints each command with what it printed and how long it took (s), and ends with 1 at the first that went another
@@ -62,7 +62,7 @@ class DifferentError(Exception):
 
 
 def steps(section: str) -> Iterator[Step | File]:
-    """Yield what the text of a section tells its reader to do, in order."""
+    """Yield what the text of a section asks its reader to do, in order."""
     for block in _BLOCK.finditer(section):
         if block["python"] is not None:
             yield File(_FILE.findall(section[: block.start()])[-1], block["python"])
@@ -119,14 +119,14 @@ class Reader:
                 return
             case Step(command) if command.startswith("export "):
                 self._exported.append(command)
-                told = ""
+                printed = ""
             case Step(command) if command.startswith(_SERVER):
-                told = self._serve(command)
+                printed = self._serve(command)
             case _:
-                told = self._run(step)
+                printed = self._run(step)
         # A program, whose output this is.
         print(  # noqa: T201
-            f"$ {step.command}\n{told}({time.monotonic() - began:.1f} s)", flush=True
+            f"$ {step.command}\n{printed}({time.monotonic() - began:.1f} s)", flush=True
         )
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Reader:
                 timeout=_WAIT_S,
                 check=False,
             )
-            # A reader sees both; what is shown are results, and there is to be no noise beside them.
+            # A reader sees both; what is shown are results, without noise beside them.
             as_shown = step.printed is None or same(step.printed, done.stdout + done.stderr)
             if done.returncode == 0 and as_shown:
                 return done.stdout + done.stderr

@@ -97,7 +97,7 @@ class WireClient:
         assert not flexible or body[4] == 0, "tagged fields in a response header"
         body = body[5 if flexible else 4 :]
         message = decode(cls, version, body)
-        assert b"".join(encode(message, version)) == body, "bytes behind the response, or another form of it"
+        assert b"".join(encode(message, version)) == body, "bytes after the response, or another form of it"
         return message
 
     def receive_frame(self) -> bytes:
@@ -135,7 +135,7 @@ _ESTABLISHED = "01"
 
 
 def worker_of(client: WireClient, worker_pids: Iterable[int]) -> int:
-    """Return the pid of the worker that serves a connection, as the kernel tells it."""
+    """Return the pid of the worker that serves a connection, according to the kernel."""
     client.call(ApiVersionsRequest(), 0)  # answered: so it was accepted
     # Both ends: elsewhere the kernel may have given the same port of ours to a connection to another server.
     ends = [_as_kernel_writes(*client.socket.getpeername()), _as_kernel_writes(*client.socket.getsockname())]

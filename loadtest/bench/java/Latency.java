@@ -14,7 +14,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * End-to-end latency at a fixed rate, producer and consumer in this process and on one clock.
  *
  * A value begins with the time at which it was due, not at which it was sent, so a stall also counts against the
- * records that had to wait behind it.
+ * records that had to wait for it.
  */
 final class Latency {
     private static final long SILENCE_NANOS_MAX = TimeUnit.SECONDS.toNanos(20);

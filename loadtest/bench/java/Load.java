@@ -9,7 +9,7 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * The load generator: one warm process that puts the same load on every broker it is told of.
+ * The load generator: one warm process that puts the same load on each broker that it is given.
  *
  * Reads one command a line from stdin, `verb name=value ...`, and answers each with one line on stdout: numbers as
  * `name=value ...`, or `error` and what went wrong. Ends at the end of stdin.

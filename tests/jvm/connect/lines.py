@@ -1,4 +1,4 @@
-"""A file that a thread appends numbered lines to, and what of it may arrive behind connectors that were killed."""
+"""A file that a thread appends numbered lines to, and what of it may arrive after connectors were killed."""
 
 from __future__ import annotations
 

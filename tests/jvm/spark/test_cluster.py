@@ -66,7 +66,7 @@ def spark(running: Cluster) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def two_executors(running: Cluster, spark: SparkSession) -> None:
-    """Wait until both are there, after whatever a test before this has killed."""
+    """Wait until both are there, after a test before this has killed processes."""
     wait_until(lambda: len(running.executors()) == 2, "two executors", SECONDS_MAX)
 
 
@@ -159,7 +159,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Top
 
 
 def files_of(topics: Topics, count: int = 6) -> SourceTopic:
-    """Make a topic with so many files in each of two partitions."""
+    """Make a topic with `count` files in each of two partitions."""
     topic = topics.make("orders", "batch", partitions=2)
     for _ in range(count):
         all_kinds(topics, topic)

@@ -31,7 +31,7 @@ def record(at: int) -> StoredRecord:
 
 
 def archive(lake: Lake, count: int) -> None:
-    """Archive so many more records of both partitions, as one file each."""
+    """Archive `count` more records of both partitions, as one file each."""
     for partition in range(2):
         first = (opened(lake).next_offset(partition) if list_tables(lake) else None) or 0
         append(lake, [record(at) for at in range(first, first + count)], first + count, partition)

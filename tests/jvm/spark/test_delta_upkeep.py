@@ -1,4 +1,4 @@
-"""Tables that Korvet looks after, beside Delta Lake's own Spark: streams go on, and its OPTIMIZE is put in order."""
+"""Tables that Korvet maintains, beside Delta Lake's own Spark: streams go on, and its OPTIMIZE is put in order."""
 
 from __future__ import annotations
 

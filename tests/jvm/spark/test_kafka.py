@@ -112,7 +112,7 @@ def offsets_of(topic: str, offsets: dict[int, int]) -> str:
 
 
 def counted(spark: SparkSession, /, bootstrap: str, tasks: int, **options: Any) -> list[Received]:
-    """Read a batch that is to have so many tasks at the least."""
+    """Read a batch that must have at least `tasks` tasks."""
     frame = source(spark, bootstrap, **options)
     found = frame.rdd.getNumPartitions()
     assert found >= tasks, found
