@@ -46,7 +46,7 @@ def test_topics_are_views_of_the_same_query(
     """
     found = result(frame(spark, topics, sql))
     assert (found.titles, found.numbers) == (("n", "total", "m", "nothing"), ("n", "total"))
-    lake_query._print(found, as_csv=True, as_json=False)
+    lake_query._print_rows(found, as_csv=True, as_json=False)
     assert capsys.readouterr().out == 'n,total,m,nothing\n1,1,"{""1"": true}",\n'
 
 
@@ -54,7 +54,7 @@ def test_columns_may_have_the_same_name_and_null_is_told(
     spark: SparkSession, topics: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = frame(spark, topics, "select offset, value, value from orders order by offset")
-    lake_query._print(result(rows), as_csv=False, as_json=False)
+    lake_query._print_rows(result(rows), as_csv=False, as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line[:1] in (["0"], ["1"], ["2"])] == [
         ["0", "1", "1"],
