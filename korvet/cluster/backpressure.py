@@ -35,7 +35,7 @@ VALID_SECONDS = 5.0
 """An older reading affects nobody: much may have been deleted since, and a new reading is due."""
 
 PAUSE_SECONDS_FAILED = 10.0
-"""Pause after a reading that failed: an outage is not made worse, and a user without the right to INFO seldom asks."""
+"""Pause after a reading that failed: an outage is not made worse."""
 
 CALM = 0.05
 """Below the throttle by this share the shortage counts as over in the log, which would repeat itself otherwise."""

@@ -159,5 +159,5 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
 
 
 def quoted(text: str) -> str:
-    """Write a text so that it stays one short line whatever it contains."""
+    """Write a text so that it stays one short line with any content."""
     return ascii(text if len(text) <= _REFUSED_CHARS_MAX else text[:_REFUSED_CHARS_MAX] + "...")

@@ -27,7 +27,7 @@ from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
-from korvet.topics.config_admin import Configs
+from korvet.topics.config_admin import ConfigAdmin
 from korvet.topics.registry import TopicRegistry
 
 
@@ -85,7 +85,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about the brokers: who they are, how they and the topics are configured, what they store."""
 
     cluster: ClusterView
-    configs: Configs
+    configs: ConfigAdmin
     topics: TopicRegistry
     log_dir: RedisLogDir
 

@@ -61,7 +61,7 @@ from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
 from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
-from korvet.topics.config_admin import Configs
+from korvet.topics.config_admin import ConfigAdmin
 from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
 
@@ -210,7 +210,7 @@ def build_apis(
         groups=_group_api(settings, storage, topics),
         topics=TopicApi(live=live, topics=topics, cluster=cluster),
         cluster=ClusterApi(
-            cluster=cluster, configs=Configs(topics, live, broker_configs), topics=topics, log_dir=log_dir
+            cluster=cluster, configs=ConfigAdmin(topics, live, broker_configs), topics=topics, log_dir=log_dir
         ),
     )
 

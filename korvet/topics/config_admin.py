@@ -56,7 +56,7 @@ class ConfigResource(msgspec.Struct, frozen=True):
     name: str
 
 
-class Configs:
+class ConfigAdmin:
     """Describes and alters configs. Every method raises KafkaError and StorageUnavailableError."""
 
     def __init__(self, topics: TopicRegistry, live: LiveSettings, store: BrokerConfigStore) -> None:

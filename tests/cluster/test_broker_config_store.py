@@ -43,7 +43,7 @@ def test_rows_are_of_all_brokers_and_of_each(store: BrokerConfigStore) -> None:
     assert store.load("1") == [{}]
 
 
-def test_a_change_that_changes_nothing_is_not_told(store: BrokerConfigStore, raw_redis: Any) -> None:
+def test_a_change_that_changes_nothing_is_not_published(store: BrokerConfigStore, raw_redis: Any) -> None:
     store.alter("1", lambda _row: {"a": "1"})
     store.alter("1", lambda _row: {"a": "1"})
     assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) == 1
@@ -62,7 +62,7 @@ def test_changes_beside_each_other_both_count(store: BrokerConfigStore) -> None:
     assert rounds == [{}, {"theirs": "1"}]
 
 
-def test_a_row_that_changes_all_the_time_is_an_error_in_the_end(store: BrokerConfigStore) -> None:
+def test_a_row_that_keeps_changing_is_an_error_in_the_end(store: BrokerConfigStore) -> None:
     rounds = []
 
     def change(row: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_a_row_that_changes_all_the_time_is_an_error_in_the_end(store: BrokerCon
     with pytest.raises(KafkaError) as failed:
         store.alter("1", change)
     assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert len(rounds) == _ATTEMPTS_MAX  # the bound, whatever it is
+    assert len(rounds) == _ATTEMPTS_MAX
 
 
 def test_a_row_that_cannot_be_read_sets_nothing_and_can_be_replaced(
@@ -102,7 +102,9 @@ def test_a_key_of_another_type_sets_nothing_and_cannot_be_changed(
     assert raw_redis.get(KEYS.broker_configs) == b"x"
 
 
-def test_who_follows_the_topics_hears_of_a_change(store: BrokerConfigStore, connection: Redis) -> None:
+def test_a_follower_of_the_topics_is_notified_of_a_change(
+    store: BrokerConfigStore, connection: Redis
+) -> None:
     topics = TopicStore(connection, KEYS)
     topics.create(TopicRow(name="orders", id="id", partitions=1))
     seen = topics.load().epoch

@@ -1,4 +1,4 @@
-"""The registry of brokers on a real Redis: who is live, whose keeper acts, and rows that cannot be read."""
+"""The registry of brokers on a real Redis: who is live, whose keeper holds the lease, rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def live(store: BrokerStore) -> list[tuple[int, str, int]]:
     return [(each.broker_id, *each.address) for each in look(store).brokers]
 
 
-def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: BrokerStore) -> None:
+def test_registered_brokers_are_returned_in_order_of_ids_until_they_unregister(store: BrokerStore) -> None:
     assert look(store) == RegisteredBrokers((), None)
     store.register(TWO, LEASE_MS)
     store.register(ONE, LEASE_MS)
@@ -50,21 +50,21 @@ def test_who_is_registered_is_seen_in_order_of_ids_until_it_ends_that(store: Bro
     assert live(store) == [(1, "one.example", 9092)]
 
 
-def test_the_first_listener_is_what_a_broker_is_known_by_and_all_are_told(store: BrokerStore) -> None:
+def test_the_first_listener_identifies_a_broker_and_all_are_returned(store: BrokerStore) -> None:
     store.register(TWO, LEASE_MS)
     [found] = look(store).brokers
     assert found.address == ("two.example", 9092)
     assert found.listeners == TWO.listeners
 
 
-def test_a_broker_that_registered_no_listeners_is_seen_at_its_address(
+def test_a_broker_that_registered_no_listeners_is_returned_with_its_address(
     store: BrokerStore, raw_redis: Any
 ) -> None:
     raw_redis.hset(BROKERS, "3", '{"host":"h","port":1,"until":9999999999999,"started":7}')
     assert look(store).brokers == (RegisteredBroker(3, Endpoint("h", 1), {}, 7),)
 
 
-def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> None:
+def test_a_broker_whose_lease_expired_is_not_returned(store: BrokerStore, raw_redis: Any) -> None:
     store.register(ONE, LEASE_MS)
     store.register(TWO, LEASE_MS)
     row = json.loads(raw_redis.hget(BROKERS, "1"))
@@ -72,7 +72,9 @@ def test_who_did_not_renew_is_not_seen(store: BrokerStore, raw_redis: Any) -> No
     assert live(store) == [(2, "two.example", 9092)]
 
 
-def test_the_broker_whose_keeper_acts_is_seen(store: BrokerStore, redis: Redis, raw_redis: Any) -> None:
+def test_the_broker_whose_keeper_holds_the_lease_is_returned(
+    store: BrokerStore, redis: Redis, raw_redis: Any
+) -> None:
     LeaseStore(redis, KEYS.keeper_lease, KEYS.keeper_fence).acquire("17:unique", LEASE_MS)
     assert look(store).keeper == 17
     raw_redis.set("korvet:keeper", "some other text")
@@ -100,7 +102,7 @@ def test_the_id_of_a_live_broker_elsewhere_is_refused(store: BrokerStore) -> Non
         ("3", '{"host":"h","port":1,"until":9999999999999,"started":1,"listeners":{"IN":["h",65536]}}'),
     ],
 )
-def test_a_row_that_cannot_be_read_is_told_once_and_the_others_are_seen(
+def test_a_row_that_cannot_be_read_is_logged_once_and_the_others_are_returned(
     store: BrokerStore, raw_redis: Any, caplog: pytest.LogCaptureFixture, name: str, text: str
 ) -> None:
     caplog.set_level(logging.ERROR)

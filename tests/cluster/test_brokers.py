@@ -1,4 +1,4 @@
-"""The cluster as one worker sees it: who is live, and how leaders and coordinators are spread over them."""
+"""One worker's view of the cluster: who is live, and how leaders and coordinators are spread over them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def register(here: Domain, broker_id: int, at: LiveBroker | None = None) -> None
 
 
 def known(cluster: ClusterView) -> list[int]:
-    """Return who was live when the cluster was last looked at."""
+    """Return who was live when the cluster was last refreshed."""
     return [each.broker_id for each in cluster.live.all]
 
 
@@ -123,7 +123,7 @@ def test_a_leader_that_no_assignment_names_is_a_replica_of_its_own() -> None:
     assert live.placed("orders", 3, None)[2] == Placed(beyond, [beyond], [beyond], [])
 
 
-def test_the_controller_is_the_broker_whose_keeper_acts_if_it_is_live() -> None:
+def test_the_controller_is_the_live_broker_whose_keeper_holds_the_lease() -> None:
     assert brokers(3, 5, 4, keeper=5).on(PLAINTEXT).controller_id == 5
     assert brokers(3, 5, 4, keeper=9).on(PLAINTEXT).controller_id == 3
     assert brokers(3, 5, 4).on(PLAINTEXT).controller_id == 3
@@ -176,7 +176,7 @@ def test_a_coordinator_without_the_listener_is_not_available_there(mixed: LiveBr
             assert refusal.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: ClusterView) -> None:
+def test_a_refresh_finds_live_brokers_and_always_this_one(here: Domain, cluster: ClusterView) -> None:
     assert known(cluster) == [2]
     register(here, 1)
     assert cluster.refresh().all == (member(1), member(2))
@@ -186,7 +186,7 @@ def test_a_look_sees_who_is_live_and_this_broker_always(here: Domain, cluster: C
     assert known(cluster) == [1, 2, 3]
 
 
-def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: ClusterView) -> None:
+def test_a_refresh_without_changes_changes_nothing(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
     before = cluster.refresh()
     register(here, 1)  # renewed
@@ -196,7 +196,7 @@ def test_a_look_that_sees_nothing_new_changes_nothing(here: Domain, cluster: Clu
     assert cluster.refresh().on(PLAINTEXT).all == (BrokerAddress(1, "broker-99.example", 9092), address(2))
 
 
-def test_a_look_sees_whose_keeper_acts(here: Domain, cluster: ClusterView) -> None:
+def test_a_refresh_finds_the_keeper(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
     assert cluster.refresh().on(PLAINTEXT).controller_id == 1
     LeaseStore(here.redis, KEYS.keeper_lease, KEYS.keeper_fence).acquire("2:unique", LEASE_MS)
@@ -213,7 +213,7 @@ def test_of_two_brokers_at_one_address_the_later_one_is_seen(
     assert [each.broker_id for each in cluster.refresh().all] == [2, 6]
 
 
-def test_what_is_asked_inside_a_look_does_not_wait_for_its_answer(here: Domain, cluster: ClusterView) -> None:
+def test_commands_inside_a_refresh_do_not_wait_for_its_reply(here: Domain, cluster: ClusterView) -> None:
     register(here, 1)
     here.topics.refresh()
     with cluster.refreshing():

@@ -1,4 +1,4 @@
-"""A broker's settings as they are now, on a real Redis: what is taken over, when, and what is left out."""
+"""A broker's settings in effect, on a real Redis: what is applied, when, and what is left out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(here: Domain) -> BrokerConfigStore:
 
 @pytest.fixture
 def live(there: Domain) -> LiveSettings:
-    """Give the settings of a process that has not looked in Redis yet."""
+    """Give the settings of a process that has not read Redis yet."""
     return LiveSettings(START, BrokerConfigStore(there.redis, Keys("korvet")))
 
 
@@ -33,7 +33,7 @@ def put(store: BrokerConfigStore, whose: str, row: dict[str, str]) -> None:
     store.alter(whose, lambda _held: row)
 
 
-def test_before_the_first_look_the_start_counts(live: LiveSettings, store: BrokerConfigStore) -> None:
+def test_before_the_first_refresh_the_start_counts(live: LiveSettings, store: BrokerConfigStore) -> None:
     put(store, DEFAULT, {"log.retention.ms": "6"})
     assert live.settings == START
     live.refresh()
@@ -53,23 +53,23 @@ def test_only_its_own_row_and_that_of_all_are_a_brokers(live: LiveSettings, stor
     assert live.settings == START
 
 
-def test_who_follows_is_told_of_the_settings_of_now_and_of_every_change_once(
+def test_a_follower_gets_the_settings_and_every_change_once(
     live: LiveSettings, store: BrokerConfigStore
 ) -> None:
-    told: list[int] = []
-    live.follow(lambda settings: told.append(settings.log_retention_ms))
+    used: list[int] = []
+    live.follow(lambda settings: used.append(settings.log_retention_ms))
     for text in ("6", "6", "7"):
         put(store, DEFAULT, {"log.retention.ms": text})
         live.refresh()
         live.refresh()
-    # What changes nothing is told to nobody.
+    # A change without an effect notifies nobody.
     put(store, OWN, {"log.retention.ms": "7"})
     live.refresh()
-    assert told == [5, 6, 7]
+    assert used == [5, 6, 7]
     assert live.layers.broker == {"log.retention.ms": "7"}
 
 
-def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
+def test_topics_inherit_settings_unless_a_config_is_set_on_them(
     here: Domain, live: LiveSettings, store: BrokerConfigStore
 ) -> None:
     here.topics.create(TopicSpec(name="plain"))
@@ -81,7 +81,7 @@ def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
     assert here.topics.get("plain").config.retention_ms == 6
     assert here.topics.get("own").config.retention_ms == 77
     assert here.topics.resolve(TopicRef("", here.topics.get("plain").id)).config.retention_ms == 6
-    # What is there keeps its form; what is made from now on has the new one.
+    # An existing topic keeps its format; a new one has the new format.
     assert here.topics.get("plain").config.format == "record"
     assert here.topics.get("plain").partitions == partitions
     assert here.topics.create(TopicSpec(name="new")).config.format == "batch"
@@ -90,7 +90,7 @@ def test_topics_have_what_the_settings_say_unless_it_is_set_on_them(
     assert here.topics.get("plain").config.retention_ms == START.log_retention_ms
 
 
-def test_what_cannot_be_is_left_out_with_one_line(
+def test_an_invalid_value_is_left_out_with_one_log_line(
     live: LiveSettings, store: BrokerConfigStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(store, DEFAULT, {"log.retention.ms": "soon", "message.max.bytes": "7"})
@@ -105,7 +105,7 @@ def test_what_cannot_be_is_left_out_with_one_line(
     assert (settings.log_retention_ms, settings.message_max_bytes, settings.log_roll_ms) == (5, 7, 9)
 
 
-def test_where_redis_is_away_the_settings_stay(
+def test_while_redis_is_away_the_settings_stay(
     there: Domain, live: LiveSettings, store: BrokerConfigStore
 ) -> None:
     put(store, DEFAULT, {"log.retention.ms": "6"})

@@ -1,4 +1,4 @@
-"""The settings: what each source may say, which one wins, and what an operator is told who wrote it wrongly."""
+"""The settings: what each source may contain, which one wins, and the error for a value that is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refusal(
     environ: dict[str, str] | None = None,
     overrides: dict[str, str] | None = None,
 ) -> str:
-    """Return the line that these sources cost the operator."""
+    """Return the error, one line, of loading these sources."""
     with pytest.raises(ConfigError) as caught:
         load(file, environ or {}, overrides or {})
     line = str(caught.value)
@@ -125,8 +125,8 @@ def test_an_unknown_variable_is_refused_and_the_nearest_known_is_named() -> None
 )
 def test_a_variable_of_a_service_in_kubernetes_is_refused_with_what_keeps_it_away(variable: str) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", variable: "tcp://10.0.0.2:9092"}
-    told = "Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
-    assert refusal(environ=environ) == f"unknown setting {variable} (environment); {told}"
+    advice = "Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
+    assert refusal(environ=environ) == f"unknown setting {variable} (environment); {advice}"
 
 
 def test_an_unknown_name_that_is_near_to_none_points_to_the_list() -> None:

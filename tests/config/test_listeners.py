@@ -14,7 +14,7 @@ TWO = "INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:9094"
 
 
 def refusal(**values: str) -> str:
-    """Return the line that these values on the command line cost the operator; `_` stands for a dot."""
+    """Return the error, one line, for these values on the command line; `_` stands for a dot."""
     with pytest.raises(ConfigError) as caught:
         load(None, {}, {name.replace("_", "."): value for name, value in values.items()})
     line = str(caught.value)

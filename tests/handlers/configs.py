@@ -63,11 +63,11 @@ def chain(found: Any) -> list[tuple[str, str | None, int]]:
 
 
 Operations = Mapping[str, str | tuple[int, str | None] | None]
-"""What is to be done to each config: set to a value, delete (None), or an operation and its value."""
+"""The change of each config: a value to set, None to delete it, or an operation and its value."""
 
 
 def altered(kind: int, name: str, operations: Operations) -> incremental_alter_configs.AlterConfigsResource:
-    """Say what is to be changed of a resource."""
+    """Return the changes of a resource."""
     configs = []
     for key, what in operations.items():
         operation, given = what if isinstance(what, tuple) else (DELETE if what is None else SET, what)
@@ -85,7 +85,7 @@ def alter(
     version: int = 1,
     validate_only: bool = False,
 ) -> list[Any]:
-    """Change the resources and return what became of each."""
+    """Change the resources and return the results."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=list(resources), validate_only=validate_only
     )
@@ -110,8 +110,8 @@ def refused(client: Client, kind: int, name: str, operations: Operations, **opti
     return answer.error_code, answer.error_message
 
 
-def anew(kind: int, name: str, given: Mapping[str, str | None]) -> alter_configs.AlterConfigsResource:
-    """Say what is to be set of a resource, and nothing else."""
+def reset(kind: int, name: str, given: Mapping[str, str | None]) -> alter_configs.AlterConfigsResource:
+    """Return all configs to set on a resource."""
     configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in given.items()]
     return alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
@@ -122,7 +122,7 @@ def replace(
     version: int = 2,
     validate_only: bool = False,
 ) -> list[Any]:
-    """Set the resources anew and return what became of each."""
+    """Set all configs of the resources and return the results."""
     request = alter_configs.AlterConfigsRequest(resources=list(resources), validate_only=validate_only)
     responses: list[Any] = client.call(request, version).responses
     return responses

@@ -16,10 +16,10 @@ from tests.handlers.configs import (
     TOPIC,
     alter,
     altered,
-    anew,
     change,
     describe,
     replace,
+    reset,
     value,
     wanted,
 )
@@ -65,7 +65,7 @@ def test_nothing_is_altered(bereft: Client, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 def test_nothing_is_set_anew(bereft: Client, version: int) -> None:
-    answers = replace(bereft, anew(TOPIC, "known", {}), anew(BROKER, "", {}), version=version)
+    answers = replace(bereft, reset(TOPIC, "known", {}), reset(BROKER, "", {}), version=version)
     assert [(each.error_code, bool(each.error_message)) for each in answers] == [(AWAY, True)] * 2
 
 

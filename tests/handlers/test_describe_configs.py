@@ -31,7 +31,7 @@ BROKER_ID = "0"
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_version_tells_every_config_of_a_topic(client: Client, topic: str, version: int) -> None:
+def test_every_version_describes_every_config_of_a_topic(client: Client, topic: str, version: int) -> None:
     client.create(topic, retention_ms="86400000")
     asked = {"version": version} | ({"documentation": True} if version >= 3 else {})
     found = configs_of(client, TOPIC, topic, **asked)
@@ -44,13 +44,13 @@ def test_every_version_tells_every_config_of_a_topic(client: Client, topic: str,
     assert all(each.documentation for each in found.values()) == (version >= 3)
 
 
-def test_documentation_is_told_only_where_it_is_asked_for(client: Client, topic: str) -> None:
+def test_documentation_is_returned_only_if_it_is_asked_for(client: Client, topic: str) -> None:
     client.create(topic)
     assert config(client, TOPIC, topic, "retention.ms").documentation is None
-    told = config(client, TOPIC, topic, "retention.ms", documentation=True).documentation
-    assert told == SETTINGS["log.retention.ms"].doc
-    told = config(client, TOPIC, topic, "segment.bytes", documentation=True).documentation
-    assert told.endswith("Has no effect here.")
+    text = config(client, TOPIC, topic, "retention.ms", documentation=True).documentation
+    assert text == SETTINGS["log.retention.ms"].doc
+    text = config(client, TOPIC, topic, "segment.bytes", documentation=True).documentation
+    assert text.endswith("Has no effect here.")
 
 
 def test_what_is_fixed_when_a_topic_is_created_is_read_only(client: Client, topic: str) -> None:
@@ -60,7 +60,9 @@ def test_what_is_fixed_when_a_topic_is_created_is_read_only(client: Client, topi
     assert read_only == {"offset.sequence.bits", "storage.format"}
 
 
-def test_only_the_named_configs_are_told_and_unknown_names_are_left_out(client: Client, topic: str) -> None:
+def test_only_the_named_configs_are_described_and_unknown_names_are_left_out(
+    client: Client, topic: str
+) -> None:
     client.create(topic)
     assert list(configs_of(client, TOPIC, topic, "retention.ms", "nonsense", "cleanup.policy")) == [
         "cleanup.policy",
@@ -120,7 +122,7 @@ def test_types_are_kafkas(client: Client, topic: str) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_broker_tells_all_its_settings(client: Client) -> None:
+def test_a_broker_describes_all_its_settings(client: Client) -> None:
     found = configs_of(client, BROKER, BROKER_ID, synonyms=True, documentation=True)
     assert list(found) == list(BROKER_CONFIGS)
     assert {name for name, each in found.items() if each.read_only} == {
@@ -136,7 +138,7 @@ def test_a_broker_tells_all_its_settings(client: Client) -> None:
     assert found["auto.create.topics.enable"].value == "true"
 
 
-def test_what_may_hold_a_password_is_not_told(client: Client) -> None:
+def test_a_value_that_may_hold_a_password_is_not_described(client: Client) -> None:
     found = configs_of(client, BROKER, BROKER_ID, synonyms=True)
     secret = {name for name, each in SETTINGS.items() if each.secret}
     assert {name for name, each in found.items() if each.is_sensitive} == secret
@@ -198,7 +200,7 @@ def test_no_topic_is_created_by_asking(client: Client, topic: str) -> None:
     assert value(client, TOPIC, topic, "storage.format") == "record"
 
 
-def test_a_resource_is_not_answered_as_often_as_anybody_likes(client: Client) -> None:
+def test_a_resource_is_answered_a_limited_number_of_times(client: Client) -> None:
     results = describe(client, *[wanted(BROKER, BROKER_ID, "num.partitions")] * (REPEATS_MAX + 2))
     codes = [each.error_code for each in results]
     assert codes == [ErrorCode.NONE] * REPEATS_MAX + [ErrorCode.INVALID_REQUEST] * 2

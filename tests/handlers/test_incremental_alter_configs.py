@@ -347,7 +347,7 @@ def test_a_change_of_the_broker_takes_effect_in_both_workers_and_on_topics_that_
     )
     for client in two_clients:
         assert client.produce(f"{topic}-own", large).error_code == 0
-    # A topic that is made now gets it too, and tells so.
+    # A topic that is created now inherits it too, and reports so.
     there.create(f"{topic}-new")
     found = config(there, TOPIC, f"{topic}-new", "max.message.bytes")
     assert (found.value, found.config_source) == ("90", DYNAMIC_DEFAULT)

@@ -57,18 +57,24 @@ def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         assert all("Traceback" not in each.log() for each in running)
 
 
+def delete_altered(client: Client, *names: str) -> None:
+    """Delete the dynamic settings of brokers."""
+    for name in names:
+        altered = [
+            key
+            for key, each in configs_of(client, BROKER, name).items()
+            if each.config_source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
+        ]
+        change(client, BROKER, name, dict.fromkeys(altered))
+
+
 @pytest.fixture
 def ends(brokers: list[Broker], cluster_redis: str) -> Iterator[tuple[Client, Client]]:
     """Give a connection to each; what the test has altered goes after it."""
     with Client(brokers[0].address) as one, Client(brokers[1].address) as two:
         yield one, two
-        for client, name in ((one, "0"), (two, "1"), (one, ALL)):
-            altered = [
-                key
-                for key, each in configs_of(client, BROKER, name).items()
-                if each.config_source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
-            ]
-            change(client, BROKER, name, dict.fromkeys(altered))
+        delete_altered(one, "0", ALL)
+        delete_altered(two, "1")
         with redis.Redis.from_url(cluster_redis) as stored:
             assert not stored.exists(CONFIGS)
 
@@ -110,14 +116,12 @@ def test_an_operator_reads_in_the_log_what_clients_have_altered(
     change(ends[0], BROKER, "0", {"log.roll.ms": "4711"})
     refused(ends[0], BROKER, "0", {"log.roll.ms": "soon"})
     change(ends[0], BROKER, "0", {"log.roll.ms": "4712"}, validate_only=True)
-    told = [line for line in brokers[0].log().splitlines() if "settings altered by a client" in line]
-    assert "broker=0" in told[-1]
-    assert "log.roll.ms=4711" in told[-1]
+    logged = [line for line in brokers[0].log().splitlines() if "settings altered by a client" in line]
+    assert "broker=0" in logged[-1]
+    assert "log.roll.ms=4711" in logged[-1]
 
 
-def test_a_change_that_nobody_was_told_of_is_seen_all_the_same(
-    ends: tuple[Client, Client], cluster_redis: str
-) -> None:
+def test_a_change_without_a_notification_is_seen(ends: tuple[Client, Client], cluster_redis: str) -> None:
     one, _ = ends
     one.create("untold")
     assert one.produce("untold", LARGE).error_code == 0
@@ -184,52 +188,63 @@ def test_a_setting_in_redis_that_cannot_be_keeps_no_broker_from_starting(
         assert json.loads(raw_redis.hget(CONFIGS, "default")) == {"message.max.bytes": "90"}
 
 
-def test_the_limit_of_connections_counts_at_once(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
-        change(client, BROKER, "0", {"max.connections": "1"})
-        with Client(broker.address) as one_too_many:
-            assert one_too_many.is_closed_by_broker()
-        change(client, BROKER, "0", {"max.connections": None})
-        with Client(broker.address) as another:
-            assert value(another, BROKER, "0", "max.connections") == str(2**31 - 1)
-
-
-def test_the_level_of_log_lines_counts_at_once(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
-        change(client, BROKER, "0", {"log.roll.ms": "4711"})
-        change(client, BROKER, "0", {"log.level": "error"})
-        change(client, BROKER, "0", {"log.roll.ms": "4712"})
-        change(client, BROKER, "0", {"log.level": None})
-        change(client, BROKER, "0", {"log.roll.ms": "4713"})
-        told = [line for line in broker.log().splitlines() if "settings altered by a client" in line]
-        # Each line is written before what it tells of counts.
-        assert [number for number in ("4711", "4712", "4713") if any(number in line for line in told)] == [
-            "4711",
-            "4713",
-        ]
-
-
-def test_the_level_of_one_logger_counts_at_once_and_for_that_one_alone(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, workers=1) as broker, Client(broker.address) as client:
-        for levels in ("korvet.topics.config_admin=error", "korvet.groups=error"):
-            change(client, BROKER, "0", {"log.levels": levels})
-            change(client, BROKER, "0", {"log.roll.ms": str(len(levels))})
-        told = [line for line in broker.log().splitlines() if "log.roll.ms" in line]
-        assert len(told) == 1
-        assert str(len("korvet.groups=error")) in told[0]
-
-
-def test_the_keeper_lets_go_what_a_shorter_retention_does_not_keep(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker of one worker, whose keeper is never idle."""
     flags = ("--set", "log.retention.check.interval.ms=50")
-    with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
-        client.create("orders")
-        old_ms = int(time.time() * 1000) - 3_600_000
-        client.append("orders", Record(b"old", None, old_ms))
-        kept = client.append("orders", Record(b"new", None, old_ms + 3_600_000))
-        change(client, BROKER, ALL, {"log.retention.ms": "1800000"})
-        processes.wait_until(
-            lambda: client.fetch("orders", kept).log_start_offset == kept, "the old record is gone"
-        )
+    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    """Give a connection; what the test has altered is deleted after it."""
+    with Client(broker.address) as connected:
+        yield connected
+        delete_altered(connected, "0", ALL)
+
+
+def test_the_limit_of_connections_applies_at_once(broker: Broker, client: Client) -> None:
+    change(client, BROKER, "0", {"max.connections": "1"})
+    with Client(broker.address) as one_too_many:
+        assert one_too_many.is_closed_by_broker()
+    change(client, BROKER, "0", {"max.connections": None})
+    with Client(broker.address) as another:
+        assert value(another, BROKER, "0", "max.connections") == str(2**31 - 1)
+
+
+def altered_in_log(broker: Broker, *numbers: str) -> list[str]:
+    """Return those of the numbers that the broker has logged as values of settings."""
+    logged = [line for line in broker.log().splitlines() if "settings altered by a client" in line]
+    return [number for number in numbers if any(f"log.roll.ms={number}" in line for line in logged)]
+
+
+def test_the_level_of_log_lines_applies_at_once(broker: Broker, client: Client) -> None:
+    # Each line is written before the settings that it names apply.
+    change(client, BROKER, "0", {"log.roll.ms": "4711"})
+    change(client, BROKER, "0", {"log.level": "error"})
+    change(client, BROKER, "0", {"log.roll.ms": "4712"})
+    change(client, BROKER, "0", {"log.level": None})
+    change(client, BROKER, "0", {"log.roll.ms": "4713"})
+    assert altered_in_log(broker, "4711", "4712", "4713") == ["4711", "4713"]
+
+
+def test_the_level_of_a_logger_applies_at_once_and_to_that_one_alone(broker: Broker, client: Client) -> None:
+    for levels, number in (("korvet.topics.config_admin=error", "4721"), ("korvet.groups=error", "4722")):
+        change(client, BROKER, "0", {"log.levels": levels})
+        change(client, BROKER, "0", {"log.roll.ms": number})
+    assert altered_in_log(broker, "4721", "4722") == ["4722"]
+
+
+def test_the_keeper_deletes_what_a_shorter_retention_does_not_keep(client: Client) -> None:
+    client.create("orders")
+    old_ms = int(time.time() * 1000) - 3_600_000
+    client.append("orders", Record(b"old", None, old_ms))
+    kept = client.append("orders", Record(b"new", None, old_ms + 3_600_000))
+    change(client, BROKER, ALL, {"log.retention.ms": "1800000"})
+    processes.wait_until(
+        lambda: client.fetch("orders", kept).log_start_offset == kept, "the old record is gone"
+    )
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_local_retention_follows_retention_where_nothing_else_is_said() -> None:
     assert (config.local_retention_ms, config.local_retention_bytes) == (7, 9)
 
 
-def test_whose_time_records_carry_is_the_topics_or_the_brokers() -> None:
+def test_the_timestamp_type_is_the_topics_or_the_brokers() -> None:
     of_topic = topic_config.effective({"message.timestamp.type": "LogAppendTime"}, Settings())
     of_broker = topic_config.effective({}, Settings(log_message_timestamp_type="LogAppendTime"))
     assert of_topic.log_append_time
@@ -289,7 +289,7 @@ def test_consumers_get_plain_batches_where_no_codec_is_named(value: str) -> None
     assert topic_config.effective({"compression.type": value}, Settings()).codec == Codec.none
 
 
-def test_overrides_that_nobody_can_act_on_are_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_overrides_that_cannot_be_read_are_left_out_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     overrides = {"retention.ms": "soon", "segment.ms": "5", "of.another.version": "1"}
     with caplog.at_level(logging.ERROR):
         assert topic_config.readable("orders", overrides) == {"segment.ms": "5", "of.another.version": "1"}

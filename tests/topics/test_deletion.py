@@ -138,7 +138,7 @@ def test_a_deletion_can_be_taken_up_after_every_step(
 def test_steps_that_come_too_late_leave_the_new_topic_alone(
     store: TopicStore, raw_redis: Any, small_steps: None
 ) -> None:
-    anew = replace(ORDERS, id="id-3")
+    again = replace(ORDERS, id="id-3")
     for late_from in range(9):
         store.create(ORDERS)
         commit(raw_redis, "group", ORDERS)
@@ -146,9 +146,9 @@ def test_steps_that_come_too_late_leave_the_new_topic_alone(
         late = store.deletion.steps(GONE)
         list(islice(late, late_from))
         list(store.deletion.steps(GONE))
-        store.create(anew)
-        fill(raw_redis, anew)
-        commit(raw_redis, "group", anew)
+        store.create(again)
+        fill(raw_redis, again)
+        commit(raw_redis, "group", again)
         before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
         list(late)
         assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before

@@ -83,7 +83,7 @@ def test_new_partitions_are_there_and_the_old_ones_as_they_were(here: Domain, th
     now = here.topics.add_partitions(made, partial(with_partitions, count=3, brokers=None, live=LIVE))
     assert (now.id, len(now.partitions), now.overrides) == (made.id, 3, made.overrides)
     assert here.topics.get("orders") == now
-    topic, _ = there.topics.partition(TopicRef("orders"), 2)  # finds it without having been told
+    topic, _ = there.topics.partition(TopicRef("orders"), 2)  # finds it without a notification
     assert topic == now
     for index in range(1, 3):
         assert there.append("orders", b"new", partition=index) >= 0
@@ -141,7 +141,7 @@ def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domai
     assert {f"c{number}" for number in range(5)} <= found.overrides.keys()
 
 
-def test_a_topic_that_was_made_anew_does_not_grow(here: Domain, there: Domain) -> None:
+def test_a_topic_that_was_created_again_gets_no_partitions(here: Domain, there: Domain) -> None:
     former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
     made = there.topics.create(TopicSpec(name="orders"))

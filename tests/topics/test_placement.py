@@ -132,7 +132,7 @@ def test_moves_of_two_brokers_at_once_are_both_kept(here: Domain, there: Domain)
     assert there.topics.get("orders").assignment == [[1], [2]]
 
 
-def test_a_topic_that_was_made_anew_is_not_moved_by_its_old_id(here: Domain, there: Domain) -> None:
+def test_a_topic_that_was_created_again_is_not_moved_by_its_old_id(here: Domain, there: Domain) -> None:
     old = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
     there.topics.create(TopicSpec(name="orders"))

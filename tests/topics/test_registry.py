@@ -39,14 +39,14 @@ def test_ids_are_unique_and_print_as_kafkas_do() -> None:
     assert not any(id_text(each).startswith("-") for each in ids)
 
 
-def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: Domain, there: Domain) -> None:
+def test_a_registry_follows_creations_and_deletions_of_another(here: Domain, there: Domain) -> None:
     assert here.topics.list_all() == []
     made = there.topics.create(TopicSpec(name="orders", partitions=3))
     found = here.topics.get("orders")
     assert (found.id, len(found.partitions)) == (made.id, 3)
     assert here.topics.resolve(TopicRef("", made.id)) == found
     there.topics.delete(made)
-    assert here.topics.get("orders") == found  # a cache, until it looks again
+    assert here.topics.get("orders") == found  # a cache, until it is refreshed
     here.topics.refresh()
     with pytest.raises(KafkaError) as refused:
         here.topics.get("orders")
@@ -56,7 +56,7 @@ def test_a_registry_finds_what_another_makes_and_forgets_what_it_deletes(here: D
     assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain) -> None:
+def test_a_registry_follows_many_changes_in_one_refresh(here: Domain, there: Domain) -> None:
     here.topics.refresh()
     made = [there.topics.create(TopicSpec(name=f"topic-{n}")) for n in range(30)]
     for topic in made[::3]:
@@ -72,7 +72,7 @@ def test_a_registry_follows_many_changes_in_one_look(here: Domain, there: Domain
             here.topics.resolve(TopicRef("", topic.id))
 
 
-def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
+def test_a_topic_created_again_is_another(here: Domain, there: Domain) -> None:
     first = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
     second = there.topics.create(TopicSpec(name="orders"))
@@ -84,7 +84,7 @@ def test_a_topic_made_anew_is_another(here: Domain, there: Domain) -> None:
     assert here.topics.get("orders") == second
 
 
-def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Domain) -> None:
+def test_a_changed_topic_is_returned_and_found_by_all(here: Domain, there: Domain) -> None:
     made = here.topics.create(TopicSpec(name="orders", partitions=2))
     assert there.topics.get("orders") == made
 
@@ -99,7 +99,7 @@ def test_a_changed_topic_is_given_back_and_found_by_all(here: Domain, there: Dom
     assert there.topics.get("orders") == there.topics.resolve(TopicRef("", made.id)) == changed
 
 
-def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) -> None:
+def test_a_topic_that_was_created_again_is_not_changed(here: Domain, there: Domain) -> None:
     former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
     made = there.topics.create(TopicSpec(name="orders"))
@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_anew_is_not_changed(here: Domain, there: Domain) 
     assert here.topics.get("orders") == made
 
 
-def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there: Domain) -> None:
+def test_of_many_creations_of_one_topic_one_succeeds(here: Domain, there: Domain) -> None:
     def create(view: Domain) -> ErrorCode:
         try:
             view.topics.create(TopicSpec(name="race"))
@@ -123,7 +123,7 @@ def test_only_one_of_many_that_make_the_same_topic_makes_it(here: Domain, there:
     assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 19
 
 
-def test_of_topics_whose_names_collide_only_one_is_made(here: Domain, there: Domain) -> None:
+def test_of_topics_whose_names_collide_only_one_is_created(here: Domain, there: Domain) -> None:
     def create(view: Domain, name: str) -> ErrorCode:
         try:
             view.topics.create(TopicSpec(name=name))
@@ -255,7 +255,7 @@ def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domai
     assert (topic, partition.index) == (there.topics.get("orders"), 2)
 
 
-def test_a_registry_of_an_emptied_redis_is_read_anew(
+def test_a_registry_of_an_emptied_redis_is_read_again(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
     former = here.topics.create(TopicSpec(name="orders"))
@@ -275,7 +275,7 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     there.topics.create(TopicSpec(name="orders"))
     before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
     retry(here, former)
-    for topic, partition in (("orders", 7), ("nobody's", 0)):
+    for topic, partition in (("orders", 7), ("unknown", 0)):
         delivery = PartitionRef(TopicRef(topic), partition, batch())
         [result] = here.appender.append([delivery], zstd_known=True)
         assert isinstance(result, KafkaError)
@@ -283,9 +283,7 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
 
 
-def test_a_config_in_redis_that_nobody_can_act_on_keeps_no_topic_from_being_found(
-    here: Domain, raw_redis: Any
-) -> None:
+def test_a_config_in_redis_that_cannot_be_read_hides_no_topic(here: Domain, raw_redis: Any) -> None:
     here.topics.create(TopicSpec(name="orders"))
     row = json.loads(raw_redis.hget("korvet:topics", "orders"))
     row["configs"]["retention.ms"] = "soon"

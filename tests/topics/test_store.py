@@ -70,7 +70,7 @@ def test_a_recreated_topic_is_an_upsert_of_the_new_one(store: TopicStore) -> Non
     assert store.changes(1) == TopicChanges(3, [row("a", "id-2")], [])
 
 
-def test_who_missed_more_than_the_feed_remembers_loads_again(
+def test_a_reader_that_missed_more_than_the_feed_remembers_loads_again(
     store: TopicStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_store, "CHANGES_MAX", 3)
@@ -94,7 +94,7 @@ def with_retention(ms: str) -> Callable[[TopicRow], TopicRow]:
     return lambda row: replace(row, configs=row.configs | {"retention.ms": ms})
 
 
-def test_a_changed_topic_is_told_as_it_is_now(store: TopicStore) -> None:
+def test_a_changed_topic_is_in_the_feed_as_it_is_now(store: TopicStore) -> None:
     store.create(ORDERS)
     moved = store.alter("orders", "id-1", lambda row: replace(row, assignment=[[1], [0]]))
     assert moved == replace(ORDERS, assignment=[[1], [0]])
@@ -132,7 +132,7 @@ def test_changes_of_many_at_once_are_all_done(store: TopicStore) -> None:
     assert len(calls) > 10, "none of them has met another's change"
 
 
-def test_a_row_that_changes_all_the_time_is_an_error(store: TopicStore, raw_redis: Any) -> None:
+def test_a_row_that_keeps_changing_is_an_error(store: TopicStore, raw_redis: Any) -> None:
     store.create(ORDERS)
     rounds = count()
 

@@ -1,4 +1,4 @@
-"""lua/broker/configure against a real server: rows change by compare and set, and the topics' feed tells of it."""
+"""lua/broker/configure against a real server: rows change by compare and set, and are recorded in the topics' feed."""
 
 from __future__ import annotations
 

@@ -91,20 +91,20 @@ def test_a_start_at_the_same_address_takes_over(raw_redis: Any) -> None:
     assert row(raw_redis)["started"] > 123
 
 
-def test_the_id_of_a_broker_whose_lease_ran_out_is_free(raw_redis: Any) -> None:
+def test_the_id_of_a_broker_is_free_after_its_lease(raw_redis: Any) -> None:
     put(raw_redis, 1, now_ms(raw_redis) - 1)
     register(raw_redis)
     assert row(raw_redis)["host"] == "kafka.example"
 
 
-def test_who_is_alone_with_the_server_takes_his_id_from_an_earlier_self(raw_redis: Any) -> None:
+def test_the_only_broker_of_a_server_takes_its_id_from_its_earlier_start(raw_redis: Any) -> None:
     register(raw_redis)
     assert register(raw_redis, port=9192, incarnation="b", own="own") == 1
     assert row(raw_redis)["port"] == 9192
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "null", '"x"', "[]", "{}", '{"until":"x"}', "\xff"])
-def test_a_row_that_cannot_be_read_keeps_nobody_from_its_id(raw_redis: Any, text: str) -> None:
+def test_the_id_of_a_row_that_cannot_be_read_is_free(raw_redis: Any, text: str) -> None:
     raw_redis.hset(BROKERS, 1, text.encode("latin-1"))
     assert register(raw_redis) == 1
     assert row(raw_redis)["incarnation"] == "a"
@@ -125,7 +125,7 @@ def test_an_address_gets_the_id_that_it_had(raw_redis: Any) -> None:
     assert register(raw_redis, -1, incarnation="after a crash") == 5
 
 
-def test_who_takes_a_free_id_forgets_brokers_that_are_gone_for_a_day(raw_redis: Any) -> None:
+def test_taking_a_free_id_forgets_brokers_that_are_gone_for_a_day(raw_redis: Any) -> None:
     put(raw_redis, 0, now_ms(raw_redis) - DAY_MS - 60_000)
     put(raw_redis, 1, now_ms(raw_redis) - DAY_MS + 60_000)
     assert register(raw_redis, -1) == 0

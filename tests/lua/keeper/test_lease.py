@@ -41,7 +41,7 @@ def test_a_lease_that_was_given_up_is_free_at_once(raw_redis: Any) -> None:
     assert lease(raw_redis, "b") == (True, 2)
 
 
-def test_nobody_gives_up_the_lease_of_another(raw_redis: Any) -> None:
+def test_only_the_holder_releases_a_lease(raw_redis: Any) -> None:
     lease(raw_redis, "a")
     lease(raw_redis, "b", 0)
     assert lease(raw_redis, "b") == (False, 0)

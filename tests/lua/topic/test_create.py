@@ -140,7 +140,7 @@ def test_what_the_caller_knows_is_not_looked_at_again(raw_redis: Any) -> None:
     assert create(raw_redis, "a_b", known_epoch=1) == b"2"
 
 
-def test_a_caller_who_knows_too_little_or_of_another_feed_is_to_look_again(raw_redis: Any) -> None:
+def test_a_caller_of_an_old_epoch_or_another_feed_has_to_refresh(raw_redis: Any) -> None:
     for n in range(8):
         create(raw_redis, f"t{n}", changes_max=5)
     assert create(raw_redis, "a.b", known_epoch=2) == 0

@@ -42,7 +42,7 @@ def test_row_logs_and_side_keys_vanish_and_the_feed_remembers(raw_redis: Any) ->
     assert raw_redis.zscore(CHANGES, "orders") == 6
 
 
-def test_registry_and_partitions_are_told(raw_redis: Any) -> None:
+def test_followers_of_registry_and_partitions_are_notified(raw_redis: Any) -> None:
     fill(raw_redis)
     channels = [REGISTRY, "korvet:orders:0", "korvet:orders:1"]
     with raw_redis.pubsub() as listener:
@@ -50,8 +50,8 @@ def test_registry_and_partitions_are_told(raw_redis: Any) -> None:
         for _ in channels:
             assert listener.get_message(timeout=10)["type"] == "subscribe"
         delete(raw_redis)
-        told = [listener.get_message(timeout=10) for _ in channels]
-    assert [(message["channel"].decode(), message["data"]) for message in told] == [
+        published = [listener.get_message(timeout=10) for _ in channels]
+    assert [(message["channel"].decode(), message["data"]) for message in published] == [
         (REGISTRY, b"6"),
         ("korvet:orders:0", b"-1"),
         ("korvet:orders:1", b"-1"),

@@ -86,7 +86,7 @@ def test_states_that_are_gone_or_damaged_are_fenced_as_far_as_there_is_need(raw_
 
 
 @pytest.mark.parametrize("owner", ["id-1", "deleted id-1"])
-def test_clear_removes_partitions_and_tells_who_waits(raw_redis: Any, owner: str) -> None:
+def test_clear_deletes_partitions_and_wakes_waiting_fetches(raw_redis: Any, owner: str) -> None:
     fill(raw_redis, owner)
     channels = ["korvet:orders:0", "korvet:orders:1"]
     with raw_redis.pubsub() as listener:
@@ -94,8 +94,10 @@ def test_clear_removes_partitions_and_tells_who_waits(raw_redis: Any, owner: str
         for _ in channels:
             assert listener.get_message(timeout=10)["type"] == "subscribe"
         assert clear(raw_redis) == 2
-        told = [listener.get_message(timeout=10) for _ in channels]
-    assert [(each["channel"].decode(), each["data"]) for each in told] == [(each, b"-1") for each in channels]
+        published = [listener.get_message(timeout=10) for _ in channels]
+    assert [(each["channel"].decode(), each["data"]) for each in published] == [
+        (each, b"-1") for each in channels
+    ]
     assert raw_redis.keys() == [REGISTRY.encode()]
 
 
@@ -116,7 +118,7 @@ def test_clear_leaves_alone_what_has_no_state(raw_redis: Any) -> None:
 
 
 def fill_streams(client: Any, entries: int, size: int) -> None:
-    """Make two partitions with so many entries of the size, half of them in a clean stream."""
+    """Make two partitions with entries of this number and size, half of them in a compacted stream."""
     fill(client)
     for partition in range(2):
         for key in PER_PARTITION[1:]:
