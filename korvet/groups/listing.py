@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
-from korvet.groups.store import DEAD, GroupDescription, GroupStore
+from korvet.groups.store import DEAD, GroupStore, StoredGroup
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id
@@ -109,7 +109,7 @@ class GroupAdmin:
         self._offsets = offsets
         self._topics = topics
 
-    def describe(self, groups: Sequence[str]) -> list[GroupDescription | KafkaError]:
+    def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
         """Return each group as it is now, or KAFKA_STORAGE_ERROR; Dead is one that does not exist."""
         return self._groups.describe(groups)
 
@@ -161,7 +161,7 @@ class GroupAdmin:
         return None
 
 
-def _subscribed(group: str, version: GroupVersion, described: GroupDescription) -> set[str] | None:
+def _subscribed(group: str, version: GroupVersion, described: StoredGroup) -> set[str] | None:
     """Return the topics that the members are subscribed to; None if that is unknown, so it may be any."""
     if described.state == DEAD:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
@@ -172,7 +172,7 @@ def _subscribed(group: str, version: GroupVersion, described: GroupDescription) 
     return subscribed_topics(described)
 
 
-def subscribed_topics(group: GroupDescription) -> set[str] | None:
+def subscribed_topics(group: StoredGroup) -> set[str] | None:
     """Return the topics that any member of a group of consumers is subscribed to; None if one cannot be read."""
     subscribed: set[str] = set()
     for member in group.members:

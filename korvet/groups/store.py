@@ -110,8 +110,8 @@ JoinOutcome: TypeAlias = Joined | Waiting
 SyncOutcome: TypeAlias = Synced | Waiting
 
 
-class MemberDescription(NamedTuple):
-    """A member with its assignment and its metadata for the group's protocol (empty before one is chosen)."""
+class StoredMember(NamedTuple):
+    """A member as it is stored, with its metadata for the group's protocol (empty before one is chosen)."""
 
     member_id: str
     instance: str
@@ -121,15 +121,15 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: `since_ms` is when its `state` began."""
+class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group as it is stored: `since_ms` is when its `state` began."""
 
     state: str
     generation: int
     protocol_type: str
     protocol: str
     since_ms: int
-    members: tuple[MemberDescription, ...]
+    members: tuple[StoredMember, ...]
 
 
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +233,9 @@ class GroupStore:
         names = cast("list[bytes]", listed(key, reply))
         return [decode_group_id(name.decode(errors="replace")) for name in names]
 
-    def describe(self, groups: Sequence[str]) -> list[GroupDescription | KafkaError]:
+    def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or KAFKA_STORAGE_ERROR."""
-        outcomes: list[GroupDescription | KafkaError] = []
+        outcomes: list[StoredGroup | KafkaError] = []
         for group in groups:
             keys = (self._keys.group_state(group), self._keys.group_members(group))
             try:
@@ -310,7 +310,7 @@ def _metadata(protocols: _Protocols, chosen: str) -> bytes:
     return next((metadata for name, metadata in protocols if name == chosen), b"")
 
 
-def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> GroupDescription:
+def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> StoredGroup:
     chosen = state.get(b"protocol", b"").decode()
     found = []
     for field in sorted(members):
@@ -320,7 +320,7 @@ def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> GroupD
         row = msgspec.json.decode(members[field], type=_MemberRow)
         protocols = _protocols(members.get(b"p:" + member, b"\x90"))
         found.append(
-            MemberDescription(
+            StoredMember(
                 member.decode(),
                 row.instance,
                 row.client_id,
@@ -329,7 +329,7 @@ def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> GroupD
                 members.get(b"a:" + member, b""),
             )
         )
-    return GroupDescription(
+    return StoredGroup(
         state=state.get(b"state", DEAD.encode()).decode(),
         generation=int(state.get(b"generation", b"0")),
         protocol_type=state.get(b"protocol_type", b"").decode(),

@@ -7,7 +7,7 @@ stable group only, as in Kafka.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import DEAD, STABLE, GroupDescription, MemberDescription
+from korvet.groups.store import DEAD, STABLE, StoredGroup, StoredMember
 from korvet.handlers.common import GROUP_OPERATIONS, authorized, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -43,7 +43,7 @@ def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) ->
     return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
 
 
-def _described(group: str, found: GroupDescription, operations: int) -> DescribedGroup:
+def _described(group: str, found: StoredGroup, operations: int) -> DescribedGroup:
     is_stable = found.state == STABLE
     return DescribedGroup(
         group_id=group,
@@ -55,7 +55,7 @@ def _described(group: str, found: GroupDescription, operations: int) -> Describe
     )
 
 
-def _member(member: MemberDescription, *, is_stable: bool) -> DescribedGroupMember:
+def _member(member: StoredMember, *, is_stable: bool) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance or None,

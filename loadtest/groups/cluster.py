@@ -56,8 +56,8 @@ class Cluster:
         It takes "deaf" or "hear".
         """
         log = self._directory / "relay.log"
-        command = [sys.executable, "-m", "loadtest.groups.relay", self.socket]
-        relay = processes.spawn([str(word) for word in command], log, pipes=True, cwd=_REPOSITORY)
+        arguments = [sys.executable, "-m", "loadtest.groups.relay", self.socket]
+        relay = processes.spawn([str(word) for word in arguments], log, pipes=True, cwd=_REPOSITORY)
         assert relay.stdin is not None
         assert relay.stdout is not None
         says, commands = relay.stdout, relay.stdin

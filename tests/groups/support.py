@@ -10,10 +10,10 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import (
-    GroupDescription,
     GroupStore,
     Joined,
     JoinRequest,
+    StoredGroup,
     Synced,
     SyncRequest,
     Waiting,
@@ -122,10 +122,10 @@ class Group:
             assert self.part(name, generation) == name.encode()
         return generation
 
-    def described(self) -> GroupDescription:
+    def described(self) -> StoredGroup:
         """Describe the group."""
         [outcome] = self.store.describe([self.name])
-        assert isinstance(outcome, GroupDescription), outcome
+        assert isinstance(outcome, StoredGroup), outcome
         return outcome
 
     def ids(self) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.groups.store import GroupDescription, Joined, Synced, Waiting
+from korvet.groups.store import Joined, StoredGroup, Synced, Waiting
 from korvet.redis.client import Redis
 from tests.groups.support import RANGE, REBALANCE_MS, SESSION_MS, Group, refused
 
@@ -348,8 +348,8 @@ def test_groups_are_described_in_their_order_whatever_one_of_them_is(group: Grou
     group.stable("a")
     raw_redis.set("{korvet:group:other:offsets}:group", "no hash")
     first, second, third = group.store.describe(["none", "other", "billing"])
-    assert isinstance(first, GroupDescription)
-    assert isinstance(third, GroupDescription)
+    assert isinstance(first, StoredGroup)
+    assert isinstance(third, StoredGroup)
     assert (first.state, third.state) == ("Dead", "Stable")
     assert isinstance(second, KafkaError)
 
