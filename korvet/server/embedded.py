@@ -216,7 +216,7 @@ class EmbeddedWatch:
         self._backoff = Backoff()
         self._started_at = time.monotonic()
         self.restart_at: float | None = None
-        """When it is to be started again, in monotonic seconds; None while it runs."""
+        """When to start it again, in monotonic seconds; None while it runs."""
 
     def check(self) -> None:
         """Notice an end, and act on a restart that is due."""

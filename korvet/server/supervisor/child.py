@@ -113,7 +113,7 @@ def run(
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Close every other descriptor, whatever opened it: the Python objects that own them are never used again."""
+    """Close every other descriptor, opened by anything: the Python objects that own them are never used again."""
     for path in list(Path("/dev/fd").iterdir()):
         if int(path.name) not in kept:
             # The listing's own descriptor is in the list, and closed by now.

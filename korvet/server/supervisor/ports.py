@@ -29,7 +29,7 @@ class Reservation:
         self.address = Address(*held.getsockname()[:2])
 
     def covers(self, address: Address) -> bool:
-        """Whether a socket that is to be bound to the numeric `address` would need the reserved port."""
+        """Whether binding a socket to the numeric `address` would need the reserved port."""
         if address.port != self.address.port or family(address) != family(self.address):
             return False
         return address.host == self.address.host or not WILDCARDS.isdisjoint(

@@ -152,7 +152,7 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
 def try_out(client: redis.Redis, settings: Settings) -> None:
     """Load every script and do once what workers will do; raises ConfigError and NoPermissionError for what is refused.
 
-    No key is left behind.
+    It leaves no key.
     """
     for script in scripts.all_scripts():
         client.script_load(script.source)

@@ -50,7 +50,7 @@ class Rollout:
         if child is not self._successor or slot is None:
             return
         predecessor = slot.child
-        # A predecessor that died meanwhile is replaced by this child: no other is to be started.
+        # A predecessor that died meanwhile is replaced by this child: start no other.
         slot.child, slot.respawn_at = child, None
         self.replaced.append(slot)
         self._pool.retire(predecessor)

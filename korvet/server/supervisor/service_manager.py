@@ -27,7 +27,7 @@ class ServiceManager:
         self._address = _address(variables.get(_SOCKET, ""))
         self._every_s = _watchdog_interval_s(variables) if self._address else None
         self.ping_at = None if self._every_s is None else time.monotonic()
-        """When the watchdog is to be fed next, in monotonic seconds; None if there is none."""
+        """When to feed the watchdog next, in monotonic seconds; None if there is none."""
 
     @classmethod
     def out_of(cls, environ: MutableMapping[str, str]) -> ServiceManager:

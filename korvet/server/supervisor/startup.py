@@ -29,7 +29,7 @@ from korvet.server import data_dir
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, redis_check, run_state
-from korvet.server.supervisor.ports import Bound, Reservation
+from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.redis_check import ServerFacts
 from korvet.server.supervisor.signals import Signals
 
@@ -42,14 +42,14 @@ _OPS_BACKLOG = 64
 class Runtime:
     """What is there before the first child, which is all that children get.
 
-    `resolved` are settings whose values were found, not given; `incarnation` distinguishes this start from all others.
+    `resolved` are settings whose values the start may find, by attribute. `incarnation` distinguishes this start of the
+    broker from all others.
     """
 
     resolved: dict[str, str | int]
     embedded: EmbeddedServer | None
     facts: ServerFacts
     data: str
-    reservations: tuple[Reservation, ...]
     reserved: tuple[Listener, ...]
     ops_listener: socket.socket | None
     metrics_directory: Path
@@ -90,7 +90,6 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
         ops_listener = cleanup.enter_context(ports.bind_alone("ops.listen ", ops_address, reservations))
-    given = settings
     embedded = None
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)
@@ -105,17 +104,16 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     if ops_listener is not None:
         # Not before: while the data loads a probe must be refused, not wait.
         ops_listener.listen(_OPS_BACKLOG)
-    # Last, for from here on clients of other brokers may be sent here. The holder of the data directory is alone there.
+    # Last: from here on clients of other brokers may be sent here.
     incarnation = uuid.uuid4().hex
     start = Registration(
         broker_id=settings.broker_id, listeners=ports.endpoints(bound), incarnation=incarnation
     )
     broker_id = redis_check.register(settings, start, own=embedded is not None)
-    settings = msgspec.structs.replace(settings, broker_id=broker_id)
-    resolved = {
-        name: getattr(settings, name)
-        for name in ("redis_url", "cluster_id", "broker_id")
-        if getattr(settings, name) != getattr(given, name)
+    resolved: dict[str, str | int] = {
+        "redis_url": settings.redis_url,
+        "cluster_id": settings.cluster_id,
+        "broker_id": broker_id,
     }
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
@@ -124,7 +122,6 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
         embedded,
         facts,
         data,
-        reservations,
         reserved,
         ops_listener,
         metrics_directory,
