@@ -25,7 +25,7 @@ from korvet.console.query import Page, Query
 from korvet.protocol.types import SpecialTimestamp
 from korvet.telemetry.page import CountedByProcesses
 from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
-from korvet.telemetry.snapshot import LogSnapshot, read
+from korvet.telemetry.snapshot import LogStatsSnapshot, read
 from korvet.telemetry.topic_metrics import traffic
 
 _TOTALS = {
@@ -74,7 +74,7 @@ class ConsoleMetrics:
 
     def lags(self) -> dict[GroupPartition, int]:
         """Return the lag of groups in records as the keeper has published it; nothing if another broker's does."""
-        logs = read(self._directory / LogSnapshot.FILE, LogSnapshot)
+        logs = read(self._directory / LogStatsSnapshot.FILE, LogStatsSnapshot)
         return {
             (lag.group, TopicPartition(lag.topic, lag.partition)): lag.records
             for lag in (logs.lags if logs else ())

@@ -39,7 +39,7 @@ _SECONDS_KEPT = 1.0
 _CHARACTER_BYTES_MAX = 4
 
 
-class _Bounds(NamedTuple):
+class _LogRange(NamedTuple):
     start: int
     end: int
 
@@ -120,10 +120,10 @@ def _partitions(client: ApiClient, query: Query) -> list[TopicPartition]:
     return [partition]
 
 
-def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPartition, _Bounds]:
+def _logs(client: ApiClient, partitions: list[TopicPartition]) -> dict[TopicPartition, _LogRange]:
     starts = settled(client.offsets.at(dict.fromkeys(partitions, EARLIEST)))
     ends = settled(client.offsets.at(dict.fromkeys(partitions, LATEST)))
-    return {each: _Bounds(starts[each].offset, ends[each].offset) for each in partitions}
+    return {each: _LogRange(starts[each].offset, ends[each].offset) for each in partitions}
 
 
 def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -138,7 +138,7 @@ def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartiti
 
 
 def _seek(
-    client: ApiClient, query: Query, logs: Mapping[TopicPartition, _Bounds], count: int
+    client: ApiClient, query: Query, logs: Mapping[TopicPartition, _LogRange], count: int
 ) -> dict[TopicPartition, int]:
     seek = query.text("seek", "newest")
     if seek == "earliest":
@@ -164,7 +164,7 @@ def _seek(
 
 
 def _read(
-    client: ApiClient, at: dict[TopicPartition, int], logs: Mapping[TopicPartition, _Bounds], count: int
+    client: ApiClient, at: dict[TopicPartition, int], logs: Mapping[TopicPartition, _LogRange], count: int
 ) -> tuple[dict[TopicPartition, list[LogRecord]], list[str]]:
     """Return the records from `at` on, which is moved past them, and why partitions could not be read.
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from korvet.telemetry.snapshot import (
     ArchiverTotals,
     LakeLagSnapshot,
-    LogSnapshot,
+    LogStatsSnapshot,
     Snapshot,
     TablesSnapshot,
     read,
@@ -39,7 +39,7 @@ class Gauge(NamedTuple, Generic[T]):
     counts: bool = False
 
 
-class Table(NamedTuple, Generic[T]):
+class GaugeTable(NamedTuple, Generic[T]):
     """Metrics with the same labels, whose values are the row's attributes of that name unless `values` returns them."""
 
     labels: tuple[str, ...]
@@ -72,7 +72,7 @@ _SUMMED = (
 _LARGEST = " Above metrics.partitions.max partitions it is the largest by topic, and topic (other) is all other topics."
 _ALONE = " Above metrics.partitions.max partitions it is absent."
 
-LOGS = Table[LogStats](
+LOGS = GaugeTable[LogStats](
     ("topic", "partition"),
     (
         Gauge(
@@ -113,7 +113,7 @@ LOGS = Table[LogStats](
         ),
     ),
 )
-TAKEN = Table[LogSnapshot](
+TAKEN = GaugeTable[LogStatsSnapshot](
     (),
     (
         Gauge(
@@ -123,7 +123,7 @@ TAKEN = Table[LogSnapshot](
         ),
     ),
 )
-GROUP_LAGS = Table[GroupLag](
+GROUP_LAGS = GaugeTable[GroupLag](
     ("group", "topic", "partition"),
     (
         Gauge(
@@ -140,7 +140,7 @@ GROUP_LAGS = Table[GroupLag](
         ),
     ),
 )
-GROUPS = Table[GroupStats](
+GROUPS = GaugeTable[GroupStats](
     ("group",),
     (
         Gauge(
@@ -162,12 +162,12 @@ GROUPS = Table[GroupStats](
         ),
     ),
 )
-GROUP_COUNTS = Table[Outcome](
+GROUP_COUNTS = GaugeTable[Outcome](
     ("state",),
     (Gauge("korvet_consumer_groups", "Number of groups by state.", lambda state: state[1]),),
     lambda state: state[:1],
 )
-LAKE_LAGS = Table[LakeLag](
+LAKE_LAGS = GaugeTable[LakeLag](
     ("topic", "partition"),
     (
         Gauge(
@@ -185,7 +185,7 @@ LAKE_LAGS = Table[LakeLag](
         ),
     ),
 )
-ROUNDS = Table[Outcome](
+ROUNDS = GaugeTable[Outcome](
     ("outcome",),
     (
         Gauge(
@@ -197,7 +197,7 @@ ROUNDS = Table[Outcome](
     ),
     lambda outcome: outcome[:1],
 )
-UPKEEPS = Table[Outcome](
+UPKEEPS = GaugeTable[Outcome](
     ("outcome",),
     (
         Gauge(
@@ -209,7 +209,7 @@ UPKEEPS = Table[Outcome](
     ),
     lambda outcome: outcome[:1],
 )
-TOTALS = Table[ArchiverTotals](
+TOTALS = GaugeTable[ArchiverTotals](
     (),
     (
         Gauge(
@@ -262,11 +262,11 @@ TOTALS = Table[ArchiverTotals](
         ),
     ),
 )
-ARCHIVER = Table[TablesSnapshot](
+ARCHIVER = GaugeTable[TablesSnapshot](
     (),
     (Gauge("korvet_lake_archiver_leader", "1 if the archiver of this broker holds the lease.", lambda _: 1),),
 )
-TABLES = Table[TableSize](
+TABLES = GaugeTable[TableSize](
     ("topic",),
     (
         Gauge(
@@ -290,7 +290,7 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def log_families(snapshot: LogSnapshot) -> Iterator[Family]:
+def log_families(snapshot: LogStatsSnapshot) -> Iterator[Family]:
     """Yield what the keeper reports of logs and groups."""
     yield from TAKEN.families([snapshot])
     yield from LOGS.families(snapshot.logs)
@@ -325,7 +325,7 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the families of every snapshot."""
-        if logs := self._read(LogSnapshot):
+        if logs := self._read(LogStatsSnapshot):
             yield from log_families(logs)
         if lags := self._read(LakeLagSnapshot):
             yield from lake_lag_families(lags)

@@ -13,7 +13,7 @@ import prometheus_client
 from prometheus_client.registry import Collector
 
 import korvet
-from korvet.telemetry.gauges import Family, Gauge, Table
+from korvet.telemetry.gauges import Family, Gauge, GaugeTable
 from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
 
 
@@ -24,7 +24,7 @@ class _Process(NamedTuple):
     samples: Mapping[str, float]
 
 
-PROCESSES = Table[_Process](
+PROCESSES = GaugeTable[_Process](
     ("process",),
     (
         Gauge(
@@ -50,7 +50,7 @@ PROCESSES = Table[_Process](
         ),
     ),
 )
-BROKER = Table[_Process](
+BROKER = GaugeTable[_Process](
     (),
     (
         Gauge(
@@ -60,7 +60,7 @@ BROKER = Table[_Process](
         ),
     ),
 )
-RESTARTS = Table[ProcessTable](
+RESTARTS = GaugeTable[ProcessTable](
     (),
     (
         Gauge(
@@ -71,7 +71,7 @@ RESTARTS = Table[ProcessTable](
         ),
     ),
 )
-WORKERS = Table[tuple[ProcessState, list[ProcessRow]]](
+WORKERS = GaugeTable[tuple[ProcessState, list[ProcessRow]]](
     ("state",),
     (
         Gauge(
@@ -82,7 +82,7 @@ WORKERS = Table[tuple[ProcessState, list[ProcessRow]]](
     ),
     lambda state: [state[0].name.lower()],
 )
-BUILD = Table[tuple[str, str]](
+BUILD = GaugeTable[tuple[str, str]](
     ("version", "python"),
     (Gauge("korvet_build_info", "Always 1; the versions of Korvet and Python.", lambda _: 1),),
     lambda versions: versions,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.telemetry.gauges import Family, Gauge, Table
+from korvet.telemetry.gauges import Family, Gauge, GaugeTable
 
 Info = Mapping[str, object]
 Entries = Sequence[Mapping[str, object]]
@@ -29,7 +29,7 @@ def _cpu_seconds(info: Info) -> float | None:
     return system + user if isinstance(system, int | float) and isinstance(user, int | float) else None
 
 
-FIELDS = Table[Info](
+FIELDS = GaugeTable[Info](
     (),
     (
         Gauge("korvet_redis_uptime_seconds", "Time since Redis started.", _number("uptime_in_seconds")),
@@ -130,7 +130,7 @@ FIELDS = Table[Info](
         ),
     ),
 )
-UP = Table[Info | None](
+UP = GaugeTable[Info | None](
     (),
     (
         Gauge(
@@ -140,7 +140,7 @@ UP = Table[Info | None](
         ),
     ),
 )
-PERSISTENCE = Table[tuple[str, object]](
+PERSISTENCE = GaugeTable[tuple[str, object]](
     ("action",),
     (
         Gauge(
@@ -151,7 +151,7 @@ PERSISTENCE = Table[tuple[str, object]](
     ),
     lambda action: action[:1],
 )
-SLOW_COMMANDS = Table[Entries](
+SLOW_COMMANDS = GaugeTable[Entries](
     (),
     (
         Gauge(
@@ -164,7 +164,7 @@ SLOW_COMMANDS = Table[Entries](
         ),
     ),
 )
-VERSION = Table[tuple[str, str]](
+VERSION = GaugeTable[tuple[str, str]](
     ("server", "version"),
     (Gauge("korvet_redis_info", "Always 1; the server and its version.", lambda _: 1),),
     lambda version: version,

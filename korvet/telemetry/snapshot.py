@@ -37,7 +37,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
 T = TypeVar("T", bound=Snapshot)
 
 
-class LogSnapshot(Snapshot, kw_only=True):
+class LogStatsSnapshot(Snapshot, kw_only=True):
     """All logs and groups as the acting keeper last saw them; `states` counts all groups by state."""
 
     FILE = "logs_keeper.live"

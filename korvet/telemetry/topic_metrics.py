@@ -16,7 +16,7 @@ import msgspec
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.telemetry.gauges import Family, Gauge, Table
+from korvet.telemetry.gauges import Family, Gauge, GaugeTable
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import read
 from korvet.telemetry.stats import OTHER
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
     sent_bytes: int = 0
 
 
-TOPICS = Table[tuple[str, Counts]](
+TOPICS = GaugeTable[tuple[str, Counts]](
     ("topic",),
     (
         Gauge(

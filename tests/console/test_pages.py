@@ -10,7 +10,7 @@ import pytest
 
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
-from korvet.telemetry.snapshot import LogSnapshot, publish
+from korvet.telemetry.snapshot import LogStatsSnapshot, publish
 from korvet.telemetry.stats import GroupLag
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
@@ -211,11 +211,11 @@ def test_lags_are_those_of_partitions_while_they_are_valid(tmp_path: Path) -> No
         GroupLag(group="b", topic="t", partition=None, records=9),
     ]
     now = time.time()
-    snapshot = LogSnapshot(valid_until=now + 3600, taken_at=now, logs=[], lags=lags)
-    publish(tmp_path / LogSnapshot.FILE, snapshot)
+    snapshot = LogStatsSnapshot(valid_until=now + 3600, taken_at=now, logs=[], lags=lags)
+    publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
     assert ConsoleMetrics(tmp_path).lags() == {("a", TopicPartition("t", 1)): 7}
     snapshot.valid_until = now - 1
-    publish(tmp_path / LogSnapshot.FILE, snapshot)
+    publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
     assert ConsoleMetrics(tmp_path).lags() == {}
 
 

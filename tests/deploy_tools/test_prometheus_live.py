@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.grafana import build
 from tests.deploy.files import DEPLOY
 from tests.faults.servers import Server
 from tests.faults.work import Work
@@ -113,7 +112,7 @@ def prometheus(tmp_path: Path, broker: Broker) -> Iterator[Prometheus]:
 
 
 def _expressions() -> Iterator[str]:
-    for file in sorted(build.DIRECTORY.glob("*.json")):
+    for file in sorted((DEPLOY / "grafana/dashboards").glob("*.json")):
         for panel in json.loads(file.read_text())["panels"]:
             for target in panel.get("targets", []):
                 expression: str = target["expr"]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.grafana import build
 from tests.deploy.files import DEPLOY
 from tests.deploy_tools.tools import run
 
@@ -30,7 +29,9 @@ def test_each_alert_fires_where_it_should_and_nowhere_else() -> None:
     assert "SUCCESS" in _promtool("test", "rules", "korvet.alerts.test.yml")
 
 
-@pytest.mark.parametrize("file", sorted(build.DIRECTORY.glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted((DEPLOY / "grafana/dashboards").glob("*.json")), ids=lambda file: file.stem
+)
 def test_every_question_of_a_dashboard_is_promql(file: Path, tmp_path: Path) -> None:
     dashboard: dict[str, Any] = json.loads(file.read_text())
     rules = []

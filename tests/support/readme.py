@@ -23,7 +23,7 @@ from korvet.telemetry import gauges, metrics
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.redis_metrics import redis_families
-from korvet.telemetry.snapshot import ArchiverTotals, LakeLagSnapshot, LogSnapshot, TablesSnapshot
+from korvet.telemetry.snapshot import ArchiverTotals, LakeLagSnapshot, LogStatsSnapshot, TablesSnapshot
 from korvet.telemetry.topic_metrics import TOPICS
 from tests.support import command_reference
 
@@ -52,7 +52,7 @@ def metrics_table() -> str:
     published = [
         *ProcessCollector(ProcessTable(), os.getpid()).collect(),
         *TOPICS.families(),
-        *gauges.log_families(LogSnapshot(taken_at=0, logs=[])),
+        *gauges.log_families(LogStatsSnapshot(taken_at=0, logs=[])),
         *gauges.lake_lag_families(LakeLagSnapshot(lags=[])),
         *gauges.total_families(ArchiverTotals()),
         *gauges.table_families(TablesSnapshot(tables=[])),

@@ -10,7 +10,7 @@ from korvet.telemetry.gauges import SnapshotCollector
 from korvet.telemetry.snapshot import (
     ArchiverTotals,
     LakeLagSnapshot,
-    LogSnapshot,
+    LogStatsSnapshot,
     Snapshot,
     TablesSnapshot,
     publish,
@@ -48,7 +48,7 @@ def test_without_snapshots_nothing_is_shown(tmp_path: Path) -> None:
 
 def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
     labels = '{partition="4",topic="orders"}'
-    assert shown(tmp_path, LogSnapshot(taken_at=1.5, logs=[log(4, compacted_bytes=225)])) == [
+    assert shown(tmp_path, LogStatsSnapshot(taken_at=1.5, logs=[log(4, compacted_bytes=225)])) == [
         "korvet_log_figures_timestamp_seconds 1.5",
         f"korvet_log_size_bytes{labels} 900.0",
         f"korvet_log_records{labels} 7.0",
@@ -62,7 +62,7 @@ def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
 
 
 def test_a_sum_has_no_offsets_and_an_empty_log_no_age(tmp_path: Path) -> None:
-    lines = shown(tmp_path, LogSnapshot(taken_at=1.0, logs=[log(None, age_ms=None)]))
+    lines = shown(tmp_path, LogStatsSnapshot(taken_at=1.0, logs=[log(None, age_ms=None)]))
     names = [line.partition("{")[0] for line in lines[1:]]
     assert names == ["korvet_log_size_bytes", "korvet_log_records", "korvet_log_index_rows"]
 
@@ -72,7 +72,7 @@ def test_the_lag_of_a_group_is_shown_by_partition_or_topic(tmp_path: Path) -> No
         GroupLag(group='a "group"', topic="orders", partition=4, records=7, age_ms=1500),
         GroupLag(group="b", topic="orders", partition=None, records=2**53, age_ms=1),
     ]
-    assert shown(tmp_path, LogSnapshot(taken_at=1.0, logs=[], lags=lags))[1:] == [
+    assert shown(tmp_path, LogStatsSnapshot(taken_at=1.0, logs=[], lags=lags))[1:] == [
         'korvet_consumer_group_lag_records{group="a \\"group\\"",partition="4",topic="orders"} 7.0',
         'korvet_consumer_group_lag_records{group="b",partition="",topic="orders"} 9.007199254740992e+15',
         'korvet_consumer_group_lag_seconds{group="a \\"group\\"",partition="4",topic="orders"} 1.5',
@@ -86,7 +86,7 @@ def test_groups_are_shown_with_members_and_generation_and_counted_by_state(tmp_p
         GroupStats(group="(other)", members=5, generation=None),
     ]
     states = {"Stable": 2, "Empty": 4, "PreparingRebalance": 1, "CompletingRebalance": 3}
-    assert shown(tmp_path, LogSnapshot(taken_at=1.0, logs=[], groups=groups, states=states))[1:] == [
+    assert shown(tmp_path, LogStatsSnapshot(taken_at=1.0, logs=[], groups=groups, states=states))[1:] == [
         'korvet_consumer_group_members{group="a"} 3.0',
         'korvet_consumer_group_members{group="(other)"} 5.0',
         'korvet_consumer_group_generation{group="a"} 8.0',

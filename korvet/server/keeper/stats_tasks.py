@@ -16,7 +16,7 @@ from korvet.log.index import IndexStore
 from korvet.log.remote import lag as lake_lag
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
-from korvet.telemetry.snapshot import LakeLagSnapshot, LogSnapshot, publish, valid_until
+from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 
 _log = logs.Log(__name__)
@@ -88,7 +88,7 @@ class CollectStats:
                     _log.warning("statistics of a log unavailable", reason=error)
         found = group_snapshots(context, check_lease)
         series_max = context.settings.metrics_partitions_max
-        snapshot = LogSnapshot(
+        snapshot = LogStatsSnapshot(
             valid_until=valid_until(context.settings.log_figures_interval_ms),
             taken_at=time.time(),
             logs=limited(taken, series_max),
@@ -98,7 +98,7 @@ class CollectStats:
         )
         check_lease()
         try:
-            publish(self._directory / LogSnapshot.FILE, snapshot)
+            publish(self._directory / LogStatsSnapshot.FILE, snapshot)
         except OSError as error:
             _log.warning("log statistics not published", reason=error)
 

@@ -1,1 +1,0 @@
-"""What runs and watches Korvet; the code here only makes files that lie beside it."""

@@ -1,1 +1,0 @@
-"""The dashboards of Grafana, from code: `python -m deploy.grafana.build` writes them to dashboards/."""
