@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -100,13 +99,6 @@ class Upkeep:
 
 def code_is_fine(outcomes: list[Any]) -> bool:
     return not any(isinstance(outcome, Exception) for outcome in outcomes)
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
 
 
 @pytest.fixture(params=["record", "batch"])

@@ -6,7 +6,6 @@ Records are large, so that few of them make a row of the index, and lookups go t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -90,14 +89,6 @@ class Life:
         timed = [record for record in live if record[1] >= 0]
         first = max(timed, key=lambda record: (record[1], -record[0]), default=None)
         assert largest == (OffsetFound() if first is None else OffsetFound(*first, 0))
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    """Give the connection that a worker has."""
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
