@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments by bytes: moves that every broker tells of, and each way to be refused."""
+"""AlterPartitionReassignments by bytes: moves that every broker reports, and each way to be refused."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def move(
     }
 
 
-def told(client: Client, name: str) -> list[tuple[int, list[int]]]:
-    """Return leader and replicas of each partition as Metadata tells of them."""
+def placement_of(client: Client, name: str) -> list[tuple[int, list[int]]]:
+    """Return leader and replicas of each partition as Metadata reports them."""
     [topic] = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics
     return [(each.leader_id, each.replica_nodes) for each in topic.partitions]
 
@@ -51,19 +51,19 @@ def test_a_move_is_in_the_metadata_of_every_broker_when_it_is_answered(
     ends: tuple[Client, Client], topic: str, version: int
 ) -> None:
     ends[0].create(topic, 3)
-    before = told(ends[0], topic)
+    before = placement_of(ends[0], topic)
     one, two = ends
     for asked, other, leader in ((one, two, 1), (two, one, 0)):
         moved = move(asked, topic, {0: [leader], 2: [leader, 1 - leader]}, version)
         assert moved == {0: (ErrorCode.NONE, None), 2: (ErrorCode.NONE, None)}
         expected = [(leader, [leader]), before[1], (leader, [leader, 1 - leader])]
-        assert told(other, topic) == told(asked, topic) == expected
+        assert placement_of(other, topic) == placement_of(asked, topic) == expected
 
 
 def test_nothing_is_lost_by_a_move(ends: tuple[Client, Client], topic: str) -> None:
     topic_id = ends[0].create(topic)
     offset = ends[0].append(topic, b"before")
-    [(leader, _)] = told(ends[0], topic)
+    [(leader, _)] = placement_of(ends[0], topic)
     move(ends[0], topic, {0: [1 - leader]})
     after = ends[1].append(topic, b"after")
     for client in ends:
@@ -93,7 +93,7 @@ def test_moves_of_several_topics_are_answered_in_their_order(ends: tuple[Client,
         (names[1], [(1, unknown), (0, unknown)]),
         (names[2], [(1, ErrorCode.NONE), (0, ErrorCode.NONE)]),
     ]
-    assert [leader for leader, _ in told(ends[1], names[2])] == [1, 0]
+    assert [leader for leader, _ in placement_of(ends[1], names[2])] == [1, 0]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -118,12 +118,12 @@ def test_what_cannot_be_moved_is_refused_alone(
     refusal: tuple[ErrorCode, str],
 ) -> None:
     ends[0].create(topic, 2)
-    before = told(ends[0], topic)
+    before = placement_of(ends[0], topic)
     answers = move(ends[0], topic, {partition: replicas, 1: [1]}, version)
     assert answers[1] == (ErrorCode.NONE, None)
     code, message = answers[partition]
     assert (code, refusal[1] in (message or "")) == (refusal[0], True)
-    assert told(ends[1], topic) == [before[0], (1, [1])]
+    assert placement_of(ends[1], topic) == [before[0], (1, [1])]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,7 +140,7 @@ def test_a_topic_that_was_deleted_by_another_broker_cannot_be_moved(
     ends: tuple[Client, Client], topic: str
 ) -> None:
     ends[0].create(topic)
-    assert told(ends[1], topic)
+    assert placement_of(ends[1], topic)
     ends[0].delete(topic)
     [(code, _)] = move(ends[1], topic, {0: [1]}).values()
     assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -148,17 +148,17 @@ def test_a_topic_that_was_deleted_by_another_broker_cannot_be_moved(
 
 def test_the_number_of_replicas_may_be_kept_from_changing(ends: tuple[Client, Client], topic: str) -> None:
     ends[0].create(topic, 2)
-    before = told(ends[0], topic)
+    before = placement_of(ends[0], topic)
     [(code, message)] = move(ends[0], topic, {0: [1, 0]}, allow_replication_factor_change=False).values()
     assert code is ErrorCode.INVALID_REPLICATION_FACTOR
     assert message is not None
     assert "1 brokers" in message
-    assert told(ends[1], topic) == before
+    assert placement_of(ends[1], topic) == before
     moved = move(ends[0], topic, {0: [1], 1: [0]}, allow_replication_factor_change=False)
     assert {code for code, _ in moved.values()} == {ErrorCode.NONE}
     # Version 0 cannot forbid it, and its change is answered for.
     assert move(ends[0], topic, {0: [1, 0]}, 0) == {0: (ErrorCode.NONE, None)}
-    assert told(ends[1], topic)[0] == (1, [1, 0])
+    assert placement_of(ends[1], topic)[0] == (1, [1, 0])
 
 
 def test_the_answer_says_whether_the_number_might_change(ends: tuple[Client, Client], topic: str) -> None:
@@ -173,7 +173,7 @@ def test_of_two_moves_of_one_partition_the_later_one_stays(ends: tuple[Client, C
     asked.topics[0].partitions.append(ReassignablePartition(partition_index=0, replicas=[1]))
     [answer] = ends[0].call(asked, 1).responses
     assert [(each.partition_index, each.error_code) for each in answer.partitions] == [(0, 0), (0, 0)]
-    assert told(ends[1], topic) == [(1, [1])]
+    assert placement_of(ends[1], topic) == [(1, [1])]
 
 
 def test_a_large_topic_that_is_named_very_often_is_moved_in_one_step(
@@ -188,7 +188,7 @@ def test_a_large_topic_that_is_named_very_often_is_moved_in_one_step(
     codes = [[one.error_code for one in each.partitions] for each in answer.responses]
     refused = [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]
     assert codes == [*[[ErrorCode.NONE], refused] * 1500, [ErrorCode.NONE]]
-    found = told(ends[1], topic)
+    found = placement_of(ends[1], topic)
     assert (found[0], found[last]) == ((1, [1]), (1, [1]))
     ends[0].delete(topic)
 

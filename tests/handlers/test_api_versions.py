@@ -88,7 +88,7 @@ def test_a_malformed_software_name_or_version_is_an_invalid_request(
 
 def test_the_response_header_is_plain_even_where_the_request_is_flexible(client: Client) -> None:
     client.send(ApiVersionsRequest(**SOFTWARE), 3, correlation_id=9)
-    # Behind the correlation id comes the error code at once, then a compact array of one more than its length.
+    # After the correlation id comes the error code at once, then a compact array of one more than its length.
     assert client.receive_frame()[:7] == struct.pack(">ih", 9, 0) + bytes([len(HANDLERS) + 1])
 
 

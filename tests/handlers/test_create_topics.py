@@ -22,7 +22,7 @@ from tests.support.topic_client import Client
 DYNAMIC_TOPIC, DEFAULT = 1, 5
 
 
-def wish(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
+def spec(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
     configs = [
         CreatableTopicConfig(name=each, value=value) for each, value in fields.pop("configs", {}).items()
     ]
@@ -44,7 +44,7 @@ def create(client: Client, *topics: CreatableTopic, version: int = 7, **fields: 
 
 
 def code(client: Client, *args: Any, **fields: Any) -> ErrorCode:
-    [result] = create(client, wish(*args, **fields))
+    [result] = create(client, spec(*args, **fields))
     assert bool(result.error_message) == bool(result.error_code)
     return ErrorCode(result.error_code)
 
@@ -60,7 +60,7 @@ def partitions_of(client: Client, name: str) -> int:
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_every_version_makes_a_topic(client: Client, topic: str, version: int) -> None:
-    [result] = create(client, wish(topic, 3, 2), version=version)
+    [result] = create(client, spec(topic, 3, 2), version=version)
     assert (result.name, result.error_code, result.error_message) == (topic, ErrorCode.NONE, None)
     assert (result.topic_id != ZERO_UUID) == (version >= 7)
     assert result.num_partitions == (3 if version >= 5 else -1)
@@ -71,7 +71,7 @@ def test_every_version_makes_a_topic(client: Client, topic: str, version: int) -
 
 @pytest.mark.parametrize("version", [4, 7])
 def test_minus_1_is_the_brokers_default(client: Client, topic: str, version: int) -> None:
-    [result] = create(client, wish(topic, -1, -1), version=version)
+    [result] = create(client, spec(topic, -1, -1), version=version)
     assert result.error_code == ErrorCode.NONE
     assert partitions_of(client, topic) == 1
 
@@ -83,7 +83,7 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
         "compression.type": "lz4",
         "storage.compression": "zstd",
     }
-    [result] = create(client, wish(topic, configs=configs))
+    [result] = create(client, spec(topic, configs=configs))
     found = {each.name: each for each in result.configs}
     given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
     assert given.items() >= configs.items()
@@ -118,7 +118,7 @@ def test_retention_compaction_and_times_are_a_topics_own(client: Client, topic: 
         "min.compaction.lag.ms": "3",
         "segment.ms": "1",
     }
-    [result] = create(client, wish(topic, configs=configs))
+    [result] = create(client, spec(topic, configs=configs))
     assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
     given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
     assert given.items() >= (configs | {"cleanup.policy": "delete,compact"}).items()
@@ -126,7 +126,7 @@ def test_retention_compaction_and_times_are_a_topics_own(client: Client, topic: 
 
 def test_a_refusal_says_what_contradicts_what(client: Client, topic: str) -> None:
     configs = {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}
-    [result] = create(client, wish(topic, configs=configs))
+    [result] = create(client, spec(topic, configs=configs))
     assert result.error_code == ErrorCode.INVALID_CONFIG
     assert result.error_message == "min.compaction.lag.ms=2 is more than max.compaction.lag.ms=1"
 
@@ -161,7 +161,7 @@ def test_a_config_that_is_unknown_ill_typed_or_not_built_is_invalid(
 
 
 def test_a_config_given_twice_is_invalid(client: Client, topic: str) -> None:
-    twice = wish(topic)
+    twice = spec(topic)
     twice.configs = [CreatableTopicConfig(name="retention.ms", value="1")] * 2
     [result] = create(client, twice)
     assert result.error_code == ErrorCode.INVALID_CONFIG
@@ -172,7 +172,7 @@ def test_a_config_given_twice_is_invalid(client: Client, topic: str) -> None:
 )
 @pytest.mark.parametrize("version", [2, 7])
 def test_an_invalid_name_is_refused(client: Client, name: str, version: int, stored: redis.Redis) -> None:
-    [result] = create(client, wish(name), version=version)
+    [result] = create(client, spec(name), version=version)
     assert (result.name, result.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     assert not stored.hexists("korvet:topics", name)
 
@@ -185,7 +185,7 @@ def test_a_name_that_collides_is_refused_and_the_other_topic_named(
     here.create(f"{topic}.a_b")
     for client, validate_only in ((here, False), (there, False), (there, True)):
         collides = f"{topic}_a.b"
-        [result] = create(client, wish(collides), version=version, validate_only=validate_only)
+        [result] = create(client, spec(collides), version=version, validate_only=validate_only)
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert result.error_message == f"Topic '{collides}' collides with existing topic: {topic}.a_b"
         assert not stored.hexists("korvet:topics", collides)
@@ -194,18 +194,18 @@ def test_a_name_that_collides_is_refused_and_the_other_topic_named(
 
 
 def test_of_names_that_collide_in_one_request_the_first_is_taken(client: Client, topic: str) -> None:
-    results = create(client, wish(f"{topic}.a"), wish(f"{topic}_a"))
+    results = create(client, spec(f"{topic}.a"), spec(f"{topic}_a"))
     assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_that_a_topic_exists_is_said_before_anything_else_that_is_wrong(client: Client, topic: str) -> None:
     client.create(topic)
     for wrong in (
-        wish(topic, 0),
-        wish(topic, 1, 0),
-        wish(topic, configs={"no.such.config": "1"}),
-        wish(topic, -1, -1, assignments=[(5, [77])]),
-        wish(topic, 1, -1, assignments=[(0, [0])]),
+        spec(topic, 0),
+        spec(topic, 1, 0),
+        spec(topic, configs={"no.such.config": "1"}),
+        spec(topic, -1, -1, assignments=[(5, [77])]),
+        spec(topic, 1, -1, assignments=[(0, [0])]),
     ):
         assert [each.error_code for each in create(client, wrong)] == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
@@ -237,7 +237,7 @@ def test_a_refusal_says_what_is_wrong(
     fields = {"name": topic} | wrong
     if "assignments" in fields:
         fields = {"partitions": -1, "replicas": -1} | fields
-    [result] = create(client, wish(**fields), validate_only=validate_only)
+    [result] = create(client, spec(**fields), validate_only=validate_only)
     assert result.error_code != ErrorCode.NONE
     assert said in result.error_message
 
@@ -253,7 +253,7 @@ def test_the_name_of_a_deleted_topic_is_given_again_once_that_is_cleared_away(
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=-1)
         [deleted] = here.call(request, 6).responses
         assert deleted.error_code == ErrorCode.NONE
-        [refused] = create(there, wish(topic), timeout_ms=-1)
+        [refused] = create(there, spec(topic), timeout_ms=-1)
         return former, ErrorCode(refused.error_code)
 
     former, found = deleted_and_made_in_no_time()
@@ -261,7 +261,7 @@ def test_the_name_of_a_deleted_topic_is_given_again_once_that_is_cleared_away(
         here.delete(topic)
         former, found = deleted_and_made_in_no_time()
     assert found == ErrorCode.REQUEST_TIMED_OUT
-    [made] = create(there, wish(topic), timeout_ms=10_000)
+    [made] = create(there, spec(topic), timeout_ms=10_000)
     assert made.error_code == ErrorCode.NONE
     assert made.topic_id != former
     assert partitions_of(here, topic) == 1
@@ -277,7 +277,7 @@ def test_a_replication_factor_below_1_is_refused(client: Client, topic: str, rep
 def test_any_other_replication_factor_is_taken_and_reported_as_1(
     client: Client, topic: str, replicas: int
 ) -> None:
-    [result] = create(client, wish(topic, 1, replicas))
+    [result] = create(client, spec(topic, 1, replicas))
     assert (result.error_code, result.replication_factor) == (ErrorCode.NONE, 1)
 
 
@@ -293,7 +293,7 @@ def test_a_topic_named_twice_is_answered_once_and_not_made(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     other = f"{topic}-other"
-    results = create(client, wish(topic), wish(other), wish(topic, 2))
+    results = create(client, spec(topic), spec(other), spec(topic, 2))
     codes = {each.name: each.error_code for each in results}
     assert (len(results), codes) == (2, {topic: ErrorCode.INVALID_REQUEST, other: ErrorCode.NONE})
     assert not stored.hexists("korvet:topics", topic)
@@ -304,18 +304,18 @@ def test_validation_makes_nothing_and_finds_the_same(
     client: Client, topic: str, version: int, stored: redis.Redis
 ) -> None:
     for _ in range(2):
-        [result] = create(client, wish(topic, 4), version=version, validate_only=True)
+        [result] = create(client, spec(topic, 4), version=version, validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 4 if version >= 5 else -1)
         assert bool(result.configs) == (version >= 5)
     assert not stored.hexists("korvet:topics", topic)
     assert list(stored.scan_iter(f"*korvet:{topic}:*")) == []
-    assert create(client, wish("a b"), validate_only=True)[0].error_code == 17
+    assert create(client, spec("a b"), validate_only=True)[0].error_code == 17
     client.create(topic)
-    assert create(client, wish(topic), validate_only=True)[0].error_code == 36
+    assert create(client, spec(topic), validate_only=True)[0].error_code == 36
 
 
 def test_assignments_say_how_many_partitions_there_are(client: Client, topic: str) -> None:
-    [result] = create(client, wish(topic, -1, -1, assignments=[(1, [0]), (0, [0])]))
+    [result] = create(client, spec(topic, -1, -1, assignments=[(1, [0]), (0, [0])]))
     assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 2)
 
 
@@ -357,10 +357,10 @@ def test_what_is_said_of_very_long_names_has_room_in_the_answer(
     client: Client, topic: str, version: int
 ) -> None:
     long = "x" * 32_767
-    twice = create(client, wish(long), wish(long), version=version)
+    twice = create(client, spec(long), spec(long), version=version)
     assert [(each.name, each.error_code) for each in twice] == [(long, ErrorCode.INVALID_REQUEST)]
-    unknown = create(client, wish(topic, configs={long: long}), version=version)
-    far = create(client, wish(topic, -1, -1, assignments=[(0, list(range(100_000)))]), version=version)
+    unknown = create(client, spec(topic, configs={long: long}), version=version)
+    far = create(client, spec(topic, -1, -1, assignments=[(0, list(range(100_000)))]), version=version)
     assert [each.error_code for each in unknown + far] == [
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,

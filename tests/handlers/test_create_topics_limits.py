@@ -8,7 +8,7 @@ import redis
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_topics import CreatableTopic
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from tests.handlers.test_create_topics import code, create, partitions_of, wish
+from tests.handlers.test_create_topics import code, create, partitions_of, spec
 from tests.support.topic_client import Client
 
 
@@ -34,17 +34,17 @@ def test_the_most_partitions_are_made_and_deleted_by_one_request(
 def test_more_partitions_than_one_topic_may_have_are_made_by_no_request(
     client: Client, topic: str, stored: redis.Redis, version: int, *, validate_only: bool
 ) -> None:
-    def codes(*wishes: CreatableTopic) -> list[ErrorCode]:
-        found = create(client, *wishes, version=version, validate_only=validate_only)
+    def codes(*specs: CreatableTopic) -> list[ErrorCode]:
+        found = create(client, *specs, version=version, validate_only=validate_only)
         assert all(bool(each.error_message) == bool(each.error_code) for each in found)
         return [ErrorCode(each.error_code) for each in found]
 
-    large, by_default = wish(f"{topic}-0", 9_998), wish(f"{topic}-1", -1, -1)
-    assigned = wish(f"{topic}-2", -1, -1, assignments=[(0, [0]), (1, [0])])
+    large, by_default = spec(f"{topic}-0", 9_998), spec(f"{topic}-1", -1, -1)
+    assigned = spec(f"{topic}-2", -1, -1, assignments=[(0, [0]), (1, [0])])
     assert codes(large, by_default, assigned) == [ErrorCode.POLICY_VIOLATION] * 3
     assert not any(stored.hexists("korvet:topics", f"{topic}-{n}") for n in range(3))
     # What is refused by itself counts for nothing.
-    none, too_large = wish(f"{topic}-3", -2), wish(f"{topic}-4", 10_001)
+    none, too_large = spec(f"{topic}-3", -2), spec(f"{topic}-4", 10_001)
     assert codes(none, too_large, by_default, assigned) == [
         *[ErrorCode.INVALID_PARTITIONS] * 2,
         *[ErrorCode.NONE] * 2,

@@ -28,8 +28,8 @@ END = -1
 def request_of(*asked: tuple[str, int, int]) -> DeleteRecordsRequest:
     topics: dict[str, list[DeleteRecordsPartition]] = {}
     for topic, partition, offset in asked:
-        wish = DeleteRecordsPartition(partition_index=partition, offset=offset)
-        topics.setdefault(topic, []).append(wish)
+        deletion = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topics.setdefault(topic, []).append(deletion)
     named = [DeleteRecordsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
     return DeleteRecordsRequest(topics=named, timeout_ms=1000)
 
@@ -48,8 +48,8 @@ def delete(client: Client, *asked: tuple[str, int, int], version: int = 2) -> li
 
 
 def bound(client: Client, topic: str, which: int, partition: int = 0) -> int:
-    wish = ListOffsetsPartition(partition_index=partition, timestamp=which)
-    topics = [ListOffsetsTopic(name=topic, partitions=[wish])]
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
+    topics = [ListOffsetsTopic(name=topic, partitions=[asked])]
     [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
     assert answer.partitions[0].error_code == 0
     offset: int = answer.partitions[0].offset
@@ -101,8 +101,8 @@ def test_the_high_watermark_empties_the_log_and_gives_its_memory_back(
     found = client.fetch(topic, end)
     assert (found.error_code, found.log_start_offset, found.high_watermark) == (ErrorCode.NONE, end, end)
     assert client.fetch(topic, end - 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    processes.wait_until(lambda: stored.xlen(f"korvet:{topic}:0") == 0, "the memory is given back")
-    # Whoever waits at the end gets what comes next.
+    processes.wait_until(lambda: stored.xlen(f"korvet:{topic}:0") == 0, "the memory is freed")
+    # A consumer at the end of the log gets what comes next.
     offset = client.append(topic, b"next")
     assert values(client.fetch(topic, end).records) == [b"next"]
     assert bound(client, topic, EARLIEST) == offset
@@ -134,17 +134,17 @@ def test_an_empty_log_has_nothing_to_lose(client: Client, topic: str) -> None:
 def test_below_the_log_start_nothing_changes(client: Client, topic: str) -> None:
     client.create(topic)
     offsets = [client.append(topic, b"v") for _ in range(4)]
-    for wished in (offsets[2], offsets[2], offsets[1], offsets[0], 0):
-        assert delete(client, (topic, 0, wished)) == [(ErrorCode.NONE, offsets[2])]
+    for target in (offsets[2], offsets[2], offsets[1], offsets[0], 0):
+        assert delete(client, (topic, 0, target)) == [(ErrorCode.NONE, offsets[2])]
     assert bound(client, topic, EARLIEST) == offsets[2]
 
 
 @pytest.mark.parametrize("beyond", [1, 2**40])
-def test_behind_the_high_watermark_is_out_of_range(client: Client, topic: str, beyond: int) -> None:
+def test_after_the_high_watermark_is_out_of_range(client: Client, topic: str, beyond: int) -> None:
     client.create(topic)
     offset = client.append(topic, b"v")
-    for wished in (offset + 1 + beyond, -2, -(2**63), 2**63 - 1):
-        assert delete(client, (topic, 0, wished)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    for target in (offset + 1 + beyond, -2, -(2**63), 2**63 - 1):
+        assert delete(client, (topic, 0, target)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
     assert bound(client, topic, EARLIEST) == offset
 
 
@@ -165,7 +165,7 @@ def test_a_start_within_a_batch_leaves_the_batch_whole(client: Client, topic: st
 
 @ONLY_RECORD
 def test_a_start_between_two_records_is_the_low_watermark(client: Client, topic: str) -> None:
-    """In format record offsets have gaps: what is reported from then on is the record behind the gap."""
+    """In format record offsets have gaps: what is reported from then on is the record after the gap."""
     client.create(topic)
     first = client.append(topic, b"a")
     second = client.append(topic, b"b")
@@ -214,7 +214,7 @@ def test_a_partition_named_twice_is_answered_twice(client: Client, topic: str) -
     assert bound(client, topic, EARLIEST) == offset + 2
 
 
-def test_a_topic_made_anew_elsewhere_is_the_one_that_loses_records(
+def test_a_topic_created_again_elsewhere_is_the_one_that_loses_records(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

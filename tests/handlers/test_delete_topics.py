@@ -1,4 +1,4 @@
-"""DeleteTopics by bytes: a deleted topic leaves nothing behind."""
+"""DeleteTopics by bytes: a deleted topic leaves no key."""
 
 from __future__ import annotations
 
@@ -100,15 +100,15 @@ def test_an_old_commit_does_not_count_for_the_new_topic(client: Client, topic: s
 
 
 @pytest.mark.parametrize("partitions", [SMALL, LARGE])
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("by_id", [False, True])
-def test_a_fetch_that_waits_is_told_that_the_topic_is_gone(
+def test_a_fetch_that_waits_is_reported_that_the_topic_is_gone(
     two_clients: tuple[Client, Client],
     topic: str,
     partitions: int,
     stored: redis.Redis,
     *,
-    anew: bool,
+    again: bool,
     by_id: bool,
 ) -> None:
     here, there = two_clients
@@ -121,7 +121,7 @@ def test_a_fetch_that_waits_is_told_that_the_topic_is_gone(
     channel = f"korvet:{topic}:{last}"
     wait_until(lambda: dict(stored.pubsub_numsub(channel))[channel.encode()] > 0, "the fetch waits")
     here.delete(topic)
-    if anew:
+    if again:
         here.create(topic)
     [[response]] = [each.partitions for each in there.receive(FetchResponse, version).responses]
     known = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -161,7 +161,7 @@ def test_what_there_is_no_time_for_is_cleared_away_later(
     assert list(stored.scan_iter(f"*korvet:{topic}:*", count=10_000)) == []
 
 
-def test_a_topic_made_anew_begins_anew(client: Client, topic: str) -> None:
+def test_a_topic_created_again_starts_over(client: Client, topic: str) -> None:
     old_id = client.create(topic)
     client.append(topic, b"old")
     delete(client, topic)
@@ -177,7 +177,7 @@ def test_a_topic_made_anew_begins_anew(client: Client, topic: str) -> None:
     assert values(client.fetch("", topic_id=new_id, version=13).records) == [b"new"]
 
 
-def test_a_topic_made_anew_elsewhere_is_the_one_that_is_deleted(
+def test_a_topic_created_again_elsewhere_is_the_one_that_is_deleted(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

@@ -11,7 +11,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.redis import url as redis_url
 from tests.handlers.formats import BOTH_FORMATS
-from tests.handlers.test_alter_partition_reassignments import told
+from tests.handlers.test_alter_partition_reassignments import placement_of
 from tests.support.topic_client import Client
 
 VERSIONS = range(1, 5)
@@ -63,10 +63,10 @@ def test_the_directory_is_named_by_the_place_of_the_data(client: Client, broker_
     assert name == redis_url.parse(broker_redis).safe_url
 
 
-def test_each_log_is_told_by_the_broker_that_leads_it(ends: tuple[Client, Client], topic: str) -> None:
+def test_each_log_is_reported_by_the_broker_that_leads_it(ends: tuple[Client, Client], topic: str) -> None:
     ends[0].create(topic, 12)
     ends[0].append(topic, b"x", partition=3)
-    leaders = [leader for leader, _ in told(ends[0], topic)]
+    leaders = [leader for leader, _ in placement_of(ends[0], topic)]
     assert set(leaders) == {0, 1}
     for number, client in enumerate(ends):
         led = {index for index, leader in enumerate(leaders) if leader == number}
@@ -81,7 +81,7 @@ def test_what_is_not_there_is_left_out(client: Client, topic: str) -> None:
     assert sizes(client, {}) == {}
 
 
-def test_a_deleted_topic_is_told_no_more(two_clients: tuple[Client, Client], topic: str) -> None:
+def test_a_deleted_topic_is_reported_no_more(two_clients: tuple[Client, Client], topic: str) -> None:
     one, two = two_clients
     one.create(topic)
     assert (topic, 0) in sizes(two, None)

@@ -28,7 +28,7 @@ def send(client: Client, topic: str, producer_id: int, epoch: int, sequence: int
     assert client.produce(topic, records).error_code == ErrorCode.NONE
 
 
-def test_the_producers_of_a_partition_are_told_by_every_worker(
+def test_the_producers_of_a_partition_are_reported_by_every_worker(
     two_clients: tuple[Client, Client], topic: str, stored: Any
 ) -> None:
     one, two = two_clients
@@ -69,7 +69,7 @@ def test_a_partition_that_is_asked_for_twice_is_answered_once(client: Client, to
     assert [len(each.active_producers) for each in answer.partitions] == [1, 0, 0]
 
 
-def test_a_topic_that_was_made_anew_has_none_of_the_old_ones_producers(
+def test_a_topic_that_was_created_again_has_none_of_the_old_ones_producers(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     one, two = two_clients

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions by bytes: topics in order, in pieces that the cursor joins, and what cannot be told."""
+"""DescribeTopicPartitions by bytes: topics in order, in pieces that the cursor joins, and what cannot be described."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def codes(answer: Any) -> dict[str, ErrorCode]:
     return {each.name: ErrorCode(each.error_code) for each in answer.topics}
 
 
-def test_partitions_are_told_as_in_metadata(ends: tuple[Client, Client], topic: str) -> None:
+def test_partitions_are_reported_as_in_metadata(ends: tuple[Client, Client], topic: str) -> None:
     topic_id = ends[0].create(topic, 5)
     move(ends[0], topic, {0: [1, 0], 3: [0]})
     for client in ends:
@@ -60,7 +60,7 @@ def test_partitions_are_told_as_in_metadata(ends: tuple[Client, Client], topic: 
         assert described.partitions[0].replica_nodes == [1, 0]
 
 
-def test_topics_are_told_once_in_order_of_their_names(client: Client, topic: str) -> None:
+def test_topics_are_reported_once_in_order_of_their_names(client: Client, topic: str) -> None:
     for suffix in ("b", "a", "c"):
         client.create(topic + suffix)
     names = [topic + suffix for suffix in "cabca"]
@@ -77,9 +77,9 @@ def test_the_pieces_make_a_whole(client: Client, topic: str, limit: int) -> None
     asks = 0
     while asks == 0 or at is not None:
         topics, at = piece(ask(client, *counts, at=at, limit=limit))
-        told = [(name, index) for name, indexes in topics for index in indexes]
-        assert 0 < len(told) <= limit
-        found += told
+        reported = [(name, index) for name, indexes in topics for index in indexes]
+        assert 0 < len(reported) <= limit
+        found += reported
         asks += 1
     assert found == [(name, index) for name, count in counts.items() for index in range(count)]
     assert asks == -(-6 // limit)
@@ -126,7 +126,7 @@ def test_an_empty_list_asks_for_all_topics(client: Client, topic: str) -> None:
     assert topics[0] == (topic, [1, 2])
 
 
-def test_all_topics_go_on_behind_one_that_was_deleted(client: Client, topic: str) -> None:
+def test_all_topics_go_on_after_one_that_was_deleted(client: Client, topic: str) -> None:
     names = [f"{topic}{suffix}" for suffix in "ac"]
     for name in names:
         client.create(name, 2)
@@ -134,7 +134,7 @@ def test_all_topics_go_on_behind_one_that_was_deleted(client: Client, topic: str
     assert topics[0] == (names[1], [0, 1])
 
 
-def test_what_cannot_be_told_is_said_of_each_topic(client: Client, topic: str) -> None:
+def test_what_cannot_be_reported_is_said_of_each_topic(client: Client, topic: str) -> None:
     client.create(topic)
     missing = f"{topic}-missing"
     answer = ask(client, topic, missing, "not/a name", "")
@@ -161,7 +161,7 @@ def test_a_topic_that_another_worker_made_or_deleted_is_known_at_once(
     assert codes(ask(two, topic))[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_cursor_behind_the_last_partition_goes_on_with_the_next_topic(client: Client, topic: str) -> None:
+def test_a_cursor_after_the_last_partition_goes_on_with_the_next_topic(client: Client, topic: str) -> None:
     names = [f"{topic}{suffix}" for suffix in "ab"]
     for name in names:
         client.create(name, 2)

@@ -13,7 +13,7 @@ from korvet.protocol.messages.elect_leaders import (
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.types import ElectionType
 from korvet.topics.registry import PARTITIONS_MAX
-from tests.handlers.test_alter_partition_reassignments import move, told
+from tests.handlers.test_alter_partition_reassignments import move, placement_of
 from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client
 
@@ -55,7 +55,7 @@ def orphan(cluster_redis: str, brokers: object, tmp_path_factory: pytest.TempPat
     ):
         client.create(name, 3)
         assert set(move(client, name, {0: [2], 1: [2, 0]}).values()) == {(ErrorCode.NONE, None)}
-        assert told(client, name)[:2] == [(2, [2]), (2, [2, 0])]
+        assert placement_of(client, name)[:2] == [(2, [2]), (2, [2, 0])]
         client.close()
         assert third.stop() == 0
     return name
@@ -86,10 +86,10 @@ def test_a_preferred_leader_that_is_away_cannot_be_elected(
         }
 
 
-def test_while_the_preferred_leader_is_away_another_leads_and_that_is_told(
+def test_while_the_preferred_leader_is_away_another_leads_and_that_is_reported(
     ends: tuple[Client, Client], orphan: str
 ) -> None:
-    alone, second, _ = told(ends[0], orphan)
+    alone, second, _ = placement_of(ends[0], orphan)
     assert second == (0, [2, 0])
     assert alone == (alone[0], [2, alone[0]])
     assert alone[0] in (0, 1)
@@ -97,7 +97,7 @@ def test_while_the_preferred_leader_is_away_another_leads_and_that_is_told(
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_of_every_version_tells_who_is_away(
+def test_metadata_of_every_version_reports_who_is_away(
     ends: tuple[Client, Client], orphan: str, version: int
 ) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=orphan)])
@@ -115,7 +115,7 @@ def test_an_unclean_election_is_never_needed(ends: tuple[Client, Client], orphan
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_all_partitions_only_those_are_told_that_would_need_an_election(
+def test_of_all_partitions_only_those_are_reported_that_would_need_an_election(
     ends: tuple[Client, Client], topic: str, orphan: str, version: int
 ) -> None:
     ends[0].create(topic, 2)

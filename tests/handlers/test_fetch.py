@@ -168,7 +168,7 @@ def test_unknown_ids_and_unknown_partitions_of_a_known_id_have_codes_of_their_ow
     assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_made_anew_elsewhere_is_found_again_by_name_and_its_old_id_is_unknown(
+def test_a_topic_created_again_elsewhere_is_found_again_by_name_and_its_old_id_is_unknown(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

@@ -170,7 +170,7 @@ def test_the_bounds_of_a_log_stay_and_times_are_those_of_what_is_left(
     assert table.ask(LARGEST) == (second[1], TIMESTAMP + 101)
 
 
-def test_an_offset_behind_the_end_is_out_of_range_with_the_bounds_from_before(
+def test_an_offset_after_the_end_is_out_of_range_with_the_bounds_from_before(
     table: Table, stored: redis.Redis
 ) -> None:
     offsets = table.append((b"a", b"1"), (b"a", b"2"))

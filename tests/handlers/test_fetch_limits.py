@@ -91,7 +91,7 @@ def test_the_requests_limit_is_used_up_in_its_order(client: Client, filled: str)
         found = fetch_all(client, filled, order, max_bytes=15_500)
         assert [len(values(found[n].records)) for n in order] == [10, 5, 0, 0]
         assert sum(len(each.records) for each in found.values()) <= 15_500
-        # Also where nothing was read the bounds are told.
+        # Also where nothing was read the bounds are reported.
         assert all(each.high_watermark > each.log_start_offset > 0 for each in found.values())
 
 
@@ -233,7 +233,7 @@ def test_deleting_a_topic_answers_the_fetch_that_waits_for_its_id(
     assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_waiting_fetch_holds_back_what_is_asked_behind_it(
+def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
     consumer, producer = two_clients

@@ -76,7 +76,7 @@ def test_a_time_is_the_first_record_that_is_not_older(
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
-def test_a_time_behind_every_record_finds_nothing_and_is_no_error(
+def test_a_time_after_every_record_finds_nothing_and_is_no_error(
     client: Client, timed: tuple[str, int], version: int
 ) -> None:
     response = ask(client, timed[0], 301, version)

@@ -75,8 +75,8 @@ def test_every_operation_is_allowed_to_who_asks(client: Client, topic: str, vers
     found, missing = answer.topics
     assert found.topic_authorized_operations == sum(1 << each for each in of_topic)
     assert missing.topic_authorized_operations == -(2**31)
-    told = answer.cluster_authorized_operations
-    assert told == (sum(1 << each for each in of_cluster) if version <= 10 else -(2**31))
+    reported = answer.cluster_authorized_operations
+    assert reported == (sum(1 << each for each in of_cluster) if version <= 10 else -(2**31))
 
 
 @pytest.mark.parametrize("version", [1, 8, 13])
@@ -205,7 +205,7 @@ def test_known_and_unknown_topics_are_answered_side_by_side(client: Client, topi
     assert codes == {"no-such-topic": 3, topic: 0, "not valid": 17}
 
 
-def test_every_worker_tells_the_same_of_a_topic_that_was_made_deleted_and_made_anew(
+def test_every_worker_reports_the_same_of_a_topic_that_was_made_deleted_and_created_again(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

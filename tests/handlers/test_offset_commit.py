@@ -249,7 +249,7 @@ def test_a_redis_group_follows_in_format_batch(client: Client, topic: str, store
 
 
 @ONLY_RECORD
-def test_a_redis_group_reads_on_behind_what_was_committed(client: Client, topic: str, stored: Any) -> None:
+def test_a_redis_group_reads_on_after_what_was_committed(client: Client, topic: str, stored: Any) -> None:
     client.create(topic)
     offsets = [client.append(topic, f"v{n}".encode()) for n in range(4)]
     commit(client, "readers", topic, 0)

@@ -74,7 +74,7 @@ def test_a_topic_created_again_elsewhere_is_the_one_that_answers(
     assert ask(here, topic, 0) == (ErrorCode.NONE, 0, 0)
 
 
-def test_a_partition_that_only_the_topic_made_anew_has_is_found(
+def test_a_partition_that_only_the_topic_created_again_has_is_found(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients

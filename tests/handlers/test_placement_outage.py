@@ -1,4 +1,4 @@
-"""What administrators of placement are told while Redis is away: that it is, and what the worker knows without it."""
+"""What administrators of placement see while Redis is away: that it is, and what the worker knows without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWAY = ErrorCode.KAFKA_STORAGE_ERROR
 
 @pytest.fixture(scope="module")
 def bereft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Give a connection to a broker whose Redis has gone, after its topic `known` of 2 partitions was told of."""
+    """Give a connection to a broker whose Redis has gone, after its topic `known` of 2 partitions was reported."""
     directory: Path = tmp_path_factory.mktemp("bereft")
     with ExitStack() as server, ExitStack() as broker:
         url = server.enter_context(redis_servers.server())
@@ -61,7 +61,9 @@ def test_nothing_moves_without_redis_either(bereft: Client) -> None:
     assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
 
 
-def test_topics_that_the_worker_knows_are_told_and_others_are_to_be_asked_for_again(bereft: Client) -> None:
+def test_topics_that_the_worker_knows_are_reported_and_others_are_to_be_asked_for_again(
+    bereft: Client,
+) -> None:
     answer = ask(bereft, "known", "other", "not/a name")
     assert piece(answer) == ([("known", [0, 1])], None)
     assert codes(answer) == {

@@ -146,7 +146,7 @@ REFUSED: list[tuple[str, Any, ErrorCode]] = [
     ("a negative length", forged(GOOD, batch_length=-1), ErrorCode.CORRUPT_MESSAGE),
     ("a length beyond the bytes", forged(GOOD, batch_length=10**6), ErrorCode.CORRUPT_MESSAGE),
     ("two batches", GOOD + GOOD, ErrorCode.INVALID_RECORD),
-    ("bytes behind the batch", GOOD + b"\0", ErrorCode.INVALID_RECORD),
+    ("bytes after the batch", GOOD + b"\0", ErrorCode.INVALID_RECORD),
     ("no records", raw(b"", count=0), ErrorCode.INVALID_RECORD),
     ("a negative count", forged(GOOD, record_count=-1, last_offset_delta=-2), ErrorCode.INVALID_RECORD),
     ("a count below the records", forged(GOOD, record_count=1), ErrorCode.INVALID_RECORD),
@@ -341,7 +341,9 @@ def test_the_leader_epoch_and_base_offset_of_a_batch_mean_nothing(client: Client
     assert [each.offset - response.base_offset for each in read(client.fetch(topic).records)] == [0, 1]
 
 
-def test_a_topic_made_anew_elsewhere_gets_the_records(two_clients: tuple[Client, Client], topic: str) -> None:
+def test_a_topic_created_again_elsewhere_gets_the_records(
+    two_clients: tuple[Client, Client], topic: str
+) -> None:
     here, there = two_clients
     old_id = here.create(topic)
     here.append(topic, b"old")

@@ -75,7 +75,7 @@ def test_requests_stay_in_order_where_redis_forgot_the_scripts(
     assert values(client.fetch(topic).records) == [b"%d" % number for number in range(REQUESTS)]
 
 
-def test_requests_stay_in_order_where_the_topic_was_made_anew(
+def test_requests_stay_in_order_where_the_topic_was_created_again(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
     here, there = two_clients
@@ -97,7 +97,7 @@ def test_a_partition_named_twice_stays_in_order_with_what_follows(client: Client
     assert values(client.fetch(topic).records) == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_request_without_acks_that_fails_closes_behind_the_answers_before_it(
+def test_a_request_without_acks_that_fails_closes_after_the_answers_before_it(
     client: Client, topic: str
 ) -> None:
     client.create(topic)
@@ -114,9 +114,7 @@ def test_a_request_without_acks_that_fails_closes_behind_the_answers_before_it(
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xfb" + bytes(8), b"\0\0\0\x0c" + b"\x03\xe7" + bytes(10)])
-def test_garbage_behind_a_request_closes_behind_its_answer(
-    client: Client, topic: str, garbage: bytes
-) -> None:
+def test_garbage_after_a_request_closes_after_its_answer(client: Client, topic: str, garbage: bytes) -> None:
     client.create(topic)
     client.send_bytes(request_frame(produce_request(topic, batch(b"a")), 8, 5) + garbage)
     assert codes([client.receive(ProduceResponse, 8, 5)]) == [ErrorCode.NONE]

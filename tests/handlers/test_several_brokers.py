@@ -55,7 +55,7 @@ def assigned(client: Client, name: str, *assignment: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_of_either_tells_of_both(
+def test_metadata_of_either_reports_of_both(
     ends: tuple[Client, Client], brokers: list[Broker], acting: int, version: int
 ) -> None:
     for client in ends:
@@ -66,7 +66,7 @@ def test_metadata_of_either_tells_of_both(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_describe_cluster_of_either_tells_of_both(
+def test_describe_cluster_of_either_reports_of_both(
     ends: tuple[Client, Client], brokers: list[Broker], acting: int, version: int
 ) -> None:
     for client in ends:
@@ -125,12 +125,14 @@ def test_an_assignment_says_who_leads(ends: tuple[Client, Client], topic: str) -
         assert leaders(client, topic) == [1, 0, 1, 1]
 
 
-def test_the_brokers_of_an_assignment_are_told_in_its_order(ends: tuple[Client, Client], topic: str) -> None:
+def test_the_brokers_of_an_assignment_are_reported_in_its_order(
+    ends: tuple[Client, Client], topic: str
+) -> None:
     assert assigned(ends[0], topic, [0, 1], [1, 0]).error_code == ErrorCode.NONE
     for client in ends:
         [described] = metadata(client, topic).topics
-        told = [(each.leader_id, each.replica_nodes, each.isr_nodes) for each in described.partitions]
-        assert told == [(0, [0, 1], [0, 1]), (1, [1, 0], [1, 0])]
+        reported = [(each.leader_id, each.replica_nodes, each.isr_nodes) for each in described.partitions]
+        assert reported == [(0, [0, 1], [0, 1]), (1, [1, 0], [1, 0])]
         assert [each.offline_replicas for each in described.partitions] == [[], []]
 
 

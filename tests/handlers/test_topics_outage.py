@@ -1,4 +1,4 @@
-"""What administrators of topics are told while Redis is away: that it is, of each topic and in every version."""
+"""What administrators of topics see while Redis is away: that it is, of each topic and in every version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from korvet.protocol.messages.delete_records import (
 )
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
-from tests.handlers.test_create_topics import create, wish
+from tests.handlers.test_create_topics import create, spec
 from tests.handlers.test_metadata import ask
 from tests.support import redis_servers
 from tests.support.broker import korvet_broker
@@ -44,9 +44,9 @@ def bereft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, b
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_no_topic_is_made(bereft: tuple[Client, bytes], version: int, *, validate_only: bool) -> None:
     client, _ = bereft
-    results = create(client, wish("new"), wish("newer"), version=version, validate_only=validate_only)
-    told = [(each.name, each.error_code, bool(each.error_message)) for each in results]
-    assert told == [("new", AWAY, True), ("newer", AWAY, True)]
+    results = create(client, spec("new"), spec("newer"), version=version, validate_only=validate_only)
+    reported = [(each.name, each.error_code, bool(each.error_message)) for each in results]
+    assert reported == [("new", AWAY, True), ("newer", AWAY, True)]
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -56,8 +56,8 @@ def test_no_topic_grows(bereft: tuple[Client, bytes], version: int, *, validate_
     topics = [CreatePartitionsTopic(name=name, count=5, assignments=None) for name in ("known", "unknown")]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
     results = client.call(request, version).results
-    told = [(each.name, each.error_code, bool(each.error_message)) for each in results]
-    assert told == [("known", AWAY, True), ("unknown", AWAY, True)]
+    reported = [(each.name, each.error_code, bool(each.error_message)) for each in results]
+    assert reported == [("known", AWAY, True), ("unknown", AWAY, True)]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -79,8 +79,8 @@ def test_no_records_are_deleted(bereft: tuple[Client, bytes], version: int) -> N
     partitions = [DeleteRecordsPartition(partition_index=index, offset=-1) for index in range(2)]
     topics = [DeleteRecordsTopic(name="known", partitions=partitions)]
     [topic] = client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000), version).topics
-    told = [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions]
-    assert told == [(0, AWAY, -1), (1, AWAY, -1)]
+    reported = [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions]
+    assert reported == [(0, AWAY, -1), (1, AWAY, -1)]
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -97,7 +97,7 @@ def test_clients_find_the_broker_and_wait_with_it_for_what_it_does_not_know(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_cluster_is_told_as_it_was(bereft: tuple[Client, bytes], version: int) -> None:
+def test_the_cluster_is_reported_as_it_was(bereft: tuple[Client, bytes], version: int) -> None:
     client, _ = bereft
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     answer = client.call(request, version)

@@ -32,7 +32,7 @@ def offset(delivering: PendingAppends) -> int:
 
 # More entries of others than an append deals with itself: in format record one that no offset names is enough.
 @pytest.mark.parametrize(("storage_format", "external"), [("record", 1), ("batch", 1001)])
-def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_behind_it(
+def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_after_it(
     here: Domain, raw_redis: redis.Redis, storage_format: str, external: int
 ) -> None:
     here.topics.create(TopicSpec(name=ORDERS, configs={"storage.format": storage_format}))

@@ -1,4 +1,4 @@
-"""Failed appends: counted one by one, an outage told twice."""
+"""Failed appends: counted one by one, an outage reported twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AWAY = StorageUnavailableError("Redis is away")
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes when it is reported to."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -40,7 +40,7 @@ def test_every_failed_batch_is_counted_by_its_error() -> None:
     assert counted == {"KAFKA_STORAGE_ERROR": 5, "MESSAGE_TOO_LARGE": 1}
 
 
-def test_an_outage_is_told_at_its_beginning_and_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_reported_at_its_beginning_and_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     failures = Failures(clock=clock)
     with caplog.at_level("INFO"):
@@ -65,7 +65,7 @@ def test_a_producer_s_own_mistakes_are_no_outage(caplog: pytest.LogCaptureFixtur
     assert caplog.records == []
 
 
-def test_only_redis_that_is_full_is_told_apart() -> None:
+def test_only_redis_that_is_full_is_reported_apart() -> None:
     failures = Failures()
     assert failures.note([FINE, full()])
     assert not failures.note([FINE, AWAY])

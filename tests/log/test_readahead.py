@@ -35,8 +35,8 @@ def fetch(view: Domain, offset: int) -> FetchResult:
     return found
 
 
-def behind(found: FetchResult) -> int:
-    """Return the offset behind the last record that was found."""
+def after(found: FetchResult) -> int:
+    """Return the offset after the last record that was found."""
     last = headers_of(b"".join(found.chunks))[-1]
     return last.base_offset + last.last_offset_delta + 1
 
@@ -57,7 +57,7 @@ def test_a_consumer_that_catches_up_finds_everything_once_and_in_order(
         found = fetch(here, offset)
         assert not found.error
         read += values(b"".join(found.chunks))
-        offset = behind(found)
+        offset = after(found)
         fetches += 1
     assert [int((value or b"").rstrip(b"x")) for value in read] == list(range(RECORDS))
     assert fetches > 10
@@ -70,10 +70,10 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
 ) -> None:
     filled(here, storage_format)
     first = fetch(here, 0)
-    second = fetch(here, behind(first))
+    second = fetch(here, after(first))
     gevent.sleep(0.1)
     before = xranges(raw_redis)
-    third = fetch(here, behind(second))
+    third = fetch(here, after(second))
     assert third.size_bytes > AT_ONCE / 2
     gevent.sleep(0.1)
     looked_at_the_first_entry = storage_format == "record"
@@ -87,7 +87,7 @@ def test_what_was_read_ahead_hides_neither_a_moved_start_nor_a_deletion(
     topic = filled(here, storage_format)
     fetch(here, 0)
     found = fetch(here, 0)
-    offset = behind(found)
+    offset = after(found)
     gevent.sleep(0.1)
     state = topic.partitions[0].state
     raw_redis.hset(state, mapping={"start": str(offset + 1), "first": str(offset + 1)})
@@ -96,7 +96,7 @@ def test_what_was_read_ahead_hides_neither_a_moved_start_nor_a_deletion(
     found = fetch(here, offset)
     gevent.sleep(0.1)
     raw_redis.delete(state)
-    offset = behind(found)
+    offset = after(found)
     assert fetch(here, offset).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -153,7 +153,7 @@ def test_what_was_sent_before_the_fault_is_answered(broker: Broker, client: Clie
 def test_requests_up_to_their_limits_are_served(client: Client) -> None:
     client.create("limits", max_message_bytes="4000000")
     assert client.append("limits", b"x" * 3_900_000) > 0
-    padding = bytes(999_000)  # bytes behind a request mean nothing
+    padding = bytes(999_000)  # bytes after a request mean nothing
     client.send_bytes(frame(request_frame(MetadataRequest(topics=[]), 1, 9)[4:] + padding))
     assert client.receive_frame()[:4] == size(9)
 
@@ -242,7 +242,7 @@ def bomb(request: pytest.FixtureRequest) -> tuple[int, bytes]:
     return codec, data
 
 
-# The client comes behind the bomb: made before, its connection may be closed for idleness while that is compressed.
+# The client comes after the bomb: made before, its connection may be closed for idleness while that is compressed.
 def test_a_decompression_bomb_costs_no_more_than_the_limit(bomb: tuple[int, bytes], client: Client) -> None:
     codec, data = bomb
     client.create(f"bomb-{codec}", max_message_bytes="4000000")
@@ -273,7 +273,7 @@ GOOD = produce_request("garbage", batch(b"one", b"two"))
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=requests())
-def test_any_bytes_behind_a_header_are_answered_or_close_the_connection(broker: Broker, data: bytes) -> None:
+def test_any_bytes_after_a_header_are_answered_or_close_the_connection(broker: Broker, data: bytes) -> None:
     with Client(broker.address) as client:
         client.send_bytes(frame(data) + request_frame(ApiVersionsRequest(), 0, 77))
         with contextlib.suppress(ClosedByBrokerError):

@@ -52,7 +52,7 @@ def test_a_wait_ends_with_the_first_bytes_or_with_the_end(pair: tuple[Channel, g
 
 
 def test_each_wait_has_its_own_limit(pair: tuple[Channel, gevent_socket.socket]) -> None:
-    """One timer serves all: it must not end a longer wait behind a shorter one, nor miss a shorter behind a longer."""
+    """One timer serves all: it must not end a longer wait after a shorter one, nor miss a shorter after a longer."""
     channel, peer = pair
     for limits in ((LATE, 0.01), (0.02, LATE), (0.01, None)):
         first, second = limits

@@ -121,7 +121,7 @@ def test_without_redis_every_api_answers_with_a_code_that_is_tried_again(
     assert values(until_served(client).records)[:1] == [b"before"]
 
 
-def test_without_redis_metadata_tells_what_the_worker_knows(broker: Broker, client: Client) -> None:
+def test_without_redis_metadata_reports_what_the_worker_knows(broker: Broker, client: Client) -> None:
     until_served(client)
     with redis_stopped(broker):
         for version in (0, 1, 12, 13):
@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     assert record.levelno == logging.ERROR
 
 
-def test_a_redis_that_is_away_is_told_of_once_and_not_with_every_request(
+def test_a_redis_that_is_away_is_logged_once_and_not_with_every_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def away(_request: Message, _caller: object, _api: object) -> Message:

@@ -80,8 +80,8 @@ def partition(answer: Any) -> Any:
 
 
 def throttled(answer: Any) -> bool:
-    told: int = answer.throttle_time_ms
-    return told > 0 and partition(answer).error_code == ErrorCode.NONE
+    reported: int = answer.throttle_time_ms
+    return reported > 0 and partition(answer).error_code == ErrorCode.NONE
 
 
 def refused(answer: Any) -> bool:
@@ -142,7 +142,7 @@ def test_when_there_is_room_again_producers_go_on(client: Client, stored: Any) -
     assert partition(answer).base_offset > 0
 
 
-def test_redis_s_own_refusal_is_the_same_error_is_counted_and_told_once(
+def test_redis_s_own_refusal_is_the_same_error_is_counted_and_reported_once(
     client: Client, broker: Broker, stored: Any
 ) -> None:
     counted = ops.total(broker, 'korvet_produce_errors_total{error="KAFKA_STORAGE_ERROR"}')
@@ -165,7 +165,7 @@ def test_what_producers_feel_is_in_the_metrics(client: Client, broker: Broker, s
     feel(client, throttled)
     assert ops.total(broker, "korvet_throttled_requests_total") > requests
     assert 0.85 < ops.total(broker, "korvet_redis_memory_used_ratio") < 0.95
-    client.call(produce_request("topic"), 8)  # behind the mute
+    client.call(produce_request("topic"), 8)  # after the throttle
     assert ops.total(broker, "korvet_throttle_seconds_total") > 0
 
 

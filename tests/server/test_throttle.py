@@ -99,7 +99,7 @@ def peer(throttle_ms: int) -> Iterator[Peer]:
 
 
 def turn(others: Peer) -> None:
-    """Let the event loop serve whoever has sent something: another connection is, twice."""
+    """Let the event loop serve what has been sent: another connection is served, twice."""
     for number in (1, 2):
         others.send(number)
         assert others.answered() == number

@@ -41,7 +41,7 @@ def test_a_killed_worker_costs_its_clients_a_reconnect_and_others_nothing(broker
         assert first.error_code == ErrorCode.NONE
         processes.kill(worker_of(victim, pids), signal.SIGKILL)
         assert victim.is_closed_by_broker()
-        # The retry of the batch that may or may not have been answered goes to whoever is there.
+        # The retry of the batch that may or may not have been answered goes to the other worker.
         assert other.produce("killed", records).base_offset == first.base_offset
         assert values(other.fetch("killed").records) == [b"once"]
     processes.wait_until(lambda: len(set(broker.worker_pids()) - set(pids)) == 1, "another worker")
