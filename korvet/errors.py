@@ -162,7 +162,7 @@ _BRANCH = "\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}"
 
 
 class KafkaError(Exception):
-    """A rule said no: the client gets `code`, and `message` where its response has room for one."""
+    """A rule said no: the client gets `code`, and `message` if its response has room for one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         if len(message) > MESSAGE_LENGTH_MAX:

@@ -60,7 +60,7 @@ def read_size(buffer: Buffer, position: int = 0) -> int:
 def peek_api(buffer: Buffer, position: int = 0) -> tuple[int, int]:
     """Return API key and version of the request at `position`, before the rest of its frame has arrived.
 
-    Raises ProtocolError where fewer than REQUEST_HEADER_MIN bytes are there.
+    Raises ProtocolError if fewer than REQUEST_HEADER_MIN bytes are there.
     """
     if len(buffer) - position < REQUEST_HEADER_MIN:
         raise_short(position + REQUEST_HEADER_MIN, buffer)

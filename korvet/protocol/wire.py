@@ -24,7 +24,7 @@ class Sized(msgspec.Struct, frozen=True):
     """A length and that many bytes. `kind` is string, bytes or records.
 
     The length is int16 for strings and int32 for the others; in flexible versions all are an unsigned varint
-    of the length plus one, where zero is null. `records` decode to a memoryview of the frame, so that record
+    of the length plus one, and zero is null. `records` decode to a memoryview of the frame, so that record
     batches pass through the broker without a copy; and they encode from any bytes-like object.
     """
 
@@ -40,7 +40,7 @@ int64: TypeAlias = Annotated[int, Fixed("q")]
 float64: TypeAlias = Annotated[float, Fixed("d")]
 boolean: TypeAlias = Annotated[bool, Fixed("?")]
 uuid: TypeAlias = Annotated[bytes, Fixed("16s")]
-"""A topic id: 16 bytes, all zero where there is none."""
+"""A topic id: 16 bytes, all zero if there is none."""
 
 string: TypeAlias = Annotated[str, Sized("string")]
 bytestring: TypeAlias = Annotated[bytes, Sized("bytes")]
@@ -86,7 +86,7 @@ SMALL_VARINTS = tuple(unsigned_varint(value) for value in range(4096))
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode `value` as an unsigned varint, from the table where it is small."""
+    """Encode `value` as an unsigned varint, from the table if it is small."""
     return SMALL_VARINTS[value] if value < len(SMALL_VARINTS) else unsigned_varint(value)
 
 

@@ -3,7 +3,7 @@
 It owns the socket. Which reply belongs to which request is the business of its two users, multiplex.py and pubsub.py.
 gevent's sockets by name; nothing here is monkey-patched, and nothing runs before the first use.
 
-A reply may be as large as Redis makes it: hiredis holds it whole. Callers set bounds where they ask.
+A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are set by the callers.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def folder() -> Path:
-    """Return the scripts' directory: inside the package where it was installed, else the repository's."""
+    """Return the scripts' directory: inside the package of an installation, else the repository's."""
     packaged = Path(__file__).parent.parent / "lua"
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
 

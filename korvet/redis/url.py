@@ -54,7 +54,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'redis' if self.tls is None else 'rediss'}://{self}/{self.db}"
 
     def __repr__(self) -> str:
-        """Name the server; never the password, also where a traceback shows its locals."""
+        """Name the server; never the password, a traceback may show locals."""
         return f"RedisAddress({self})"
 
 

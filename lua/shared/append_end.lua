@@ -22,7 +22,7 @@ if math.floor(records / records_per_row) > math.floor(records_before / records_p
       redis.call('HSET', state, 'reindex', '1')
     end
   end
-  -- The batch is written: where the index takes no row, being a key of another type, the keeper rebuilds it.
+  -- The batch is written: if the index is a key of another type and takes no row, the keeper rebuilds it.
   local row = string.format('%d:%s:%s:%s', records, bytes_text, largest, interval)
   if type(redis.pcall('ZADD', index, next_text, row)) == 'number' then
     row_bytes, interval = bytes_text, '-1'

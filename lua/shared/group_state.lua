@@ -64,7 +64,7 @@ local function decoded(member, text)
   return row
 end
 
--- The rows of members as they were when they were first asked for: member -> row, false where it has none.
+-- The rows of members as they were when they were first asked for: member -> row, false if it has none.
 local rows = {}
 
 -- Calls `act(member, row)` for all of a list of members that have joined; rows are read a thousand at a time.
@@ -90,7 +90,7 @@ local function each_row(names, act)
   end
 end
 
--- The member's row, false where it is none.
+-- The member's row, false if it is none.
 local function row_of(member)
   each_row({member})
   return rows[member]
@@ -120,7 +120,7 @@ local function next_deadline()
   return due
 end
 
--- The ms until something is due, as a reply; -1 where nothing is.
+-- The ms until something is due, as a reply; -1 if nothing is.
 local function due_in()
   local due = next_deadline()
   return due == math.huge and -1 or math.max(0, due - now_ms)

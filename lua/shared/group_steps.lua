@@ -22,7 +22,7 @@ for field in pairs(stored) do
   end
 end
 
--- Reads the rows that a transition needs, where one may follow once these members have joined or left: none does while
+-- Reads the rows that a transition needs, if one may follow once these members have joined or left: none does while
 -- a rebalance waits for others too, or for more time. So in a large group few of those who join read all.
 local function read_ahead(names)
   if state == 'PreparingRebalance' then
@@ -102,7 +102,7 @@ local function rebalance_ms()
   return longest
 end
 
--- Every member votes for the first of its protocols that all support; the earliest one named wins where votes are even.
+-- Every member votes for the first of its protocols that all support; the earliest one named wins if votes are even.
 local function chosen_protocol()
   local supported, order, voters = {}, {}, {}
   each_row(redis.call('ZRANGE', deadlines, 0, -1), function(_, row)

@@ -1,5 +1,5 @@
 -- Defines rows_of(answer): the rows of an answer of ZRANGE WITHSCORES as {offset, records, bytes, largest, interval, and
--- the last two as text}; nil where one is malformed.
+-- the last two as text}; nil if one is malformed.
 local function rows_of(answer)
   local rows = {}
   for at = 1, #answer, 2 do

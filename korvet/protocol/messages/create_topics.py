@@ -28,7 +28,7 @@ class CreatableTopicConfig(Part, kw_only=True):
 
 
 class CreatableTopic(Part, kw_only=True):
-    """A topic to create: with -1 for both numbers where the assignments or the broker's defaults decide."""
+    """A topic to create: with -1 for both numbers if the assignments or the broker's defaults decide."""
 
     name: string
     num_partitions: int32
@@ -64,7 +64,7 @@ class CreatableTopicResult(Part, kw_only=True):
     topic_id: Annotated[uuid, since(7, ignorable=True)] = ZERO_UUID
     error_code: int16 = 0
     error_message: Annotated[string | None, since(1, ignorable=True)]
-    # Why there are no configs, where the caller may not see them.
+    # Why there are no configs, if the caller may not see them.
     topic_config_error_code: Annotated[int16, since(5, tag=0, ignorable=True)] = 0
     num_partitions: Annotated[int32, since(5, ignorable=True)] = -1
     replication_factor: Annotated[int16, since(5, ignorable=True)] = -1

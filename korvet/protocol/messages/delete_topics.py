@@ -30,7 +30,7 @@ class DeleteTopicsRequest(Message, kw_only=True):
 
 
 class DeletableTopicResult(Part, kw_only=True):
-    """What became of one topic; the name is null where an id is not known."""
+    """What became of one topic; the name is null if an id is not known."""
 
     name: Annotated[string | None, since(0, nullable=6)]
     topic_id: Annotated[uuid, since(6, ignorable=True)] = ZERO_UUID

@@ -39,9 +39,9 @@ class DescribeConfigsSynonym(Part, kw_only=True):
 
 
 class DescribeConfigsResourceResult(Part, kw_only=True):
-    """A setting. Its value is null where it is sensitive; its synonyms begin with the one that counts.
+    """A setting. Its value is null if it is sensitive; its synonyms begin with the one that counts.
 
-    The documentation is null where it was not asked for.
+    The documentation is null if it was not asked for.
     """
 
     name: string

@@ -12,7 +12,7 @@ from korvet.protocol.schema import Api, Message, Part, since
 from korvet.protocol.wire import boolean, bytestring, int16, int32, string
 
 OPERATIONS_NOT_ASKED_FOR = -(2**31)
-"""authorized_operations where the request does not ask for them."""
+"""authorized_operations of a response whose request does not ask for them."""
 
 
 class DescribeGroupsRequest(Message, kw_only=True):

@@ -44,7 +44,7 @@ class DescribeLogDirsTopic(Part, kw_only=True):
 
 
 class DescribeLogDirsResult(Part, kw_only=True):
-    """A log directory, and the bytes of the volume it is on: -1 where they are not known."""
+    """A log directory, and the bytes of the volume it is on: -1 if they are not known."""
 
     error_code: int16 = 0
     log_dir: string

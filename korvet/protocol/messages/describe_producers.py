@@ -25,7 +25,7 @@ class DescribeProducersRequest(Message, kw_only=True):
 
 
 class ProducerState(Part, kw_only=True):
-    """An idempotent producer; current_txn_start_offset is -1 where it has no transaction open."""
+    """An idempotent producer; current_txn_start_offset is -1 if it has no transaction open."""
 
     producer_id: int64
     producer_epoch: int32

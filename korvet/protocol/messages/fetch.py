@@ -86,7 +86,7 @@ class EpochEndOffset(Part, kw_only=True):
 
 
 class LeaderIdAndEpoch(Part, kw_only=True):
-    """Who leads the partition now; -1 where that is not known."""
+    """Who leads the partition now; -1 if that is not known."""
 
     leader_id: Annotated[int32, since(12)] = -1
     leader_epoch: Annotated[int32, since(12)] = -1

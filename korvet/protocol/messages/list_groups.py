@@ -21,7 +21,7 @@ class ListGroupsRequest(Message, kw_only=True):
 
 
 class ListedGroup(Part, kw_only=True):
-    """One group; the protocol type is empty where it never had members."""
+    """One group; the protocol type is empty if it never had members."""
 
     group_id: string
     protocol_type: string

@@ -49,7 +49,7 @@ class OffsetFetchRequest(Message, kw_only=True):
 
 
 class OffsetFetchResponsePartition(Part, kw_only=True):
-    """One committed offset, before version 8; -1 where there is none."""
+    """One committed offset, before version 8; -1 if there is none."""
 
     partition_index: Annotated[int32, since(0, until=7)]
     committed_offset: Annotated[int64, since(0, until=7)]
@@ -66,7 +66,7 @@ class OffsetFetchResponseTopic(Part, kw_only=True):
 
 
 class OffsetFetchResponsePartitions(Part, kw_only=True):
-    """One committed offset; -1 where there is none."""
+    """One committed offset; -1 if there is none."""
 
     partition_index: Annotated[int32, since(8)]
     committed_offset: Annotated[int64, since(8)]

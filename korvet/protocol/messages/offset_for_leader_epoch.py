@@ -38,7 +38,7 @@ class OffsetForLeaderEpochRequest(Message, kw_only=True):
 
 
 class EpochEndOffset(Part, kw_only=True):
-    """The largest epoch not above the one asked for, and its end (exclusive); -1 where there is none."""
+    """The largest epoch not above the one asked for, and its end (exclusive); -1 if there is none."""
 
     error_code: int16 = 0
     partition: int32

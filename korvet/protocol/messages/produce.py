@@ -1,7 +1,7 @@
 """Produce (key 0), versions 3-13, flexible from 9. A producer appends record batches to partitions.
 
 Versions 0-2 carried older record formats and are gone since Kafka 4.0; they are still advertised, and
-refused, because librdkafka before 2.11 turns compression off where they are missing (KAFKA-18659). Version 3
+refused, because librdkafka before 2.11 turns compression off if they are missing (KAFKA-18659). Version 3
 brought transactions and record batches of format 2 (KIP-98). 4 allows KAFKA_STORAGE_ERROR in the answer. 5
 answers the log's start (KIP-207). 7 allows zstd (KIP-110). 8 names the records that spoilt a batch (KIP-467).
 10 may name the new leader (KIP-951). 11 allows TRANSACTION_ABORTABLE and 12 adds the partition to the
@@ -51,7 +51,7 @@ class BatchIndexAndErrorMessage(Part, kw_only=True):
 
 
 class LeaderIdAndEpoch(Part, kw_only=True):
-    """Who leads the partition now; -1 where that is not known."""
+    """Who leads the partition now; -1 if that is not known."""
 
     leader_id: Annotated[int32, since(10)] = -1
     leader_epoch: Annotated[int32, since(10)] = -1

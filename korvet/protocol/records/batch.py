@@ -115,7 +115,7 @@ class ProducedBatch(NamedTuple):
     def decode(self, bytes_max: int) -> tuple[list[Record], int]:
         """Decode the records as `records` does; returns also how many bytes they have uncompressed.
 
-        Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD where an offset delta does not match
+        Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD if an offset delta does not match
         its position.
         """
         header, view = self

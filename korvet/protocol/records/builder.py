@@ -110,7 +110,7 @@ class BatchesBuilder:
         return self._pieces
 
     def _add_columns(self, columns: Columns) -> bool:
-        """Do what `add` does without a step of Python for each record; False where they do not fit into one batch."""
+        """Do what `add` does without a step of Python for each record; False if they do not fit into one batch."""
         if self._open is None:
             self._begin(next(iter(columns)))
             if self._open is None:

@@ -19,7 +19,7 @@ class Columns(Sequence[StoredRecord]):
     """Records with rising offsets; taken as a sequence they are plain tuples, built at each access.
 
     `runs` are their offsets: stretches without gaps, none of them empty. `timestamps` are in milliseconds. Without
-    `keys` every key is null. A header is its name and what it holds, None where it is null in every record.
+    `keys` every key is null. A header is its name and what it holds, None if it is null in every record.
     """
 
     __slots__ = ("headers", "keys", "runs", "timestamps", "values")
