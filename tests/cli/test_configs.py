@@ -85,9 +85,7 @@ def test_what_is_sensitive_or_fixed_is_marked(broker: Broker) -> None:
     assert failed(result).startswith("Error: broker 0: ")
 
 
-def test_several_are_shown_and_those_that_are_not_there_told(
-    broker: Broker, client: Client, name: str
-) -> None:
+def test_several_are_shown_and_unknown_ones_reported(broker: Broker, client: Client, name: str) -> None:
     client.create(name)
     result = configs(
         broker, "describe", "--topic", name, "--topic", "nothing", "--broker", "0", "--broker", "9"

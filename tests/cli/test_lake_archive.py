@@ -34,7 +34,7 @@ def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedP
     return korvet_process("lake", command, *where(topics), *arguments)
 
 
-def told(topics: Topics, command: str, *arguments: str) -> Any:
+def as_json(topics: Topics, command: str, *arguments: str) -> Any:
     result = lake(topics, command, "--json", *arguments)
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)
@@ -49,7 +49,7 @@ def test_a_dry_run_tells_what_would_be_archived(topics: Topics, topic: SourceTop
     ranges = [
         {"topic": "orders", "partition": 0, "archived": 0, "from": 0, "to": 3, "files": 1, "bytes": 0},
     ]
-    assert told(topics, "archive", "--dry-run") == {"ranges": ranges, "more": False}
+    assert as_json(topics, "archive", "--dry-run") == {"ranges": ranges, "more": False}
     assert row(lake(topics, "archive", "--dry-run")) == ["orders", "0", "0", "0", "3", "1", "0"]
     assert not Path(topics.lake).exists()
 
@@ -68,17 +68,17 @@ def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
     message = failed(korvet_process("lake", "status", *where))
     assert "Error: orders-0: archived up to 3 as Redis knows, but this lake holds nothing" in message
     assert "orders-1" not in message
-    assert told(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
+    assert as_json(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
 
 
 def test_status_tells_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
-    before, empty = told(topics, "status")
+    before, empty = as_json(topics, "status")
     assert (before["archived"], before["mirrored"], before["lag_records"]) == (None, 0, 3)
     assert before["lag_ms"] > 0
     assert (empty["partition"], empty["end"], empty["lag_records"], empty["lag_ms"]) == (1, 0, 0, 0)
     topics.archiver().round(topics.run)
     topics.produce(topic.partitions[0], b"4")
-    after, _ = told(topics, "status", "--topic", "orders")
+    after, _ = as_json(topics, "status", "--topic", "orders")
     assert (after["archived"], after["mirrored"], after["end"], after["lag_records"]) == (3, 3, 4, 1)
     assert (after["files"], after["rows"], after["start"], after["local_start"]) == (1, 3, 0, 0)
     assert row(lake(topics, "status"))[:7] == ["orders", "0", "0", "0", "3", "4", "1"]
@@ -87,10 +87,10 @@ def test_status_tells_how_far_each_partition_is_archived(topics: Topics, topic: 
 def test_lag_of_format_record_is_in_records(topics: Topics) -> None:
     topic = topics.make("rows", "record")
     topics.produce(topic.partitions[0], b"1", b"2", b"3")
-    [before] = told(topics, "status")
+    [before] = as_json(topics, "status")
     assert before["lag_records"] == 3
     topics.archiver().round(topics.run)
-    [after] = told(topics, "status")
+    [after] = as_json(topics, "status")
     assert (after["lag_records"], after["rows"]) == (0, 3)
 
 

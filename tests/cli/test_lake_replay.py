@@ -51,15 +51,15 @@ def replay(
     return korvet_process(*line(stage, source, target, *arguments))
 
 
-def told(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> Any:
+def as_json(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> Any:
     result = replay(stage, source, target, "--json", *arguments)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def test_a_topic_is_replayed_once_and_that_is_told(stage: Stage, source: SourceTopic) -> None:
+def test_a_topic_is_replayed_once_and_reported(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
-    planned = told(stage, source, target.name, "--dry-run")
+    planned = as_json(stage, source, target.name, "--dry-run")
     assert (planned["executed"], planned["resumed"]) == (False, False)
     assert planned["partitions"] == [
         {"partition": at, "from": 0, "to": 2000, "next": 0, "records": 0} for at in (0, 1)
@@ -79,7 +79,7 @@ def test_a_topic_is_replayed_once_and_that_is_told(stage: Stage, source: SourceT
 def test_ranges_partitions_and_names_are_flags(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
     flags = ("--from-time", "1970-01-01T00:16:38", "--to-time", "1970-01-01T00:16:42Z", "-p", "1")
-    done = told(stage, source, target.name, *flags, "--name", "some", "--partitions", "hash")
+    done = as_json(stage, source, target.name, *flags, "--name", "some", "--partitions", "hash")
     assert done["name"] == "some"
     assert done["partitions"] == [{"partition": 1, "from": 998, "to": 1002, "next": 1002, "records": 4}]
     # All have the same key.
@@ -96,7 +96,7 @@ def test_a_killed_command_is_gone_on_with_by_the_same_flags(stage: Stage, source
         wait_until(lambda: stage.contents(target), "first records")
         process.kill()
     assert len(stage.contents(target)) < 2000
-    done = told(stage, source, target.name)
+    done = as_json(stage, source, target.name)
     assert done["resumed"]
     for partition in (0, 1):
         assert stage.contents(target, partition) == stage.produced(source, partition)

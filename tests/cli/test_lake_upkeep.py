@@ -44,7 +44,7 @@ def printed(topic: Both, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def told(topic: Both, command: str, *arguments: str) -> Any:
+def as_json(topic: Both, command: str, *arguments: str) -> Any:
     return json.loads(printed(topic, command, "--json", *arguments))
 
 
@@ -57,13 +57,13 @@ def row(output: str) -> list[str]:
 def test_compact_tells_first_and_then_does(topic: Both) -> None:
     before = sum(file.size_bytes for file in topic.files())
     plan = {"topic": TOPIC, "partition": 0, "files": 4, "bytes": before, "records": 8, "into": 1}
-    assert told(topic, "compact", "--dry-run") == [plan]
+    assert as_json(topic, "compact", "--dry-run") == [plan]
     assert row(printed(topic, "compact", "--dry-run")) == [TOPIC, "0", "4", str(before), "8", "1"]
     assert len(topic.files()) == 4
     assert printed(topic, "compact", "--topic", TOPIC).startswith("4 files became 1, with 8 records in ")
     assert len(topic.files()) == 1
     assert printed(topic, "compact") == "no files to merge\n"
-    assert told(topic, "compact") == []
+    assert as_json(topic, "compact") == []
 
 
 def test_compact_names_files_that_it_cannot_read(topic: Both) -> None:
@@ -100,16 +100,16 @@ def test_expire_tells_first_and_then_does(topic: Both) -> None:
     expired = {"topic": TOPIC, "partition": 0, "start": 4, "files": 2, "rows": 4, "bytes": old, "error": None}
     nothing = {"topic": TOPIC, "files": 0, "error": None}
     expected = {"expired": [expired], "vacuumed": [nothing], "gone": []}
-    assert told(topic, "expire", "--dry-run") == expected
+    assert as_json(topic, "expire", "--dry-run") == expected
     assert len(topic.files()) == 4
-    assert told(topic, "expire", "--topic", TOPIC) == expected
+    assert as_json(topic, "expire", "--topic", TOPIC) == expected
     assert [file.first_offset for file in topic.files()] == [4, 6]
     again = printed(topic, "expire")
     assert "Expired files" in again
     assert row(again) == [TOPIC, "0", "4", "0", "0", "0", "B"]
 
 
-def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both) -> None:
+def test_expire_leaves_tables_without_a_topic_until_it_is_confirmed(topic: Both) -> None:
     old = topic.topic.id
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     topic.worker.topics.create(TopicSpec(name="other", partitions=1))
@@ -117,13 +117,13 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_told_twice(topic: Both
     refused = lake(topic, "expire", "--remove-gone")
     assert "no table is deleted" in failed(refused)
     assert "its topic is deleted" in refused.stdout
-    dry = told(topic, "expire", "--remove-gone", "--dry-run")
+    dry = as_json(topic, "expire", "--remove-gone", "--dry-run")
     assert dry["gone"] == [{"topic": TOPIC, "id": old, "removed": False}]
     assert len(list_tables(topic.lake)) == 1
-    done = told(topic, "expire", "--remove-gone", "--yes")
+    done = as_json(topic, "expire", "--remove-gone", "--yes")
     assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
     assert list_tables(topic.lake) == []
-    assert told(topic, "expire", "--remove-gone", "--yes")["gone"] == []
+    assert as_json(topic, "expire", "--remove-gone", "--yes")["gone"] == []
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
@@ -134,7 +134,7 @@ def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
 
 def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> None:
     sound = {"topic": TOPIC, "partition": 0, "files": 4, "rows": 8, "compared": 8, "findings": []}
-    assert told(topic, "verify")[0] == sound
+    assert as_json(topic, "verify")[0] == sound
     [first, _] = [
         line.split() for line in printed(topic, "verify").splitlines() if line.split()[:1] == [TOPIC]
     ]
