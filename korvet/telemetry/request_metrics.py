@@ -1,7 +1,7 @@
 """Requests and round trips to Redis, counted in plain numbers and handed to prometheus_client a few times a second.
 
 A counter of prometheus_client's multiprocess mode lies in a memory-mapped file and costs one or two microseconds each
-time: the seven of a request would cost more than decoding it. The figures in /metrics are at most FLUSH_SECONDS old,
+time: the seven of a request would cost more than decoding it. The values in /metrics are at most FLUSH_SECONDS old,
 and nothing runs while there are no requests.
 """
 

@@ -1,4 +1,4 @@
-"""Files through which the processes of a broker publish figures for /metrics, in a directory that ends with the broker.
+"""Files in which the processes of a broker publish metrics, in a directory that is removed when the broker ends.
 
 Two kinds. What a process counts itself lies in memory-mapped files of prometheus_client, one set per process name. They
 never forget a label: they would report deleted topics, and logs that a keeper without the lease read long ago. So what
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Snapshot)
 
 
 class LogStatsSnapshot(Snapshot, kw_only=True):
-    """All logs and groups as the acting keeper last saw them; `states` counts all groups by state."""
+    """All logs and groups, from the keeper with the lease; `states` counts all groups by state."""
 
     FILE = "logs_keeper.live"
     taken_at: float
@@ -49,14 +49,14 @@ class LogStatsSnapshot(Snapshot, kw_only=True):
 
 
 class LakeLagSnapshot(Snapshot, kw_only=True):
-    """How far logs are archived; from the acting keeper, which sees it whichever archiver runs, or none."""
+    """How far logs are archived, from the keeper with the lease: it sees this whichever archiver runs, or none."""
 
     FILE = "lake-lags_keeper.live"
     lags: list[LakeLag]
 
 
 class TablesSnapshot(Snapshot, kw_only=True):
-    """The tables of all topics that are archived, from the acting archiver."""
+    """The tables of all archived topics, from the archiver with the lease."""
 
     FILE = "tables_archiver.live"
     tables: list[TableSize]
@@ -79,7 +79,7 @@ class ArchiverTotals(Snapshot, kw_only=True):
 
 
 def valid_until(interval_ms: int) -> float:
-    """Return until when figures are valid that are taken every `interval_ms`: one turn may come late, or fail.
+    """Return until when a snapshot is valid that is published every `interval_ms`: one turn may come late, or fail.
 
     At least half a minute: on a busy machine turns come seconds late, and a gauge that comes and goes misleads.
     """
@@ -124,7 +124,7 @@ def forget_live(directory: Path, process: str) -> None:
 
 
 def adopt(directory: Path, process: str) -> None:
-    """Publish this process's figures in `directory`; to be called before `korvet.telemetry.metrics` is imported.
+    """Publish the metrics of this process in `directory`; to be called before `korvet.telemetry.metrics` is imported.
 
     prometheus_client reads the environment when it is imported, and chooses its kind of values then. It splits file
     names at underscores, so `process` must have none.

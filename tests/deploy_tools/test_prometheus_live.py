@@ -1,4 +1,4 @@
-"""A real Prometheus with these files watches a real broker with clients: dashboards show figures, and alerts fire."""
+"""A real Prometheus with these files watches a real broker with clients: dashboards show data, and alerts fire."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Prometheus:
         """Return the series that an expression has now."""
         query = urllib.parse.urlencode({"query": expression})
         with urllib.request.urlopen(f"http://{self._address}/api/v1/query?{query}", timeout=30) as answer:
-            told = json.load(answer)
-        assert told["status"] == "success"
-        return list(told["data"]["result"])
+            data = json.load(answer)
+        assert data["status"] == "success"
+        return list(data["data"]["result"])
 
     def answers(self) -> bool:
         """Whether it has scraped the broker."""
@@ -92,7 +92,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def broker(tmp_path: Path, server: Server) -> Iterator[Broker]:
-    """Give a broker that takes its logs' figures each second."""
+    """Give a broker whose keeper collects statistics each second."""
     flags = ("--redis-url", server.url, "--set", "log.figures.interval.ms=1000")
     with korvet_broker(tmp_path / "broker", *flags) as running:
         yield running

@@ -53,7 +53,7 @@ def test_systemd_finds_no_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize("drop_in", sorted((DIRECTORY / "drop-ins").iterdir()), ids=lambda path: path.name)
 def test_systemd_finds_no_mistake_with_a_drop_in(tmp_path: Path, drop_in: Path) -> None:
     units = installed(tmp_path, drop_in)
-    # That it is read at all: a mistake in it is told.
+    # The file is read at all: a mistake in it is reported.
     assert verified(units) == ""
     read = units / "korvet.service.d" / drop_in.name
     read.write_text(read.read_text() + "\nNoSuchDirective=yes\n")

@@ -1,4 +1,4 @@
-"""What clients do, as /metrics tells it: each number moves by exactly that. Real brokers, real requests."""
+"""What clients do moves each number of /metrics by exactly that. Real brokers, real requests."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def values(broker: Broker, name: str) -> dict[tuple[str, ...], float]:
 
 
 def traffic(broker: Broker, topic: str) -> list[float]:
-    """Return records and bytes in, records and bytes out; nothing of a topic that is not told."""
-    told = [values(broker, name).get((topic,)) for name in TOPIC_METRICS]
-    return [value for value in told if value is not None]
+    """Return records and bytes in, records and bytes out; nothing if the topic is absent."""
+    found = [values(broker, name).get((topic,)) for name in TOPIC_METRICS]
+    return [value for value in found if value is not None]
 
 
 def shown(broker: Broker, topic: str, expected: list[float]) -> None:
@@ -55,7 +55,7 @@ def shown(broker: Broker, topic: str, expected: list[float]) -> None:
     wait_until(lambda: traffic(broker, topic) == expected, f"{topic}: {traffic(broker, topic)} is {expected}")
 
 
-def test_a_topic_tells_what_came_in_and_what_went_out_over_all_workers(broker: Broker) -> None:
+def test_the_traffic_of_a_topic_is_summed_over_all_workers(broker: Broker) -> None:
     sent = batch(b"a" * 100, b"b", None)
     with clients_of_two_workers(broker.address, broker.worker_pids(), Client) as clients:
         clients[0].create("both", 2)
@@ -70,7 +70,7 @@ def test_a_topic_tells_what_came_in_and_what_went_out_over_all_workers(broker: B
         shown(broker, "both", [18, 6 * len(sent), 12, 2 * received])
 
 
-def test_what_was_written_before_and_what_was_refused_do_not_count(broker: Broker) -> None:
+def test_duplicates_and_rejected_batches_do_not_count(broker: Broker) -> None:
     with Client(broker.address) as client:
         client.create("once", max_message_bytes="200")
         first = batch(b"a", b"b", producer_id=7, epoch=0, sequence=0)
@@ -81,7 +81,7 @@ def test_what_was_written_before_and_what_was_refused_do_not_count(broker: Broke
         shown(broker, "once", [3, len(first) + len(batch(b"c")), 0, 0])
 
 
-def test_a_topic_that_is_deleted_is_told_no_more_and_one_made_anew_begins_with_nothing(
+def test_a_deleted_topic_disappears_and_a_new_one_of_its_name_starts_at_zero(
     broker: Broker,
 ) -> None:
     with clients_of_two_workers(broker.address, broker.worker_pids(), Client) as clients:
@@ -109,7 +109,7 @@ def test_each_produce_and_fetch_is_counted_in_its_stages(broker: Broker) -> None
     produced, fetched = stages(broker, "Produce"), stages(broker, "Fetch")
     with Client(broker.address) as client:
         client.create("staged")
-        # Several at once: those behind the first wait for their turn, and each has its own stages all the same.
+        # Several at once: those after the first wait for their turn, and each has its own stages all the same.
         client.send_bytes(request_frame(produce_request("staged"), 8) * 5)
         for _ in range(5):
             client.receive(ProduceResponse, 8)
@@ -131,7 +131,7 @@ def test_each_produce_and_fetch_is_counted_in_its_stages(broker: Broker) -> None
             assert of_stages == pytest.approx(whole[api,], rel=0.2)
 
 
-def test_a_fetch_that_waits_is_parked_until_records_come(broker: Broker) -> None:
+def test_a_fetch_is_parked_until_records_arrive(broker: Broker) -> None:
     def parked() -> float:
         return values(broker, "korvet_requests_parked").get(("Fetch",), 0)
 
@@ -145,7 +145,7 @@ def test_a_fetch_that_waits_is_parked_until_records_come(broker: Broker) -> None
         wait_until(lambda: parked() == 0, "none is parked")
 
 
-def test_a_member_that_waits_for_others_is_parked_until_its_group_is_complete(broker: Broker) -> None:
+def test_a_join_is_parked_until_its_group_is_complete(broker: Broker) -> None:
     def parked() -> float:
         return values(broker, "korvet_requests_parked").get(("JoinGroup",), 0)
 
@@ -166,7 +166,7 @@ def test_a_member_that_waits_for_others_is_parked_until_its_group_is_complete(br
         wait_until(lambda: parked() == 0, "nobody waits")
 
 
-def test_counts_survive_workers_that_are_replaced_and_those_that_are_killed(tmp_path: Path) -> None:
+def test_counts_survive_replaced_and_killed_workers(tmp_path: Path) -> None:
     one = len(batch(b"a"))
     with korvet_broker(tmp_path) as broker:
         with Client(broker.address) as client:
@@ -192,11 +192,11 @@ def test_counts_survive_workers_that_are_replaced_and_those_that_are_killed(tmp_
             client.delete("orders")
             client.append("others", b"a")
         shown(broker, "others", [1, one, 0, 0])
-        # Those whose slots nobody holds any more knew it too.
+        # It is gone from the counts of ended workers too.
         shown(broker, "orders", [])
 
 
-def test_topics_beyond_the_limit_are_told_as_one(tmp_path: Path) -> None:
+def test_topics_above_the_limit_are_shown_as_one(tmp_path: Path) -> None:
     one = len(batch(b"a"))
     with korvet_broker(tmp_path, "--set", "metrics.partitions.max=2", workers=1) as broker:
         with Client(broker.address) as client:

@@ -1,4 +1,4 @@
-"""The page /metrics as a whole: Prometheus' text format and its conventions for names, and what README says of it."""
+"""The page /metrics as a whole: Prometheus' text format, its conventions for names, and the documented names."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def of_name(family: Metric) -> list[str]:
 
 def of_samples(family: Metric) -> list[str]:
     """Return what is wrong with the samples of a metric."""
-    found, told = [], set()
+    found, seen = [], set()
     for sample in family.samples:
         series = (sample.name, tuple(sorted(sample.labels.items())))
-        if series in told:
+        if series in seen:
             found.append(f"{series} is there twice")
-        told.add(series)
+        seen.add(series)
         if (family.type == "counter") != sample.name.endswith("_total"):
             found.append(f"{sample.name} is a {family.type}")
         if family.type == "counter" and sample.value < 0:
@@ -78,7 +78,7 @@ def documented() -> set[str]:
     return set(re.findall(r"^\| `(korvet_[a-z0-9_]+)` \|", table, re.MULTILINE))
 
 
-def test_the_page_of_a_broker_at_work_is_as_prometheus_wants_it_and_as_readme_says(tmp_path: Path) -> None:
+def test_the_page_of_a_busy_broker_follows_the_conventions_and_the_documentation(tmp_path: Path) -> None:
     settings = ("log.figures.interval.ms=100", "group.initial.rebalance.delay.ms=0", "redis.timeout.ms=1000")
     flags = [word for setting in settings for word in ("--set", setting)]
     with korvet_broker(tmp_path, *flags) as broker:
@@ -101,9 +101,9 @@ def test_the_page_of_a_broker_at_work_is_as_prometheus_wants_it_and_as_readme_sa
                 assert member.call(join, 3).error_code == 0
                 processes.wait_until(
                     lambda: 'korvet_consumer_group_members{group="a group"} 1.0' in page(broker, "/metrics"),
-                    "the group is told of",
+                    "the group is shown",
                 )
-            # A worker hands over its counts a moment later.
+            # A worker flushes its counts a moment later.
             processes.wait_until(
                 lambda: 'korvet_topic_received_records_total{topic="orders"} 2.0' in page(broker, "/metrics"),
                 "the records are counted",
@@ -113,7 +113,7 @@ def test_the_page_of_a_broker_at_work_is_as_prometheus_wants_it_and_as_readme_sa
         families = {family.name: family for family in text_string_to_metric_families(text)}
         names = {f"{name}_total" if family.type == "counter" else name for name, family in families.items()}
         assert names <= documented()
-        # Without samples are those of which there is nothing to tell yet.
+        # Some families have no samples yet.
         silent = {name for name, family in families.items() if not family.samples}
         assert not [
             name for name in silent if name.startswith(("korvet_redis", "korvet_process", "korvet_topic"))
@@ -124,7 +124,7 @@ def test_the_page_of_a_broker_at_work_is_as_prometheus_wants_it_and_as_readme_sa
             without = page(broker, "/metrics")
         finally:
             processes.kill(server, signal.SIGCONT)
-        # A Redis that hangs takes nothing from the page but what only it knows.
+        # With a Redis that hangs the page lacks only what Redis itself reports.
         assert "\nkorvet_redis_up 0.0\n" in without
         assert "\nkorvet_redis_memory_used_bytes " not in without
         assert 'korvet_topic_received_records_total{topic="orders"} 2.0' in without

@@ -1,4 +1,4 @@
-"""What connections to Redis tell of themselves, as the metrics have it: real connections to a real Redis."""
+"""Metrics of connections to Redis: real connections to a real server."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_each_exchange_is_one_round_trip_by_its_script_or_connection(
         with pytest.raises(RespError):
             redis.script(COMMIT, ["no-group"] * 5, [])
 
-    # The first finds out that Redis lacks the script, and the one that loads it is no script's.
+    # The first finds that Redis lacks the script; loading it counts as a command.
     assert moved(observer, TRIPS, look, operation="group/commit") == 1
     assert moved(observer, TRIPS, look, operation="group/commit") == 1
 
 
-def test_round_trips_are_told_as_a_histogram(observer: RedisMetrics) -> None:
+def test_round_trips_are_a_histogram(observer: RedisMetrics) -> None:
     name = "korvet_redis_round_trip_seconds"
     for seconds in (0.0001, 0.25, 60.0):
         observer.round_trip("a histogram", seconds)
@@ -80,7 +80,7 @@ def commit(redis: Redis, generation: int) -> None:
     redis.script(COMMIT, keys, ["g", "g", generation, "", "", "hide"])
 
 
-def test_error_answers_of_scripts_are_counted_by_script_and_error(
+def test_errors_of_scripts_are_counted_by_script_and_error(
     redis: Redis, observer: RedisMetrics, raw_redis: Any
 ) -> None:
     name = "korvet_redis_script_errors_total"
@@ -131,20 +131,20 @@ def test_connections_that_replace_others_and_those_that_fail_are_counted(observe
             with pytest.raises(StorageUnavailableError):
                 redis.call("PING")
 
-    # The second is refused in the pause behind the first, without a try.
+    # The second fails in the pause after the first, without an attempt.
     redis.reconnect("its server has ended")
     assert moved(observer, failures, fail) == 1
     redis.close()
 
 
-def test_subscriptions_count_theirs_too(redis_url: str, observer: RedisMetrics) -> None:
+def test_subscriptions_count_reconnects(redis_url: str, observer: RedisMetrics) -> None:
     listening = Subscriptions(redis_url, connect_timeout_ms=20_000, linger_ms=1000, observer=observer)
     heard: list[bytes | None] = []
     before = sample("korvet_redis_reconnects_total")
     listening.listen("channel", heard.append)
     assert sample("korvet_redis_reconnects_total") == before
     listening.reconnect("the test wants another one")
-    # Whoever listens is told to read again once the new connection is confirmed.
+    # Listeners are called to read again once the new connection is confirmed.
     with gevent.Timeout(30):
         while heard != [None]:
             gevent.sleep(0.01)

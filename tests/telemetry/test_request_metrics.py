@@ -8,14 +8,14 @@ from prometheus_client import REGISTRY
 from korvet.telemetry.request_metrics import FLUSH_SECONDS, RequestMetrics
 from korvet.telemetry.request_timer import STAGES
 
-API = "TestOfTally"
+API = "TestOfRequests"
 
 
 def sample(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-def test_what_was_counted_reaches_the_metrics_at_once_when_it_is_flushed() -> None:
+def test_a_flush_hands_all_counts_over() -> None:
     before = sample("korvet_received_bytes_total"), sample("korvet_sent_bytes_total")
     requests = RequestMetrics()
     for seconds in (0.0001, 3, 3, 1000):
@@ -56,7 +56,7 @@ def test_stages_are_counted_apart_and_those_that_a_request_did_not_have_are_not(
     assert sample(f"{name}_bucket", api=api, stage="redis", le="5.0") == 1
 
 
-def test_who_is_parked_is_told_until_it_is_not() -> None:
+def test_parked_requests_are_a_gauge() -> None:
     requests = RequestMetrics()
     for change, expected in ((1, 1), (1, 2), (-1, 1), (-1, 0)):
         requests.parked("TestOfParking", change)
@@ -69,19 +69,19 @@ def test_a_callback_runs_first_and_may_request_another_flush() -> None:
     seen: list[float] = []
 
     def callback() -> bool:
-        seen.append(sample("korvet_requests_total", api="TestOfFollowers", error="NONE"))
+        seen.append(sample("korvet_requests_total", api="TestOfCallbacks", error="NONE"))
         return len(seen) > 1
 
     requests.on_flush(callback)
     requests.begun(1)
-    requests.answered("TestOfFollowers", "NONE", 0.5)
+    requests.answered("TestOfCallbacks", "NONE", 0.5)
     with gevent.Timeout(100 * FLUSH_SECONDS):
         while len(seen) < 2:
             gevent.sleep(FLUSH_SECONDS / 10)
     assert seen == [0, 1]
 
 
-def test_nobody_has_to_ask_for_a_flush() -> None:
+def test_counting_schedules_a_flush() -> None:
     requests = RequestMetrics()
     for expected in (1, 0):
         if expected:

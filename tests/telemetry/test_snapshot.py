@@ -42,8 +42,8 @@ def test_a_snapshot_is_not_shown_after_its_time(tmp_path: Path) -> None:
         assert (tables(tmp_path) is not None) == shown
 
 
-def test_figures_are_valid_for_three_intervals_and_at_least_half_a_minute() -> None:
-    """A publisher with a short interval misses three turns on a busy machine; its figures must not come and go."""
+def test_a_snapshot_is_valid_for_three_intervals_and_at_least_half_a_minute() -> None:
+    """A publisher with a short interval misses three turns on a busy machine; its gauges must not come and go."""
     now = time.time()
     assert 29 < valid_until(100) - now < 60
     assert 179 < valid_until(60_000) - now < 240
