@@ -117,12 +117,6 @@ def test_what_is_not_built_is_so_in_any_case() -> None:
     assert refusal("compression.type", "LZ4")
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-0.1", "1.1", "half", ""])
-def test_a_ratio_is_a_number_between_0_and_1(value: str) -> None:
-    assert refusal("min.cleanable.dirty.ratio", value)
-    assert topic_config.normalize("min.cleanable.dirty.ratio", "0.25") == "0.25"
-
-
 def test_what_is_not_built_says_so() -> None:
     for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         assert "not supported yet" in refusal(name, "true")
@@ -152,15 +146,6 @@ def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(va
 def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
     settings = load(None, {}, {"log.cleanup.policy": "delete , compact"}).settings
     assert entries({}, settings)["cleanup.policy"].synonyms[0].value == "delete,compact"
-
-
-@pytest.mark.parametrize("value", ["keep", "compact,", ",", "compact delete", "Compact", "compact,,delete"])
-def test_another_cleanup_policy_is_refused_with_those_there_are(value: str) -> None:
-    assert "it must be a list of compact, delete" in refusal("cleanup.policy", value)
-
-
-def test_a_policy_named_twice_is_refused() -> None:
-    assert "each at most once" in refusal("cleanup.policy", "delete,delete")
 
 
 def test_the_brokers_defaults_are_kafkas() -> None:
