@@ -20,9 +20,6 @@ from korvet.cli.output import ProgressLine, cell, format_bytes, print_error, pri
 from korvet.cli.run import FAILED, CommandGroup
 from korvet.errors import LakeError
 
-if TYPE_CHECKING:
-    from korvet.lake.archiver import ArchiveRound
-
 
 @click.command()
 @lake_options
@@ -55,36 +52,38 @@ def archive(
 
 
 def _archive(target: LakeTarget, master: str | None, interval: float | None, *, as_json: bool) -> int:
-    from korvet.spark.jobs import archive_continuously, archive_once, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
+    from korvet.lake.archiver import ArchiveRound  # noqa: PLC0415 - the same
+    from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     # A kill harms nothing; this lets Spark remove its files first. Without --interval the work is not done.
     code = 128 + signal.SIGTERM if interval is None else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
     progress = ProgressLine(shown=sys.stderr.isatty())
-
-    def seen(done: ArchiveRound) -> None:
-        progress.add(done.records, done.bytes)
-        if as_json and interval is not None and done.moved:
-            click.echo(msgspec.json.encode(done))
-
+    total = ArchiveRound()
     with session("korvet lake archive", master=master) as spark:
-        archives = make_archiver(
+        archiver = make_archiver(
             spark, target.source, target.uri, target.storage_options, names=target.topics
         )
         run = archive_runner(spark, target.source, target.storage_options)
+        interval_ms = None if interval is None else round(interval * 1000)
         try:
-            if interval is not None:
-                archive_continuously(archives, run, round(interval * 1000), seen)
-            done = archive_once(archives, run, seen)
+            for done in archive_rounds(archiver, run, interval_ms):
+                if done is None:
+                    continue
+                progress.add(done.records, done.bytes)
+                if interval is None:
+                    total.add(done)
+                elif as_json and done.moved:
+                    click.echo(msgspec.json.encode(done))
         finally:
             progress.end()
     if as_json:
-        print_json(msgspec.to_builtins(done))
+        print_json(msgspec.to_builtins(total))
     else:
-        files = "1 file" if done.files == 1 else f"{done.files} files"
-        click.echo(f"archived {done.records:,} records, {format_bytes(done.bytes)} in {files}")
-    return FAILED if done.failures or done.lost else 0
+        files = "1 file" if total.files == 1 else f"{total.files} files"
+        click.echo(f"archived {total.records:,} records, {format_bytes(total.bytes)} in {files}")
+    return FAILED if total.failures or total.lost else 0
 
 
 def _plan(target: LakeTarget, *, as_json: bool) -> int:

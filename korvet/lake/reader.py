@@ -78,7 +78,7 @@ class LakeReader:
     def __init__(self, lake: str, storage_options: StorageOptions = None) -> None:
         self._lake = lake
         self._options = storage_options
-        self._tables: OrderedDict[LakeTopic, _Table] = OrderedDict()
+        self._tables: OrderedDict[LakeTopic, _OpenTable] = OrderedDict()
         self._cache = RowCache()
 
     def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
@@ -97,7 +97,7 @@ class LakeReader:
         """Return the first of the records with the largest timestamp, from a position on; raises LakeError."""
         return self._retried(position, lambda table: table.largest(position))
 
-    def _retried(self, position: ReadPosition, read: Callable[[_Table], T]) -> T:
+    def _retried(self, position: ReadPosition, read: Callable[[_OpenTable], T]) -> T:
         """Read the table as it was opened last, and open it again if that may be too old."""
         table = self._tables.get(position.of)
         if table is not None and table.holds(position):
@@ -113,7 +113,7 @@ class LakeReader:
             raise LakeError(message)
         return read(table)
 
-    def _open(self, of: LakeTopic) -> _Table:
+    def _open(self, of: LakeTopic) -> _OpenTable:
         former = self._tables.pop(of, None)
         snapshot = ArchiveTable.open(self._lake, *of, self._options)
         if snapshot is None:
@@ -123,13 +123,13 @@ class LakeReader:
             windows = Windows(DataFiles(snapshot.uri, files, self._cache))
         else:
             windows = former.windows
-        table = self._tables[of] = _Table(snapshot, windows)
+        table = self._tables[of] = _OpenTable(snapshot, windows)
         while len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return table
 
 
-class _Table:
+class _OpenTable:
     """A table at one moment, and its files, whose contents never change."""
 
     def __init__(self, snapshot: ArchiveTable, windows: Windows) -> None:

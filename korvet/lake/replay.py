@@ -44,7 +44,7 @@ from korvet.lake.replay_state import (
     save_states,
 )
 from korvet.lake.scan import (
-    LogSnapshot,
+    PartitionSnapshot,
     PartReader,
     ScanRange,
     first_offset_from,
@@ -209,7 +209,7 @@ class Replay:
             )
         return {index: self._range(log) for index, log in logs.items()}
 
-    def _wanted_logs(self) -> dict[int, LogSnapshot]:
+    def _wanted_logs(self) -> dict[int, PartitionSnapshot]:
         """Return the logs of the partitions to replay; raises ReplayError for one that does not exist."""
         wanted = self._spec.partitions or tuple(self._logs)
         for index in wanted:
@@ -217,7 +217,7 @@ class Replay:
                 raise ReplayError(f"{self._spec.source} has no partition {index}")
         return {index: self._logs[index] for index in wanted}
 
-    def _range(self, log: LogSnapshot) -> ReplayRange:
+    def _range(self, log: PartitionSnapshot) -> ReplayRange:
         spec = self._spec
         if spec.source == spec.target and (spec.end.offset or 0) > log.end:
             raise ReplayError(
@@ -228,7 +228,7 @@ class Replay:
         end = max(first, self._offset(log, spec.end, log.end))
         return ReplayRange(partition=log.partition.index, first=first, end=end, next_offset=first)
 
-    def _offset(self, log: LogSnapshot, edge: ReplayEdge, otherwise: int) -> int:
+    def _offset(self, log: PartitionSnapshot, edge: ReplayEdge, otherwise: int) -> int:
         if edge.timestamp is not None:
             found = first_offset_from(*self._reading, log, edge.timestamp)
             return log.end if found is None else found
@@ -317,7 +317,7 @@ class Replay:
         )
 
 
-class _Stretch(NamedTuple):
+class _ReplayBatch(NamedTuple):
     """Records up to just before `through`, as one batch for each of some targets, by their indexes."""
 
     through: int
@@ -382,7 +382,7 @@ class _PartitionReplay:
         rows = concat_rows(list(self._replay.rows(self._index, next_offset, note.through)))
         self._send(self._stretch(rows, note.through, there))
 
-    def _stretch(self, rows: pa.RecordBatch, through: int, without: Sequence[bool]) -> _Stretch:
+    def _stretch(self, rows: pa.RecordBatch, through: int, without: Sequence[bool]) -> _ReplayBatch:
         """Return records as batches for the targets except those `without`."""
         if len(self._targets) == 1:
             shared = {0: rows} if rows.num_rows else {}
@@ -395,9 +395,9 @@ class _PartitionReplay:
         counts = tuple(
             wanted[place].num_rows if place in wanted else 0 for place in range(len(self._targets))
         )
-        return _Stretch(through, batches, counts, rows.nbytes)
+        return _ReplayBatch(through, batches, counts, rows.nbytes)
 
-    def _send(self, stretch: _Stretch) -> None:
+    def _send(self, stretch: _ReplayBatch) -> None:
         """Commit a stretch as being sent, and send it; the next commit marks it as appended."""
         note = self._noted(through=stretch.through, counts=stretch.counts)
         self._state = ReplayState(self._state.next_offset, note)

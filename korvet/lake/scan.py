@@ -41,7 +41,7 @@ PART_BYTES = 64 * 1024 * 1024
 T = TypeVar("T")
 
 
-class LogSnapshot(NamedTuple):
+class PartitionSnapshot(NamedTuple):
     """A partition at one moment: its records from `start` to just before `end`, those below `archived` in `files`.
 
     `topic` is without its partitions.
@@ -85,7 +85,7 @@ class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
     times: TimestampRange = TimestampRange()
 
 
-def snapshots(stores: LakeStores, lake: Lake | None, topic: SourceTopic) -> list[LogSnapshot]:
+def snapshots(stores: LakeStores, lake: Lake | None, topic: SourceTopic) -> list[PartitionSnapshot]:
     """Return the partitions of a topic as they are now; without a lake, what Redis holds of them.
 
     Raises LakeError if a part is in the lake only, and is missing there; KafkaError.
@@ -120,7 +120,7 @@ def _log(
     partition: Partition,
     bounds: Bounds | KafkaError,
     files: Sequence[TableFile],
-) -> LogSnapshot:
+) -> PartitionSnapshot:
     if isinstance(bounds, KafkaError):
         raise bounds
     archived = 0 if table is None else table.next_offset(partition.index) or 0
@@ -132,12 +132,12 @@ def _log(
         table_at = table_uri(lake.path, topic.name, topic.id)
         raise LakeError(f"{message}, but {table_at} holds those below {archived}")
     bare = topic._replace(partitions=())
-    return LogSnapshot(
+    return PartitionSnapshot(
         bare, partition, bounds.log_start, bounds.high_watermark, min(archived, bounds.high_watermark), files
     )
 
 
-def scan_parts(stores: LakeStores, log: LogSnapshot, wanted: ScanRange) -> list[ScanPart]:
+def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) -> list[ScanPart]:
     """Return the parts in which a range is read, in the order of their offsets.
 
     None ends within a file, files that overlap, or an interval of the log's index: so it has more than `records_max`
@@ -324,11 +324,11 @@ class PartReader:
                         yield rows
 
 
-def data_loss_error(topic: str, partition: int, bounds: Bounds | LogSnapshot, first: int) -> LakeError:
+def data_loss_error(topic: str, partition: int, bounds: Bounds | PartitionSnapshot, first: int) -> LakeError:
     """Return the error for a log that does not hold an offset that is still to be read."""
     start, end = (
         (bounds.start, bounds.end)
-        if isinstance(bounds, LogSnapshot)
+        if isinstance(bounds, PartitionSnapshot)
         else (bounds.log_start, bounds.high_watermark)
     )
     return LakeError(
@@ -354,7 +354,7 @@ def select_columns(rows: pa.RecordBatch, partition: int, schema: pa.Schema) -> p
 
 
 def first_offset_from(
-    stores: LakeStores, lake: Lake | None, source: LakeSource, log: LogSnapshot, timestamp: int
+    stores: LakeStores, lake: Lake | None, source: LakeSource, log: PartitionSnapshot, timestamp: int
 ) -> int | None:
     """Return the offset of the first record with this timestamp (ms) or a later one, None if there is none.
 
@@ -393,7 +393,9 @@ def first_offset_from(
     return None
 
 
-def offset_after(stores: LakeStores, lake: Lake | None, log: LogSnapshot, first: int, count: int) -> int:
+def offset_after(
+    stores: LakeStores, lake: Lake | None, log: PartitionSnapshot, first: int, count: int
+) -> int:
     """Return an offset after at most `count` records from `first` on, and past one at least if there is one.
 
     In format `record` it may be after fewer records than there are: the log's index is used, not all of them read.
@@ -410,7 +412,7 @@ def offset_after(stores: LakeStores, lake: Lake | None, log: LogSnapshot, first:
     return min(_after_local(stores, log.partition, at, left), log.end)
 
 
-def _after_archived(lake: Lake, log: LogSnapshot, at: int, left: int) -> tuple[int, int]:
+def _after_archived(lake: Lake, log: PartitionSnapshot, at: int, left: int) -> tuple[int, int]:
     """Return where `left` archived records end, or the archive before that, and how many are left then."""
     uri = table_uri(lake.path, log.topic.name, log.topic.id)
     for files in group_overlapping(log.files):

@@ -1,24 +1,17 @@
-"""Jobs on Spark: what of the lake is worth more than one process.
+"""Jobs on Spark: the work of the lake that is worth more than one process.
 
-Knows PySpark, sessions and how work is spread; what the work is stands in `korvet.lake`, which knows nothing of Spark.
-It needs the extra `korvet[lake]` and Java; no part of a broker imports it, but for the program that archives.
+The work itself is in `korvet.lake`, which imports nothing of Spark. These modules need the extra `korvet[lake]` and
+Java; no part of a broker imports them, except the program that archives.
 
-    session  Spark as the jobs use it, and what to say where it does not start
-    submitted  whether spark-submit runs the process
-    archive  ranges of topics into their tables, spread over the tasks of Spark
-    compact  merges of files into larger ones, spread likewise
-    service  the process of a broker that archives, and the lease that lets one of all do so
-    acting   what that does: rounds of archiving, upkeep beside them, and figures of both
-    figures  what that counts, for /metrics; java_process: Java beside it, what it prints and its end
-    source   the data source `korvet`: topics as DataFrames over both tiers
-    options  what that is told; filters: what of a query it takes into account
-    sink     the same as a format to write: rows as records, through a broker; sink_options is what that is told
-    query    SQL, in which topics are views
-    daemon   Spark's Python workers, quiet where a query has its rows
-
-Whether spark-submit has started this process: then it has said where Spark is, and a command is to use it.
-
-Knows how pyspark is told of the Java that waits for it; imports nothing of it, for most commands start without.
+    session        Spark as the jobs use it, and its Java process
+    jobs           archiving and compaction, spread over the tasks of Spark
+    service        the process of a broker that archives, and its lease
+    archiver_loop  what that process does while it holds the lease, and its metrics
+    source         the data source `korvet`: topics as DataFrames over both tiers
+    sink           the same as a format to write: rows as records, through a broker
+    options        the options of both
+    query          SQL, in which topics are views
+    daemon         Spark's Python workers, quiet when a query has its rows
 """
 
 from __future__ import annotations
@@ -27,5 +20,8 @@ import os
 
 
 def is_submitted() -> bool:
-    """Return whether spark-submit, or a cluster to which it went, runs this program."""
+    """Return whether spark-submit, or a cluster that it submitted to, runs this program: then it has set up Spark.
+
+    Here, without an import of pyspark: most commands start without it.
+    """
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,11 +1,8 @@
-"""What the archiver of a broker does while it acts: rounds of archiving on Spark, upkeep beside them, and figures.
+"""The archiver of a broker while it holds the lease: rounds of archiving on Spark, upkeep beside them, and metrics.
 
-Knows when each is due; what they do is the lake's. Spark starts when there is a topic with a cold tier, not before, and
-where it ends the process does: the supervisor starts another one.
-
-What the acting archiver counts, and how large the tables are: kept, and published for /metrics.
-
-Knows when; the files in which that goes to /metrics are storage's.
+Spark starts when there is a topic with a remote tier, not before. If it stops the process ends, and the supervisor
+starts another one. Metrics are published in files: counts, which an archiver continues from the one before, and the
+sizes of tables.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ from korvet.lake.compaction import RunMerges
 from korvet.lake.expiry import UpkeepRound, run_upkeep
 from korvet.lake.source import LakeSource
 from korvet.lake.table import ArchiveTable, Lake
-from korvet.spark.jobs import archive_runner, make_archiver, merge_runner
-from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, is_stopped, reason_of, session
+from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver, merge_runner
+from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, reason_of, session
 from korvet.telemetry import snapshot
 from korvet.telemetry.snapshot import ArchiverTotals, Snapshot, TablesSnapshot
 from korvet.telemetry.stats import TableSize, limited
@@ -36,7 +33,7 @@ _log = logs.Log(__name__)
 
 
 class ArchiverStats:
-    """The figures of one archiver; several threads add to them."""
+    """The metrics of one archiver; several threads add to them."""
 
     def __init__(self, directory: Path, settings: Settings, source: LakeSource, lake: Lake) -> None:
         """Continue the counts of the archiver before in `directory`."""
@@ -63,7 +60,7 @@ class ArchiverStats:
                 totals.lost_ranges += len(done.lost)
             self._publish(totals)
 
-    def kept_up(self, done: UpkeepRound | None) -> None:
+    def maintained(self, done: UpkeepRound | None) -> None:
         """Count a round of maintenance; None for one that failed as a whole."""
         with self._lock:
             totals = self._totals
@@ -74,7 +71,7 @@ class ArchiverStats:
                 totals.expired_records += done.expired_records
             self._publish(totals)
 
-    def take(self) -> None:
+    def publish_sizes(self) -> None:
         """Publish how large the tables are each `log.figures.interval.ms`, without end."""
         interval_ms = self._settings.log_figures_interval_ms
         # That this archiver holds the lease is published before the tables are read, which takes time.
@@ -105,11 +102,11 @@ class ArchiverStats:
             sizes.append(TableSize(topic=topic.name, files=len(files), records=records, bytes=size))
         return limited(sizes, self._settings.metrics_partitions_max)
 
-    def _publish(self, figures: Snapshot) -> None:
+    def _publish(self, metrics: Snapshot) -> None:
         try:
-            snapshot.publish(self._directory / figures.FILE, figures)
+            snapshot.publish(self._directory / metrics.FILE, metrics)
         except OSError as error:
-            _log.warning("cannot publish archiver metrics", file=figures.FILE, reason=error)
+            _log.warning("cannot publish archiver metrics", file=metrics.FILE, reason=error)
 
 
 def _count(counts: dict[str, int], outcome: str) -> None:
@@ -117,7 +114,7 @@ def _count(counts: dict[str, int], outcome: str) -> None:
 
 
 _SPARK: Mapping[str, str] = {
-    # Records never come to the driver: it holds plans and what tables are told of files.
+    # Records never come to the driver: it holds plans and statistics of files.
     "spark.driver.memory": "512m",
     # A merge of compaction keeps a core for seconds; a round of archiving takes the next one that is free. That is
     # shared between pools: within one, jobs wait for each other.
@@ -126,42 +123,42 @@ _SPARK: Mapping[str, str] = {
 _POOL = "spark.scheduler.pool"
 
 _IDLE_MS_MAX = 10_000
-"""How soon the first topic with a cold tier is seen."""
+"""How soon the first topic with a remote tier is seen."""
 
 
 class ArchiverLoop:
-    """The archiver that acts."""
+    """The archiver of the broker that holds the lease."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
-        """Leave figures for /metrics in `directory`."""
+        """Publish metrics in `directory`."""
         self._settings = settings
         self._directory = directory
         self._source = LakeSource.of(settings, settings.redis_url)
         self._lake = Lake(settings.lake_path, key_values(settings.lake_storage_options) or None)
-        self._figures = ArchiverStats(directory, settings, self._source, self._lake)
+        self._stats = ArchiverStats(directory, settings, self._source, self._lake)
         self._java = JavaProcess()
         self._spark: SparkSession | None = None
 
     def works(self) -> list[Callable[[], None]]:
-        """Return what is to be done, each in a thread of its own; none of it returns but for a failure."""
-        works = [self.archive, self._java.watch, self._figures.take]
-        return [*works, self._keep_up] if self._settings.lake_upkeep_interval_ms else works
+        """Return the work of the archiver, each for a thread of its own; none returns unless it fails."""
+        works = [self.archive, self._java.watch, self._stats.publish_sizes]
+        return [*works, self._maintain] if self._settings.lake_upkeep_interval_ms else works
 
     def archive(self) -> None:
-        """Archive indefinitely. Raises SparkError where Spark does not start, or stopped."""
+        """Archive indefinitely. Raises SparkError if Spark does not start, or has stopped."""
         if not self._settings.lake_interval_ms:
             threading.Event().wait()
         self._wait_for_topics()
-        _log.info("starts Spark", master=self._settings.lake_master)
+        _log.info("starting Spark", master=self._settings.lake_master)
         master = self._settings.lake_master
         configs = dict(_SPARK)
         if master.startswith("local"):
-            # What a killed Java leaves there goes with the broker.
+            # Files of a killed Java are removed with the broker's.
             configs["spark.local.dir"] = str(self._directory / "spark")
         with session("korvet", master=master, configs=configs, launch=self._java.launch) as spark:
             self._spark = spark
-            _log.info("archives", interval_ms=self._settings.lake_interval_ms)
-            self._rounds(spark)
+            _log.info("archiving", interval_ms=self._settings.lake_interval_ms)
+            self._archive_rounds(spark)
 
     def close(self) -> None:
         """End Java."""
@@ -169,44 +166,36 @@ class ArchiverLoop:
 
     def _wait_for_topics(self) -> None:
         pause_s = min(self._settings.lake_interval_ms, _IDLE_MS_MAX) / 1000
-        away = told = False
+        away = logged = False
         while True:
             try:
                 with self._source.opened() as stores:
                     if self._source.topics(stores):
                         return
-                if not told:
-                    _log.info("no topic has a cold tier yet: Spark is not needed")
-                away, told = False, True
+                if not logged:
+                    _log.info("no topic has a remote tier yet: Spark is not started")
+                away, logged = False, True
             except StorageUnavailableError as error:
                 if not away:
                     _log.warning("cannot reach Redis", reason=error)
                 away = True
             time.sleep(pause_s)
 
-    def _rounds(self, spark: SparkSession) -> None:
-        archives = make_archiver(spark, self._source, self._lake.path, self._lake.storage_options)
+    def _archive_rounds(self, spark: SparkSession) -> None:
+        archiver = make_archiver(spark, self._source, self._lake.path, self._lake.storage_options)
         run = archive_runner(spark, self._source, self._lake.storage_options)
-        while True:
-            began = time.monotonic()
-            done = None
-            try:
-                done = archives.round(run)
-            except SparkError as error:
-                if is_stopped(spark):
-                    raise
-                _log.error("a round of archiving failed", reason=error)
-            except (KafkaError, LakeError) as error:
-                _log.error("a round of archiving failed", reason=error)
-            self._figures.archived(done)
+        for done in archive_rounds(archiver, run, self._settings.lake_interval_ms):
+            self._stats.archived(done)
             if done is not None and done.moved:
-                _told(done)
-            if done is None or not (done.more and done.moved):
-                pause_s = began + self._settings.lake_interval_ms / 1000 - time.monotonic()
-                time.sleep(max(pause_s, 0))
+                _log.debug(
+                    "archived",
+                    records=done.records,
+                    bytes=done.bytes,
+                    files=done.files,
+                    partitions=done.partitions,
+                )
 
-    def _keep_up(self) -> None:
-        """Look after the tables indefinitely."""
+    def _maintain(self) -> None:
         while True:
             time.sleep(self._settings.lake_upkeep_interval_ms / 1000)
             done: UpkeepRound | None = None
@@ -215,20 +204,14 @@ class ArchiverLoop:
                 done = run_upkeep(self._source, self._lake, now_ms, self._merges())
             except (KafkaError, LakeError, ValueError) as error:
                 _log.error("upkeep failed", reason=error)
-            self._figures.kept_up(done)
+            self._stats.maintained(done)
 
     def _merges(self) -> RunMerges | None:
-        """Return what does merges; None as long as there is no Spark. Raises SparkError."""
+        """Return what runs merges; None as long as Spark has not started. Raises SparkError."""
         if self._spark is None:
             return None
         try:
             self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
         except JOB_ERRORS as error:
-            raise SparkError(f"no job begins: {reason_of(error)}") from error
+            raise SparkError(f"cannot start a job: {reason_of(error)}") from error
         return merge_runner(self._spark, self._lake.storage_options)
-
-
-def _told(done: ArchiveRound) -> None:
-    _log.debug(
-        "archived", records=done.records, bytes=done.bytes, files=done.files, partitions=done.partitions
-    )

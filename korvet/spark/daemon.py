@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, but quiet about rows that nobody needs any more: `python -m korvet.spark.daemon`.
+"""Spark's daemon of Python workers, quiet when a query needs no more rows: `python -m korvet.spark.daemon`.
 
-Knows that Spark hangs up on a worker where a query has its rows, as with LIMIT. The worker can only end then, and does;
-pyspark's own daemon would print a traceback first. A failure is told to Spark before, and by Spark.
+Spark closes the connection to a worker when a query has its rows, as with LIMIT. The worker can only end then, and
+does; pyspark's own daemon would print a traceback first. A failure is reported to Spark before, and by Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - p
     try:
         code: int = _worker(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
-        # As the daemon does after its traceback: no flushing, and nothing of the parent's is run.
+        # As the daemon does after its traceback: no flushing, and no exit handlers of the parent.
         os._exit(1)
     return code
 

@@ -1,17 +1,13 @@
-"""The job that archives topics: rounds of korvet.lake.archiver, whose tasks Spark runs.
+"""The jobs of archiving and of compaction: their tasks, spread over Spark's.
 
-Knows how tasks are spread, and when the next round begins. Records never come here: a task reads its range from Redis
-and writes its file itself, and only what the table is told of the file comes back.
-
-The job that compacts tables: merges of korvet.lake.compaction, spread over Spark's tasks.
-
-Knows how merges are spread; what is written is committed by whoever planned it. Rows never come here.
+Records never come to the driver: a task reads its range from Redis and writes its file itself, a merge reads and writes
+files, and only what the table's log needs to know of a file comes back. The driver commits it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -24,13 +20,13 @@ from korvet.lake.compaction import MergeTask, RunMerges, WrittenMerge, rewrite
 from korvet.lake.files import StorageOptions
 from korvet.lake.source import LakeSource
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges, bins
-from korvet.spark.session import JOB_ERRORS, SparkError, reason_of
+from korvet.spark.session import JOB_ERRORS, SparkError, SparkStoppedError, is_stopped, reason_of
 
 _BINS_PER_CORE = 4
 """Spark's tasks for each core: more would cost more to start than they even out."""
 
-Seen = Callable[[ArchiveRound], None]
-"""Is told of every round."""
+_MERGES_PER_CORE = 2
+"""Of one Spark job, after which they are committed: what a crash may cost."""
 
 _log = logs.Log(__name__)
 
@@ -48,10 +44,37 @@ def make_archiver(
     return Archiver(source, lake, storage_options, names=names, cores=cores)
 
 
+def archive_rounds(
+    archiver: Archiver, run: RunTasks, interval_ms: int | None = None
+) -> Iterator[ArchiveRound | None]:
+    """Yield rounds of archiving until one leaves nothing to do; with `interval_ms` without end, one in that time.
+
+    A round follows at once if the one before left something. Without an interval they archive what there is when they
+    begin, and raise as Archiver.round. With one, a round that fails is logged, and yielded as None: Redis, the lake and
+    Spark's executors may come back. Raises SparkStoppedError; ValueError as Archiver.round.
+    """
+    ends: EndOffsets | None = {} if interval_ms is None else None
+    while True:
+        began = time.monotonic()
+        done = None
+        try:
+            done = archiver.round(run, ends)
+        except (KafkaError, LakeError) as error:
+            if interval_ms is None or isinstance(error, SparkStoppedError):
+                raise
+            _log.error("a round of archiving failed", reason=error)
+        yield done
+        if done is not None and done.more and done.moved:
+            continue
+        if interval_ms is None:
+            return
+        time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))
+
+
 def archive_runner(
     session: SparkSession, source: LakeSource, storage_options: StorageOptions = None
 ) -> RunTasks:
-    """Return what runs tasks on a session; it raises SparkError where the job fails, as when no executor is left."""
+    """Return what runs tasks on a session; it raises SparkError if the job fails, as when no executor is left."""
     context = session.sparkContext
 
     def job(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
@@ -61,79 +84,40 @@ def archive_runner(
         return context.parallelize(works, len(works)).flatMap(work).collect()
 
     def run(tasks: Sequence[ArchiveTask]) -> Iterable[TaskOutcome]:
-        # In a thread of its own: a signal must not come in the middle of what Java is being asked. Where this one is
-        # interrupted, the session stops, and with it the job.
+        # In a thread of its own: a signal must not come in the middle of a call to Java. If this thread is interrupted,
+        # the session stops, and with it the job.
         pool = ThreadPoolExecutor(1)
         try:
             return pool.submit(job, tasks).result()
         except JOB_ERRORS as error:
-            raise SparkError(f"the job failed: {reason_of(error)}") from error
+            raise _failed(session, error) from error
         finally:
             pool.shutdown(wait=False)
 
     return run
 
 
-def archive_once(archives: Archiver, run: RunTasks, seen: Seen = lambda _: None) -> ArchiveRound:
-    """Archive what is there now, by as many rounds as that takes; returns what was done.
-
-    Ends early where a round brings nothing further. Raises as Archiver.round does.
-    """
-    total, ends = ArchiveRound(), EndOffsets()
-    while True:
-        done = archives.round(run, ends)
-        total.add(done)
-        seen(done)
-        if not (done.more and done.moved):
-            return total
-
-
-def archive_continuously(
-    archives: Archiver, run: RunTasks, interval_ms: int, seen: Seen = lambda _: None
-) -> None:
-    """Archive again and again, a round each `interval_ms`, at once where one left something.
-
-    A round that fails is logged, and the next one tries again: Redis, the lake and Spark's executors may come back.
-    Raises ValueError as Archiver.round does.
-    """
-    while True:
-        began = time.monotonic()
-        more = False
-        try:
-            done = archives.round(run)
-            seen(done)
-            more = done.more and done.moved
-        except (KafkaError, LakeError) as error:
-            _log.error("a round of archiving failed", reason=error)
-        if not more:
-            time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))
-
-
-_MERGES_PER_CORE = 2
-"""Of one Spark job, after which they are committed: what a crash may cost."""
-
-
 def merge_runner(session: SparkSession, storage_options: StorageOptions = None) -> RunMerges:
-    """Return what runs merges on a session; it raises SparkError where a job fails, as when no executor is left."""
+    """Return what runs merges on a session; it raises SparkError if a job fails, as when no executor is left."""
     context = session.sparkContext
 
     def run(tasks: Sequence[MergeTask]) -> Iterable[WrittenMerge]:
         waiting = list(tasks)
         while waiting:
-            done = job(waiting)
+            done = job(waiting[: context.defaultParallelism * _MERGES_PER_CORE])
             del waiting[: len(done)]
             yield from done
 
     def job(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
-        """Do the first of some merges."""
         try:
-            some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
-            return context.parallelize(some, len(some)).map(partial(_rewrite_one, storage_options)).collect()
+            work = partial(rewrite, storage_options=storage_options)
+            return context.parallelize(tasks, len(tasks)).map(work).collect()
         except JOB_ERRORS as error:
-            raise SparkError(f"the job failed: {reason_of(error)}") from error
+            raise _failed(session, error) from error
 
     return run
 
 
-def _rewrite_one(storage_options: StorageOptions, task: MergeTask) -> WrittenMerge:
-    return rewrite(task, storage_options)
+def _failed(session: SparkSession, error: Exception) -> SparkError:
+    kind = SparkStoppedError if is_stopped(session) else SparkError
+    return kind(f"the job failed: {reason_of(error)}")

@@ -1,11 +1,7 @@
-"""The options of the data source `korvet`: what they are called, and what they mean.
+"""The options of the data source `korvet`, for reading and for writing.
 
-Knows texts only. Names and forms are those of Spark's Kafka source where it has the option, so that a query changes its
-format and little else.
-
-The options of the data source `korvet` where it is written to: what they are called, and what they mean.
-
-Knows texts only; those of reading stand in `options`.
+Names and forms are those of Spark's Kafka source and sink if they have the option, so that a query changes its format
+and little else.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ _NAMES = (
 
 
 class ReadEdge(msgspec.Struct, frozen=True):
-    """An end of what is read: a timestamp (ms), else an offset for each partition, else an edge of all."""
+    """Where reading starts or ends: a timestamp (ms), else an offset for each partition, else an end of all logs."""
 
     edge: Edge
     offsets: dict[int, int] | None = None
@@ -44,7 +40,7 @@ class ReadEdge(msgspec.Struct, frozen=True):
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query reads, and how much of it at once."""
+    """The topic that a query reads, and how much of it at once."""
 
     source: LakeSource
     lake: Lake | None
@@ -57,9 +53,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return what options say; raises ValueError for what is wrong with them, ConfigError for `data.dir`.
+    """Parse options for reading; raises ValueError for wrong ones, ConfigError for `data.dir`.
 
-    Spark gives their names in any case. Those that Spark adds itself are none of them.
+    Spark gives their names in any case, and may add its own.
     """
     found = {name.lower(): value for name, value in given.items()}
     unknown = sorted(found.keys() - {name.lower() for name in _NAMES} - {"path"})
@@ -67,7 +63,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise ValueError(f"unknown option {unknown[0]}; known are {', '.join(_NAMES)}")
     topic = found.get("topic", "")
     if not topic:
-        raise ValueError("the option topic is missing: which one to read")
+        raise ValueError("the option topic is required")
     path = found.get("lake", "")
     if path and "://" not in path:
         # A task may run in another directory.
@@ -95,7 +91,7 @@ def _embedded(found: Mapping[str, str]) -> str:
     url = running_url(directory)
     if url is None:
         raise ValueError(
-            f"say where the log is: the option redis.url; no embedded server runs on {directory} (data.dir)"
+            f"the option redis.url is required: no embedded server runs on {directory} (data.dir)"
         )
     return url
 
@@ -120,11 +116,11 @@ def _read_edge(found: Mapping[str, str], topic: str, which: Literal["starting", 
 def _offsets(name: str, text: str, topic: str) -> dict[int, int]:
     wrong = f'{name}: {text!r} is not earliest, latest or as {{"{topic}": {{"0": 23, "1": -1}}}}'
     try:
-        told = json.loads(text)
-        offsets = {int(partition): offset for partition, offset in told[topic].items()}
+        parsed = json.loads(text)
+        offsets = {int(partition): offset for partition, offset in parsed[topic].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(wrong) from error
-    if len(told) != 1 or not all(isinstance(each, int) and each >= EARLIEST for each in offsets.values()):
+    if len(parsed) != 1 or not all(isinstance(each, int) and each >= EARLIEST for each in offsets.values()):
         raise ValueError(wrong)
     return offsets
 
@@ -155,7 +151,7 @@ _OF_SPARK = {"path", "checkpointlocation"}
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where records go. Without a `topic` each row names its own; `timeout` are the seconds that a batch may take."""
+    """Where records go. Without a `topic` each row names its own; `timeout` is of a batch, in seconds."""
 
     bootstrap_servers: str
     topic: str | None
@@ -164,16 +160,16 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return what options say; raises ValueError for what is wrong with them.
+    """Parse options for writing; raises ValueError for wrong ones.
 
-    Spark gives their names in any case, and its own besides.
+    Spark gives their names in any case, and may add its own.
     """
     found = {name.lower(): value for name, value in given.items()}
     unknown = sorted(found.keys() - set(_SINK_OPTIONS_NAMES) - _OF_SPARK)
     if unknown:
         raise ValueError(f"unknown option {unknown[0]}; known for writing are {', '.join(_NAMES)}")
     if not found.get(_BOOTSTRAP):
-        raise ValueError(f"the option {_BOOTSTRAP} is missing: which brokers to write to")
+        raise ValueError(f"the option {_BOOTSTRAP} is required")
     codec = found.get(_COMPRESSION, Codec.none.name)
     if codec not in Codec.__members__:
         raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")

@@ -1,7 +1,4 @@
-"""SQL over topics: each is a view over both tiers, made when a query names it.
-
-Knows Spark's SQL and what of a result a program can print; nothing of how it is printed.
-"""
+"""SQL over topics: each is a view over both tiers, created when a query names it."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 class Result(NamedTuple):
-    """What a query returns: `titles` of its columns, those with `numbers`, and rows, which are read as they are taken.
+    """The result of a query: `titles` of its columns, those with `numbers`, and rows, which are read lazily.
 
-    Values are None, numbers, truths, bytes, texts, and lists and dicts of these; times are texts in UTC.
+    Values are None, numbers, booleans, bytes, texts, and lists and dicts of these; times are texts in UTC.
     """
 
     titles: tuple[str, ...]
@@ -39,35 +36,35 @@ class Result(NamedTuple):
 def frame_of(
     session: SparkSession, source: LakeSource, lake: Lake, sql: str, names: Collection[str] = ()
 ) -> DataFrame:
-    """Return what a query says, over all topics or those of `names`.
+    """Return the DataFrame of a query over all topics or those of `names`.
 
-    Raises SparkError for what is wrong with it, a topic that there is not too; KafkaError, StorageUnavailableError.
+    Raises SparkError if it is wrong, or names a topic that does not exist; KafkaError, StorageUnavailableError.
     """
     register(session)
-    # What is wrong is raised; it would be logged besides, also where it is but a view that is still to be made.
+    # Errors are raised; Spark would log them too, also for a view that is only not created yet.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     with source.opened() as stores:
         live = {row.name for row in stores.topics.load().rows.values() if row.state == "live"}
     topics = live.intersection(names) if names else live
-    made: set[str] = set()
+    created: set[str] = set()
     while True:
         try:
             return session.sql(sql)
         except AnalysisException as error:
             missing = _missing(error)
-            if missing is None or missing in made or missing not in topics:
+            if missing is None or missing in created or missing not in topics:
                 raise SparkError(reason_of(error)) from error
-            made.add(missing)
+            created.add(missing)
             _view(session, source, lake, missing)
         except (PySparkException, Py4JError) as error:
             raise SparkError(reason_of(error)) from error
 
 
 def result(frame: DataFrame) -> Result:
-    """Return the rows of a query; taking them raises SparkError where it fails."""
+    """Return the rows of a query; reading them raises SparkError if it fails."""
     titles = tuple(frame.columns)
     numbers = tuple(field.name for field in frame.schema if isinstance(field.dataType, NumericType))
-    # Columns may have the same name, and Python would have times in its own zone.
+    # Columns may have the same name, and Python would convert times to its own zone.
     places = [f"c{at}" for at in range(len(titles))]
     shown = [
         col(place).cast("string") if isinstance(field.dataType, DatetimeType) else col(place)
@@ -78,12 +75,12 @@ def result(frame: DataFrame) -> Result:
 
 def write_parquet(frame: DataFrame, directory: str) -> None:
     """Write the rows of a query to files of a new directory; raises SparkError."""
-    with _failures_told():
+    with _spark_errors():
         frame.write.parquet(directory)
 
 
 def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    with _failures_told():
+    with _spark_errors():
         for row in frame.toLocalIterator():
             yield tuple(map(_plain, row))
 
@@ -103,7 +100,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever SQL has
 
 
 @contextlib.contextmanager
-def _failures_told() -> Iterator[None]:
+def _spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -111,7 +108,7 @@ def _failures_told() -> Iterator[None]:
 
 
 def _missing(error: AnalysisException) -> str | None:
-    """Return the one name that a query has and Spark does not know, None where something else is wrong."""
+    """Return the one name in a query that Spark does not know, None if something else is wrong."""
     condition = error.getCondition() or ""
     name = (error.getMessageParameters() or {}).get("relationName", "")
     if not condition.startswith(_NOT_FOUND) or not (name.startswith("`") and name.endswith("`")):

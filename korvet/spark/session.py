@@ -1,12 +1,8 @@
-"""Spark as Korvet's jobs use it: a session, and one clear error where it does not start.
+"""Spark as Korvet's jobs use it: a session, its Java process, and one clear error if it does not start.
 
-Knows Java, masters and Spark's configuration; nothing of what a job does. By default all of it runs in this process and
-its children, and listens on 127.0.0.1 only. Starting takes seconds: no request of a client ever waits for it.
-
-The Java process beside one that uses Spark: what it prints, that it ended, and its end.
-
-Knows how PySpark starts it, and that it ends when its standard input does; not what it is asked. A broker's child has
-what it prints in log lines, by JavaProcess; a program at a terminal has it as it is.
+By default all of it runs in this process and its children, and listens on 127.0.0.1 only. Starting takes seconds: no
+request of a client ever waits for it. Java ends when its standard input does. What it prints becomes log lines in a
+broker's child process (`JavaProcess`); a program at a terminal passes it on.
 """
 
 from __future__ import annotations
@@ -36,21 +32,21 @@ from korvet.errors import LakeError
 from korvet.spark import is_submitted
 
 _END_SECONDS_MAX = 3.0
-"""How long it may take to clear its files away."""
+"""How long Java may take to delete its files."""
 
-_NO_NEWS = "WARNING: Using incubator modules"
-"""Java prints it whenever Spark starts, for Spark asks for one."""
+_NOISE = "WARNING: Using incubator modules"
+"""Java prints it whenever Spark starts, for Spark uses one."""
 
 _STDERR = 2
 
 _PY4J = str(Path(py4j.__file__).parent)
-"""Where Py4J is, some of whose lines are the root logger's: they go by no name."""
+"""Where Py4J is: some of its log lines are the root logger's, and have no name to filter by."""
 
 _log = logs.Log(__name__)
 
 
 class JavaProcess:
-    """The one that a session of Spark gets; what it and Spark's Python workers print becomes log lines."""
+    """The Java process of a session; what it and Spark's Python workers print becomes log lines."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,23 +54,23 @@ class JavaProcess:
         self._ending = False
 
     def launch(self, conf: SparkConf) -> None:
-        """Start it for the next session of this process. Raises PySparkException where it does not come up."""
+        """Start Java for the next session of this process. Raises PySparkException if it does not start."""
         read_fd, write_fd = os.pipe()
-        threading.Thread(target=self._tell, args=(read_fd,), daemon=True).start()
+        threading.Thread(target=self._log_lines, args=(read_fd,), daemon=True).start()
         try:
             gateway = launch_gateway(conf, {"stdout": write_fd, "stderr": write_fd})  # type: ignore[no-untyped-call]  # untyped there
         finally:
             os.close(write_fd)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
-        # A Java that is gone is told of once: not also with a stack by each of the connections to it that break. The
-        # class is PySpark's own and takes no other; mypy sees a method being replaced.
-        AccumulatorTCPServer.handle_error = _forget_it  # type: ignore[assignment,method-assign]
+        # The end of Java is reported once, not also with a stack by each connection to it that breaks. PySpark takes no
+        # other class than its own; mypy sees a method being replaced.
+        AccumulatorTCPServer.handle_error = _ignore  # type: ignore[assignment,method-assign]
         logging.getLogger().addFilter(lambda record: _PY4J not in record.pathname)
         self._process = gateway.proc
         self._launched.set()
 
     def watch(self) -> None:
-        """Wait for its end, and tell of one that came before it was to."""
+        """Wait for the end of Java, and log one that was not requested."""
         self._launched.wait()
         assert self._process is not None  # noqa: S101 - it was launched
         status = self._process.wait()
@@ -82,7 +78,7 @@ class JavaProcess:
             _log.error("Java ended", status=status)
 
     def end(self) -> None:
-        """End it; it gets seconds to clear its files away. One that is only starting ends once it has."""
+        """End Java; it gets seconds to delete its files. One that is still starting ends once it has started."""
         self._ending = True
         process = self._process
         if process is None:
@@ -95,19 +91,19 @@ class JavaProcess:
         except subprocess.TimeoutExpired:
             process.kill()
 
-    def _tell(self, read_fd: int) -> None:
+    def _log_lines(self, read_fd: int) -> None:
         with os.fdopen(read_fd, errors="backslashreplace") as lines:
             for line in lines:
                 text = line.strip()
-                # What it was doing when it was to end is nobody's concern any more.
-                if text and not self._ending and not text.startswith(_NO_NEWS):
-                    _log.warning("Spark says", line=text)
+                # What Java was doing when it was ended does not matter any more.
+                if text and not self._ending and not text.startswith(_NOISE):
+                    _log.warning("output of Spark", line=text)
 
 
 def launch_quietly(conf: SparkConf) -> None:
-    """Start Java for the next session of a program, whose stderr gets its lines but the one that is no news.
+    """Start Java for the next session of a program, whose stderr gets its lines except one that is noise.
 
-    Does nothing where the program has a Java already. Raises PySparkException where it does not come up.
+    Does nothing if the program has a Java already. Raises PySparkException if it does not start.
     """
     if SparkContext._gateway is not None:  # noqa: SLF001 - PySpark does not tell
         return
@@ -128,19 +124,19 @@ def launch_quietly(conf: SparkConf) -> None:
 def _pass_on(read_fd: int) -> None:
     with os.fdopen(read_fd, "rb") as lines:
         for line in lines:
-            if not line.startswith(_NO_NEWS.encode()):
+            if not line.startswith(_NOISE.encode()):
                 os.write(_STDERR, line)
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Return whether nothing can run on a session any more: Java is gone, or its cluster."""
+    """Return whether a session cannot run jobs any more: Java is gone, or its cluster."""
     try:
         return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - PySpark does not tell
     except (Py4JError, AttributeError, OSError):
         return True
 
 
-def _forget_it(*_of: object) -> None:
+def _ignore(*_of: object) -> None:
     pass
 
 
@@ -154,7 +150,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Nobody is to read of Python workers whose rows were not needed.
+    # Quiet about Python workers whose rows were not needed.
     "spark.python.daemon.module": "korvet.spark.daemon",
     # Times in queries are as those in tables.
     "spark.sql.session.timeZone": "UTC",
@@ -166,11 +162,15 @@ _LOCAL = {
 
 
 JOB_ERRORS = (PySparkException, Py4JError, ConnectionError)
-"""What a job raises that fails: Spark's errors, and those of the way to it where Java is gone."""
+"""What a failed job raises: Spark's errors, and those of the connection to Java if that is gone."""
 
 
 class SparkError(LakeError):
     """Spark does not start, or a job on it failed; the message says why, in one line."""
+
+
+class SparkStoppedError(SparkError):
+    """No job can run on the session any more."""
 
 
 @contextlib.contextmanager
@@ -184,22 +184,22 @@ def session(
     """Give a session of the application `name`, and stop it after the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
-    was told. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
+    was given. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
     """
     submitted = is_submitted()
     if master is None and not submitted:
         master = MASTER_DEFAULT
     wanted = dict(_ALWAYS)
     if master is not None and master.startswith("local"):
-        # Spark makes the directory for tables that a query gives no place; one that is there is not to be made.
+        # Spark creates the directory for tables that a query gives no location; one that exists need not be created.
         wanted |= _LOCAL | {"spark.sql.warehouse.dir": Path(tempfile.gettempdir()).as_uri()}
-        # Workers of this interpreter, where the packages are; and no look at what the host's name stands for.
+        # Workers of this interpreter, which has the packages; and no lookup of the host's name.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if not submitted:
         check_java()
         wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    # It logs what it does, and with a stack what it raises anyway.
+    # Py4J logs what it does, and with a stack what it raises anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     interrupted = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder.appName(name)
@@ -216,19 +216,19 @@ def session(
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkError(f"Spark does not start: {reason_of(error)}") from error
     if threading.current_thread() is threading.main_thread():
-        # PySpark's own handler asks Java to cancel jobs, in the middle of whatever Java is being asked.
+        # PySpark's own handler calls Java to cancel jobs, in the middle of any other call.
         signal.signal(signal.SIGINT, interrupted)
     try:
         yield started
     finally:
         with contextlib.suppress(PySparkException, Py4JError, OSError):
-            # Where a job is under way still, each of its parts would tell of its end.
+            # If a job is still running, each of its parts would log its end.
             started.sparkContext.setLogLevel("OFF")
             started.stop()
 
 
 def check_java() -> None:
-    """Raise SparkError where there is no Java that Spark runs on."""
+    """Raise SparkError if there is no Java that Spark runs on."""
     if problem := java.problem():
         raise SparkError(problem)
 
@@ -237,8 +237,8 @@ def reason_of(error: Exception) -> str:
     """Return in one line what an exception of Spark says, without the stacks of Java and of Python workers."""
     missing = _MISSING_MODULE.search(str(error))
     if missing is not None:
-        return f"a worker's Python has no {missing[1]}: PYSPARK_PYTHON is to name one with korvet[lake] on each machine"
-    # Py4J puts a line of its own before that of Java, which begins with a colon.
+        return f"a worker's Python has no {missing[1]}: PYSPARK_PYTHON must name one with korvet[lake] on each machine"
+    # Py4J adds a line of its own before that of Java, which begins with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip(": ")]
     of_python = _after_traceback(str(error).splitlines())
     if of_python is not None:
@@ -248,10 +248,10 @@ def reason_of(error: Exception) -> str:
 
 
 def _after_traceback(lines: Sequence[str]) -> str | None:
-    """Return what Python says after the last of its stacks, which Spark may put after words of its own."""
+    """Return the line after the last of Python's stacks, which Spark may put after words of its own."""
     stacks = [at for at, line in enumerate(lines) if "Traceback (most recent" in line]
     if not stacks:
         return None
-    end = (line for line in lines[stacks[-1] + 1 :] if not line[:1].isspace() and line.strip("^~ "))
-    said = next(end, None)
-    return None if said is None else _OWN_ERROR.sub("", said)
+    rest = (line for line in lines[stacks[-1] + 1 :] if not line[:1].isspace() and line.strip("^~ "))
+    message = next(rest, None)
+    return None if message is None else _OWN_ERROR.sub("", message)

@@ -1,8 +1,7 @@
 """Writing with the data source `korvet`: rows of DataFrames as records, through a broker.
 
-Knows Spark's interface for sinks, and which columns are what of a record; how records become batches stands in
-`korvet.lake.encoding`. Each task is an idempotent producer of its own: what it sends twice is appended once. A task
-that Spark runs again starts over, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
+Each task is an idempotent producer of its own: what it sends twice is appended once. A task that Spark runs again
+starts over, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
 
     frame.write.format("korvet").option("bootstrap.servers", ADDRESS).option("topic", NAME).mode("append").save()
 """
@@ -41,7 +40,7 @@ from korvet.spark.options import SinkOptions
 
 TOPIC = "topic"
 _HELD_BYTES = 4 * 1024 * 1024
-"""What a task holds, as Arrow, before it sends: enough that batches are large also where there are some partitions."""
+"""Of rows, as Arrow, that a task collects before it sends: enough for large batches of several partitions."""
 
 _TEXT_OR_BYTES = ("string", "binary")
 _COLUMNS = {
@@ -56,21 +55,21 @@ _COLUMNS = {
 
 
 def checked_options(options: SinkOptions, schema: StructType) -> SinkOptions:
-    """Return the options; raises ValueError where columns are not what a record is made of, or there is no such topic.
+    """Return the options; raises ValueError if the columns do not make a record, or there is no such topic.
 
-    Raises AdminError where no broker tells that.
+    Raises AdminError if no broker answers.
     """
     for field in schema:
         types = _COLUMNS.get(field.name)
         if types is None:
-            raise ValueError(f"column {field.name} is none that a record has: {', '.join(_COLUMNS)}")
+            raise ValueError(f"unknown column {field.name}; a record has {', '.join(_COLUMNS)}")
         if _type_name(field.dataType) not in types:
             is_type = field.dataType.simpleString()
-            raise ValueError(f"column {field.name} is {is_type}: it is to be {' or '.join(types)}")
+            raise ValueError(f"column {field.name} is {is_type}: it has to be {' or '.join(types)}")
     if VALUE not in schema.names:
         raise ValueError(f"there is no column {VALUE}")
     if options.topic is None and TOPIC not in schema.names:
-        raise ValueError(f"say which topic to write to: the option {TOPIC}, or a column of that name")
+        raise ValueError(f"the option {TOPIC} is required, or a column of that name")
     if options.topic is not None:
         with AdminClient(options.bootstrap_servers, timeout=options.timeout) as client:
             _partition_count(client, options.topic)
@@ -78,7 +77,7 @@ def checked_options(options: SinkOptions, schema: StructType) -> SinkOptions:
 
 
 def _type_name(kind: DataType) -> str:
-    """Return a type's name without what it is called by: a text of any collation is a text."""
+    """Return a type's name: a string of any collation is a string."""
     if isinstance(kind, StringType):
         return "string"
     return kind.simpleString()
@@ -111,13 +110,13 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
-    # An answer is waited for while rows are made into the next batches; one thread asks, of each client.
+    # Batches are sent while rows become the next ones; each client is used by one thread.
     with (
-        AdminClient(options.bootstrap_servers, timeout=options.timeout) as asking,
-        AdminClient(options.bootstrap_servers, timeout=options.timeout) as sending,
+        AdminClient(options.bootstrap_servers, timeout=options.timeout) as metadata_client,
+        AdminClient(options.bootstrap_servers, timeout=options.timeout) as producer_client,
         ThreadPoolExecutor(1) as sender,
     ):
-        task = _WriteTask(options, asking, sending, sender)
+        task = _WriteTask(options, metadata_client, producer_client, sender)
         for rows in rows_of:
             task.take(rows)
         task.finish()
@@ -132,25 +131,29 @@ class _TargetTopic(NamedTuple):
 
 
 class _WriteTask:
-    """Rows of one task, held until they are worth sending."""
+    """Rows of one task, collected until they are worth sending."""
 
     def __init__(
-        self, options: SinkOptions, asking: AdminClient, sending: AdminClient, sender: ThreadPoolExecutor
+        self,
+        options: SinkOptions,
+        metadata_client: AdminClient,
+        producer_client: AdminClient,
+        sender: ThreadPoolExecutor,
     ) -> None:
         self._options = options
-        self._asking = asking
-        self._sending = sending
+        self._metadata_client = metadata_client
+        self._producer_client = producer_client
         self._sender = sender
         self._producer: IdempotentProducer | None = None
         self._topics: dict[str, _TargetTopic] = {}
         self._held: dict[str, list[tuple[pa.RecordBatch, Partitions]]] = {}
         self._held_bytes = 0
-        # Rows without a key go to one partition after the other, so many at once; tasks do not go in step.
+        # Rows without a key go to one partition after the other, batch by batch; tasks start at different ones.
         self._turns = itertools.count(time.monotonic_ns())
-        self._on_its_way: Future[None] | None = None
+        self._under_way: Future[None] | None = None
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Hold rows as Spark has them, and send what is held where that is enough."""
+        """Collect rows of Spark's, and send what is collected if that is enough."""
         for topic, some in _by_topic(rows, self._options.topic):
             records = _records(some)
             partitions = self._partitions(topic, some, records)
@@ -162,8 +165,8 @@ class _WriteTask:
     def finish(self) -> None:
         """Send the rest, and wait until all is appended."""
         self._flush()
-        if self._on_its_way is not None:
-            self._on_its_way.result()
+        if self._under_way is not None:
+            self._under_way.result()
 
     def _flush(self) -> None:
         queues: dict[TopicPartition, list[bytes]] = {}
@@ -177,14 +180,14 @@ class _WriteTask:
                     for start, stop in itertools.pairwise([0, *ends])
                 ]
         self._held, self._held_bytes = {}, 0
-        if self._on_its_way is not None:
-            self._on_its_way.result()
-        self._on_its_way = self._sender.submit(self._send, queues)
+        if self._under_way is not None:
+            self._under_way.result()
+        self._under_way = self._sender.submit(self._send, queues)
 
     def _send(self, queues: Mapping[TopicPartition, list[bytes]]) -> None:
-        """Append the batches of each partition in their order; raises LakeError for one that is not taken."""
+        """Append the batches of each partition in their order; raises LakeError for one that is refused."""
         if self._producer is None:
-            self._producer = IdempotentProducer(self._sending, new_identity(self._sending))
+            self._producer = IdempotentProducer(self._producer_client, new_identity(self._producer_client))
         for at in range(max(map(len, queues.values()), default=0)):
             batches = {place: queue[at] for place, queue in queues.items() if at < len(queue)}
             for place, outcome in self._producer.send(batches).items():
@@ -195,23 +198,23 @@ class _WriteTask:
         """Return the partition of each row: the one it names, else that of its key, else any."""
         known = self._topics.get(topic)
         if known is None:
-            count = _partition_count(self._asking, topic)
-            limit = batch_bytes_max(self._asking, topic) or BATCH_BYTES
+            count = _partition_count(self._metadata_client, topic)
+            limit = batch_bytes_max(self._metadata_client, topic) or BATCH_BYTES
             known = self._topics[topic] = _TargetTopic(count, min(BATCH_BYTES, limit))
         found = partitions_of(records.column(KEY), known.partitions)
         found[found == NO_KEY] = next(self._turns) % known.partitions
         if PARTITION in rows.schema.names:
             named = rows.column(PARTITION)
-            told = named.fill_null(NO_KEY).to_numpy(zero_copy_only=False)
-            wrong = (~np.asarray(named.is_null())) & ((told < 0) | (told >= known.partitions))
+            given = named.fill_null(NO_KEY).to_numpy(zero_copy_only=False)
+            wrong = (~np.asarray(named.is_null())) & ((given < 0) | (given >= known.partitions))
             if wrong.any():
-                raise LakeError(f"there is no partition {topic}:{told[wrong][0]}")
-            found = np.where(told == NO_KEY, found, told)
+                raise LakeError(f"there is no partition {topic}:{given[wrong][0]}")
+            found = np.where(given == NO_KEY, found, given)
         return found
 
 
 def _partition_count(client: AdminClient, topic: str) -> int:
-    """Return how many partitions a topic has; raises ValueError for one that there is not, AdminError."""
+    """Return how many partitions a topic has; raises ValueError for one that does not exist, AdminError."""
     topology = client.topology([topic])
     if topic in topology.failed:
         raise ValueError(f"topic {topic}: {topology.failed[topic]}")
@@ -225,7 +228,7 @@ def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         return
     names = rows.column(TOPIC)
     if names.null_count:
-        raise LakeError(f"column {TOPIC} is null in some rows: say in the option {TOPIC} where they go")
+        raise LakeError(f"column {TOPIC} is null in some rows: set the option {TOPIC}")
     encoded_names = names.dictionary_encode()
     indexes = encoded_names.indices.to_numpy()
     for place, name in enumerate(encoded_names.dictionary.to_pylist()):
@@ -233,7 +236,7 @@ def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
 
 
 def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in the columns of PRODUCED; those without a time have that of now. Raises LakeError."""
+    """Return rows in the columns of PRODUCED; those without a timestamp get the current time. Raises LakeError."""
     count = rows.num_rows
     columns = []
     for field in PRODUCED:

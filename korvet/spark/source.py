@@ -1,16 +1,11 @@
 """The PySpark data source `korvet`: topics as DataFrames over both tiers, in batches and as streams.
 
-Knows Spark's interface for data sources; what a scan is stands in `korvet.lake.scan`. Offsets and records go from Redis
-and the lake to Spark's Python workers as Arrow, whatever a broker does meanwhile: none is asked. Reading changes
-nothing: no position is kept but in Spark's checkpoints, and nothing is trimmed. How it is written to stands in `sink`.
+Offsets and records go from Redis and the lake to Spark's Python workers as Arrow, whatever state brokers are in: none
+is used. Reading changes nothing: positions are only in Spark's checkpoints, and nothing is trimmed. Filters of a query
+on partition, offset and timestamp become bounds of what is read. Writing is in `sink`.
 
     register(spark)
     spark.read.format("korvet").options(**{"redis.url": URL, "lake": DIRECTORY, "topic": NAME}).load()
-
-Filters of a query as bounds of what is read: on partition, offset and timestamp.
-
-Knows Spark's filters. Bounds may be wider than what the filters say, never narrower: Spark evaluates each of them again
-on the rows that it is given.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ from pyspark.sql.types import (
 
 from korvet.errors import LakeError
 from korvet.lake.scan import (
-    LogSnapshot,
+    PartitionSnapshot,
     PartReader,
     ScanPart,
     ScanRange,
@@ -94,7 +89,10 @@ class FilterBounds(msgspec.Struct, frozen=True):
 
 
 def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
-    """Return bounds that hold where all filters do."""
+    """Return bounds that contain all rows that pass the filters.
+
+    They may be wider, never narrower: Spark evaluates each filter again on the rows that it gets.
+    """
     found = {PARTITION: (-math.inf, math.inf)} | dict.fromkeys((OFFSET, TIMESTAMP), (-math.inf, math.inf))
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -107,7 +105,7 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
 
 
 def _range(each: Filter) -> tuple[float, float]:
-    """Return the smallest and the largest value that a filter lets pass."""
+    """Return the smallest and the largest value that passes a filter."""
     value: Any = getattr(each, "value", None)
     # NULL, which equals nothing, is none of them.
     values = [one for one in value if one is not None] if isinstance(each, In) else [value]
@@ -150,16 +148,16 @@ COLUMNS = StructType(
         StructField("producer_epoch", ShortType()),
     ]
 )
-"""Those of korvet.lake.schema, where it is said what they mean."""
+"""Those of korvet.lake.schema, which says what they mean."""
 
-_LOOKS_MAX = 5
-"""At a log that goes to the lake while its records are counted: then all of it is the next batch."""
+_ATTEMPTS_MAX = 5
+"""To count records of a log that moves to the lake meanwhile: then all of it is the next batch."""
 
 
 def register(session: SparkSession) -> None:
-    """Let a session know the format `korvet`, and push filters down to it."""
+    """Register the format `korvet` with a session, and push filters down to it."""
     session.dataSource.register(KorvetDataSource)
-    # Spark refuses sources that take filters where this is off.
+    # Spark refuses sources that take filters if this is off.
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
@@ -168,7 +166,7 @@ class KorvetDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` is to be told."""
+        """Return the name of the format."""
         return "korvet"
 
     def schema(self) -> StructType:
@@ -176,23 +174,23 @@ class KorvetDataSource(DataSource):
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a topic once; raises ValueError for what is wrong with the options."""
+        """Return a reader of a topic; raises ValueError for wrong options."""
         return _BatchReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what follows a topic; raises ValueError for what is wrong with the options."""
+        """Return a reader that follows a topic; raises ValueError for wrong options."""
         return _StreamReader(read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return what produces rows; raises ValueError for what is wrong with options or columns, AdminError."""
+        """Return a writer of rows; raises ValueError for wrong options or columns, AdminError."""
         if overwrite:
-            raise ValueError("records are appended, and never replaced: mode append")
+            raise ValueError("records can only be appended: use mode append")
         return BatchSink(checked_options(sink_options(self.options), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
-        """Return what produces the rows of a stream; raises the same."""
+        """Return a writer of the rows of a stream; raises the same."""
         if overwrite:
-            raise ValueError("records are appended, and never replaced: output mode append")
+            raise ValueError("records can only be appended: use output mode append")
         return StreamSink(checked_options(sink_options(self.options), schema))
 
 
@@ -207,7 +205,7 @@ class _Rows:
     """The rows of parts as Spark takes them."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raise ValueError where the schema has other columns or types than there are."""
+        """Raise ValueError if the schema has other columns or types than COLUMNS."""
         self._options = options
         self._schema = schema
         known = {field.name: field.dataType for field in COLUMNS}
@@ -238,7 +236,7 @@ class _BatchReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         self._bounds = filter_bounds(filters)
-        # Of what is read, Spark is to look at each row itself.
+        # Spark evaluates them again on each row that it reads.
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -259,8 +257,8 @@ class _BatchReader(DataSourceReader):
                 end = int(min(ends[index], wanted.offset[1] + 1))
                 if options.fail_on_data_loss and starts[index] < log.start:
                     raise data_loss_error(log.topic.name, index, log, starts[index])
-                wish = ScanRange(first, end, wanted.times, options.records_per_partition)
-                found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
+                wanted_range = ScanRange(first, end, wanted.times, options.records_per_partition)
+                found += [_PartInput(part) for part in scan_parts(stores, log, wanted_range)]
         return found or [_PartInput(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -270,27 +268,27 @@ class _BatchReader(DataSourceReader):
 class _Edges:
     """Where reading begins or ends, partition by partition."""
 
-    def __init__(self, stores: LakeStores, options: ReadOptions, logs: Sequence[LogSnapshot]) -> None:
+    def __init__(self, stores: LakeStores, options: ReadOptions, logs: Sequence[PartitionSnapshot]) -> None:
         self._stores = stores
         self._options = options
         self._logs = logs
 
     def offsets(self, place: ReadEdge) -> dict[int, int]:
-        """Return an offset for each partition; raises ValueError where some are not told, or too many."""
+        """Return an offset for each partition; raises ValueError if some are missing, or do not exist."""
         if place.offsets is not None and place.offsets.keys() != {log.partition.index for log in self._logs}:
-            told, topic = sorted(place.offsets), self._options.topic
-            raise ValueError(f"{topic} has {len(self._logs)} partitions, but offsets are told for {told}")
+            given, topic = sorted(place.offsets), self._options.topic
+            raise ValueError(f"{topic} has {len(self._logs)} partitions, but offsets are given for {given}")
         return {log.partition.index: self._offset(log, place) for log in self._logs}
 
-    def _offset(self, log: LogSnapshot, place: ReadEdge) -> int:
+    def _offset(self, log: PartitionSnapshot, place: ReadEdge) -> int:
         if place.timestamp is not None:
             options = self._options
             found = first_offset_from(self._stores, options.lake, options.source, log, place.timestamp)
             return log.end if found is None else found
-        told = EARLIEST if place.edge == "earliest" else LATEST
+        offset = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
-            told = place.offsets[log.partition.index]
-        return {EARLIEST: log.start, LATEST: log.end}.get(told, told)
+            offset = place.offsets[log.partition.index]
+        return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
 
 
 class _StreamPosition(NamedTuple):
@@ -300,15 +298,15 @@ class _StreamPosition(NamedTuple):
     offsets: dict[int, int]
 
     @classmethod
-    def of(cls, told: Mapping[str, object]) -> _StreamPosition:
-        """Return what a checkpoint says; raises ValueError where that is of another source."""
-        match told:
+    def of(cls, checkpoint: Mapping[str, object]) -> _StreamPosition:
+        """Return the position in a checkpoint; raises ValueError if that is of another source."""
+        match checkpoint:
             case {"topic_id": str() as topic_id, "offsets": dict() as offsets}:
                 return cls(topic_id, {int(partition): offset for partition, offset in offsets.items()})
-        raise ValueError(f"a checkpoint of another source: {told}")
+        raise ValueError(f"a checkpoint of another source: {checkpoint}")
 
-    def told(self) -> dict[str, object]:
-        """Return it as a checkpoint has it: the same position is the same text."""
+    def checkpoint(self) -> dict[str, object]:
+        """Return the position for a checkpoint: the same position is the same text."""
         return {
             "topic_id": self.topic_id,
             "offsets": {str(partition): offset for partition, offset in sorted(self.offsets.items())},
@@ -316,7 +314,7 @@ class _StreamPosition(NamedTuple):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a topic. What it is told to commit stays where it is: others read too."""
+    """Follows a topic. Commits do nothing: positions are in Spark's checkpoints only."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -329,7 +327,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets = _Edges(stores, self._options, logs).offsets(
                 self._options.starting or ReadEdge("latest")
             )
-            return _StreamPosition(logs[0].topic.id, offsets).told()
+            return _StreamPosition(logs[0].topic.id, offsets).checkpoint()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         count = self._options.records_per_trigger
@@ -343,21 +341,21 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends: dict[int, int] = {}
         with self._options.source.opened() as stores:
-            for looks_left in reversed(range(_LOOKS_MAX)):
+            for attempts_left in reversed(range(_ATTEMPTS_MAX)):
                 left, ends = self._left(self._logs(stores, began), began)
                 firsts = dict(ends)
-                # A stream that gets no further than it was has read all there is: so says Spark, and may end it.
-                ends |= self._shares(stores, left, count if looks_left else None)
+                # A stream that gets no further has read all there is, Spark concludes, and may end it.
+                ends |= self._shares(stores, left, count if attempts_left else None)
                 if ends != firsts or not left:
                     break
-                # What was to be counted has gone to the lake meanwhile.
-        return _StreamPosition(began.topic_id, ends).told()
+                # The records to count have moved to the lake meanwhile.
+        return _StreamPosition(began.topic_id, ends).checkpoint()
 
     def _left(
-        self, logs: Sequence[LogSnapshot], began: _StreamPosition
-    ) -> tuple[dict[int, tuple[LogSnapshot, int, int]], dict[int, int]]:
-        """Return the ranges that are to be read yet, and where each partition stands."""
-        left: dict[int, tuple[LogSnapshot, int, int]] = {}
+        self, logs: Sequence[PartitionSnapshot], began: _StreamPosition
+    ) -> tuple[dict[int, tuple[PartitionSnapshot, int, int]], dict[int, int]]:
+        """Return the ranges that are left to read, and the position of each partition."""
+        left: dict[int, tuple[PartitionSnapshot, int, int]] = {}
         ends: dict[int, int] = {}
         for log in logs:
             index = log.partition.index
@@ -368,22 +366,22 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return left, ends
 
     def _shares(
-        self, stores: LakeStores, left: Mapping[int, tuple[LogSnapshot, int, int]], count: int | None
+        self, stores: LakeStores, left: Mapping[int, tuple[PartitionSnapshot, int, int]], count: int | None
     ) -> dict[int, int]:
-        """Return how far each range is to be read for `count` records together, None for all of them."""
+        """Return how far to read each range for `count` records together, None for all of them."""
         if count is None:
             return {index: end for index, (_, _, end) in left.items()}
         ends: dict[int, int] = {}
         ranges = sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
         for place, (index, (log, first, end)) in enumerate(ranges):
-            # Each gets its share, and what those before it did not need; one that waits is never passed over.
+            # Each gets its share, and what those before it did not need; none is ever left out.
             share = max(count // (len(left) - place), 1)
             ends[index] = min(offset_after(stores, self._options.lake, log, first, share), end)
             count -= min(share, ends[index] - first)
         return ends
 
     def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
-        return self._end().told()
+        return self._end().checkpoint()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         began, ended = _StreamPosition.of(start), _StreamPosition.of(end)
@@ -392,8 +390,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for log in self._logs(stores, began):
                 index = log.partition.index
                 first, stop = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
-                wish = ScanRange(first, stop, records_max=self._options.records_per_partition)
-                found += [_PartInput(part) for part in scan_parts(stores, log, wish)]
+                wanted_range = ScanRange(first, stop, records_max=self._options.records_per_partition)
+                found += [_PartInput(part) for part in scan_parts(stores, log, wanted_range)]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -404,8 +402,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = self._logs(stores)
             return _StreamPosition(logs[0].topic.id, {log.partition.index: log.end for log in logs})
 
-    def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[LogSnapshot]:
-        """Return what there is of the topic; raises LakeError where that is not what a stream has begun with."""
+    def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[PartitionSnapshot]:
+        """Return the logs of the topic; raises LakeError if it is not the one that a stream has begun with."""
         options = self._options
         topic = options.source.topic(stores, options.topic)
         if began is not None and began.topic_id != topic.id:

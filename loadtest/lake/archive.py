@@ -2,10 +2,10 @@
 
 Run as `python -m loadtest.lake.archive [--cores 2] [--records 2000000] [--rounds 3] [--here]` from the repository. For
 each storage format a topic of two partitions is filled through the store, in batches of 1000, and archived by
-`archive_once`; the first round of each format warms up Spark's workers and is not counted. Redis is the embedded server
-and has no core of its own: the figures are of one machine that does all of it. CPU time is that of all its processes,
-and says more than the rate if other processes use the machine. `--here` runs the tasks in this process,
-one after the other: what they cost without Spark.
+`archive_rounds`; the first round of each format warms up Spark's workers and is not counted. Redis is the embedded
+server and has no core of its own: the numbers are of one machine that does all of it. CPU time is that of all its
+processes, and says more than the rate if other processes use the machine. `--here` runs the tasks in this process, one
+after the other: what they cost without Spark.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from korvet.lake.archiver import Archiver, RunTasks
+from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.tasks import archive_ranges
 from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
-from korvet.spark.jobs import archive_once, archive_runner
+from korvet.spark.jobs import archive_rounds, archive_runner
 from korvet.spark.session import session
 from korvet.topics.types import Partition, TopicRow
 from tests.support import batches, redis_servers
@@ -69,7 +69,10 @@ def main() -> None:
                     lake = Path(directory) / "lake"
                     archives = Archiver(source, str(lake), names=[name], cores=args.cores)
                     began, cpu_before = time.perf_counter(), _cpu_seconds()
-                    done = archive_once(archives, run)
+                    done = ArchiveRound()
+                    for each in archive_rounds(archives, run):
+                        assert each is not None
+                        done.add(each)
                     seconds = time.perf_counter() - began
                     cpu = (_cpu_seconds() - cpu_before) / records * 1e6
                     assert done.records == records, done

@@ -19,7 +19,7 @@ OF = LakeTopic("orders", "AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def record(offset: int, timestamp: int | None = None, value_bytes: int = 40) -> StoredRecord:
-    """Return a record that tells its offset; its time is 1000 ms later than that, where none is given."""
+    """Return a record with its offset as value; its time is 1000 ms later than that, if none is given."""
     value = b"%d " % offset
     return offset, 1000 + offset if timestamp is None else timestamp, b"k", value.ljust(value_bytes, b"v"), []
 
@@ -35,7 +35,7 @@ def append(lake: Lake, records: Sequence[StoredRecord], next_offset: int, partit
 
 
 def archive(lake: Lake, stop: int, per_file: int = 10, partition: int = 0) -> None:
-    """Archive records up to `stop`, so many in a file."""
+    """Archive records up to `stop`, `per_file` in each."""
     table = ArchiveTable.create(lake.path, *OF)
     for first in range(table.next_offset(partition) or 0, stop, per_file):
         end = min(first + per_file, stop)

@@ -1,4 +1,4 @@
-"""A topic with a cold tier in a real Redis, and its lake: appended to, archived, trimmed and read in this process."""
+"""A topic with a remote tier in a real Redis, and its lake: appended to, archived, trimmed and read in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with a cold tier in an empty Redis, and an empty lake."""
+"""Topics with a remote tier in an empty Redis, and an empty lake."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.archives import Topics, topics_in
 
 @pytest.fixture
 def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    """Give the means to make topics and to archive them."""
+    """Give a helper that creates topics and archives them."""
     with topics_in(redis_url, tmp_path / "lake") as found:
         yield found

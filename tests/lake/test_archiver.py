@@ -18,7 +18,7 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topic_id
 from tests.support.batches import Record
 
 DEAD_URL = "redis://127.0.0.1:1"
@@ -70,7 +70,7 @@ def test_the_setting_of_the_cluster_says_what_timestamps_are_where_the_topic_doe
     assert topic.log_append_time
 
 
-def test_topics_without_a_cold_tier_are_left_alone(topics: Topics) -> None:
+def test_topics_without_a_remote_tier_are_left_alone(topics: Topics) -> None:
     topics.make("orders", "batch")
     topics.make("plain", "batch", number=1, remote_storage_enable="true")
     topics.stores.topics.alter(
@@ -162,12 +162,12 @@ def test_files_whose_commit_is_said_to_be_refused_and_is_there_stay(
     topics.produce(topic.partitions[0], b"1", b"2")
     commit = ArchiveTable._commit
 
-    def told_wrong(*args: Any) -> None:
+    def lost_answer(*args: Any) -> None:
         commit(*args)
         monkeypatch.setattr(ArchiveTable, "_commit", commit)
         raise CommitConflictError("as an object store says, whose first answer was lost")
 
-    monkeypatch.setattr(ArchiveTable, "_commit", told_wrong)
+    monkeypatch.setattr(ArchiveTable, "_commit", lost_answer)
     done = topics.archiver().round(topics.run)
     assert (done.records, done.conflicts) == (0, 1)
     assert topics.archiver().round(topics.run).records == 0
@@ -258,7 +258,7 @@ def test_where_all_is_archived_the_lake_is_not_looked_at(topics: Topics) -> None
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
-def test_a_log_that_was_trimmed_before_it_had_a_cold_tier_begins_at_its_start(
+def test_a_log_that_was_trimmed_before_it_had_a_remote_tier_begins_at_its_start(
     topics: Topics, storage_format: Format
 ) -> None:
     topic = topics.make("orders", storage_format)
@@ -300,4 +300,16 @@ def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch:
     topics.archiver().round(topics.run)
     monkeypatch.undo()
     assert max(sizes) < 20_000_000
+    topics.check(topic)
+
+
+def test_an_archiver_killed_before_its_commit_loses_and_repeats_nothing(topics: Topics) -> None:
+    # tests/lake_processes kills it at every other point.
+    topic = topics.make("orders", "batch", partitions=2)
+    all_kinds(topics, topic)
+    point = "before the commit"
+    with driver(topics, point) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == point
+    assert topics.archiver().round(topics.run).failures == []
     topics.check(topic)

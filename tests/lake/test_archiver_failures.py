@@ -23,7 +23,7 @@ from tests.support.domain import domain
 DEAD_URL = "redis://127.0.0.1:1"
 
 
-def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(topics: Topics) -> None:
+def test_a_topic_deleted_meanwhile_is_no_failure_and_a_re_created_one_starts_over(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     other = topics.make("others", "batch", number=1)
     for each in (topic, other):
@@ -36,10 +36,10 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_one_made_anew_begins_anew(t
     done = topics.archiver().round(deleted)
     assert (done.records, done.failures) == (2, [])
     topics.check(other)
-    anew = topics.make("orders", "batch", number=2)
-    topics.produce(anew.partitions[0], b"3")
+    recreated = topics.make("orders", "batch", number=2)
+    topics.produce(recreated.partitions[0], b"3")
     assert topics.archiver().round(topics.run).records == 1
-    topics.check(anew)
+    topics.check(recreated)
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)

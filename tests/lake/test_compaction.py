@@ -1,10 +1,11 @@
-"""korvet/lake/compaction.py on real tables: the same rows in fewer files, whoever else commits at the same time."""
+"""korvet/lake/compaction.py: which files become one, and the same rows in fewer files, exactly once."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from korvet.errors import LakeError
 from korvet.lake import compaction
-from korvet.lake.compaction import FileSizes, MergeTask, commit, compact, plan_merges, rewrite
+from korvet.lake.compaction import (
+    FileSizes,
+    Merge,
+    MergeTask,
+    commit,
+    compact,
+    is_own,
+    merges,
+    plan_merges,
+    rewrite,
+)
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import WrittenFile, filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
@@ -34,6 +47,108 @@ from tests.lake.archives import (
 )
 from tests.lake.rows import records_of
 from tests.support.batches import read
+
+SIZES = FileSizes(file_bytes_min=64, file_bytes_max=128)
+PER_FILE = 10
+
+
+def file(
+    number: int, size: int, partition: int = 0, *, own: bool = True, last: int = PER_FILE - 1
+) -> TableFile:
+    first = number * PER_FILE
+    name = f"part-{uuid.uuid4()}.parquet" if own else f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+    path = f"partition={partition}/{name}"
+    return TableFile(path, partition, size, PER_FILE, first, first + last, 0, 1, 0, 0)
+
+
+def sizes_of(found: list[Merge]) -> list[list[int]]:
+    return [[each.size_bytes for each in merge.files] for merge in found]
+
+
+def planned(*sizes: int) -> list[list[int]]:
+    return sizes_of(merges([file(number, size) for number, size in enumerate(sizes)], SIZES))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([5], []),
+        ([5, 5], [[5, 5]]),
+        # Large ones stay, and part those around them.
+        ([5, 5, 64, 5, 5], [[5, 5], [5, 5]]),
+        ([5, 200, 5], []),
+        # What would become too large is cut.
+        ([40, 40, 40, 40, 40], [[40, 40, 40], [40, 40]]),
+        # At the end newer ones wait until they are as large as the one before.
+        ([50, 5, 5], [[5, 5]]),
+        ([45, 10, 5], []),
+        ([10, 5, 5], [[10, 5, 5]]),
+        # A file that is large enough comes of it: nothing to wait for.
+        ([50, 20], [[50, 20]]),
+        # Before a large one none is waited for.
+        ([50, 5, 64], [[50, 5]]),
+    ],
+)
+def test_neighbours_that_are_small_become_one(sizes: list[int], expected: list[list[int]]) -> None:
+    assert planned(*sizes) == expected
+
+
+def test_partitions_are_kept_apart() -> None:
+    found = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)], SIZES)
+    assert [(each.partition, each.size_bytes, each.rows, each.into) for each in found] == [
+        (0, 10, 20, 1),
+        (1, 12, 20, 1),
+    ]
+
+
+def test_files_of_others_are_written_anew_however_large_they_are() -> None:
+    found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)], SIZES)
+    assert [(each.size_bytes, each.into) for each in found] == [(300, 3)]
+
+
+def test_files_whose_offsets_overlap_are_taken_together() -> None:
+    found = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)], SIZES)
+    assert [(each.size_bytes, each.into) for each in found] == [(210, 2)]
+
+
+def test_names_say_whose_a_file_is() -> None:
+    assert is_own(file(0, 1, 12).path)
+    assert not is_own(file(0, 1, own=False).path)
+
+
+@given(st.lists(st.integers(1, 200), max_size=30))
+def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[int]) -> None:
+    every = [file(number, size) for number, size in enumerate(sizes)]
+    taken = [each for merge in merges(every, SIZES) for each in merge.files]
+    assert len(taken) == len(set(taken))
+    for merge in merges(every, SIZES):
+        assert len(merge.files) > 1
+        assert merge.size_bytes <= SIZES.file_bytes_max
+        first = every.index(merge.files[0])
+        assert list(merge.files) == every[first : first + len(merge.files)]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=300))
+def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> None:
+    """Let files come one at a time, with a compaction after each."""
+    limits = FileSizes(file_bytes_min=4096, file_bytes_max=8192)
+    held: list[TableFile] = []
+    written = 0
+    for number, size in enumerate(sizes):
+        held.append(file(number, size))
+        for merge in merges(held, limits):
+            at = held.index(merge.files[0])
+            written += merge.size_bytes
+            held[at : at + len(merge.files)] = [
+                merge.files[0]._replace(size_bytes=merge.size_bytes, last_offset=merge.files[-1].last_offset)
+            ]
+    total = sum(sizes)
+    assert sum(each.size_bytes for each in held) == total
+    # At each pass a row's file becomes at least half as large again.
+    assert written <= total * (total.bit_length() * 2)
+    assert len(held) <= 2 * total.bit_length() + 1
+
 
 SMALL = FileSizes(file_bytes_min=6_000, file_bytes_max=12_000)
 ROWS = 100
@@ -127,11 +242,11 @@ def test_what_is_archived_meanwhile_is_neither_refused_nor_lost(lake: Lake) -> N
     assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (ROWS + 1, 1)
 
 
-def foreign_optimize(lake: Lake) -> None:
+def external_optimize(lake: Lake) -> None:
     DeltaTable(opened(lake).uri).optimize.compact()
 
 
-def foreign_delete(lake: Lake) -> None:
+def external_delete(lake: Lake) -> None:
     DeltaTable(opened(lake).uri).delete("offset < 25")
 
 
@@ -141,7 +256,7 @@ def own_compaction(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("other", "left"),
-    [(foreign_optimize, range(ROWS)), (foreign_delete, range(25, ROWS)), (own_compaction, range(ROWS))],
+    [(external_optimize, range(ROWS)), (external_delete, range(25, ROWS)), (own_compaction, range(ROWS))],
 )
 def test_whoever_else_rewrites_files_first_wins(
     lake: Lake, other: Callable[[Lake], None], left: range
@@ -156,7 +271,7 @@ def test_whoever_else_rewrites_files_first_wins(
         assert not path_of(lake, each.path).exists()
 
 
-def test_a_foreign_optimize_that_began_before_is_refused(lake: Lake) -> None:
+def test_an_external_optimize_that_began_before_is_refused(lake: Lake) -> None:
     stale = DeltaTable(opened(lake).uri)
     own_compaction(lake)
     with pytest.raises(CommitFailedError):
@@ -279,7 +394,7 @@ class Crowd:
 
 
 def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_path: Path) -> None:
-    lake, end = Lake(str(tmp_path)), 600
+    lake, end = Lake(str(tmp_path)), 300
     archive(lake, 10, partition=1)
     crowd = Crowd(lake, end)
     crowd.run()
@@ -298,7 +413,7 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
     # What is removed was removed the day before yesterday, so vacuum deletes it at once.
     then = time.time_ns() - 48 * 3600 * 1_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: then)
-    reader, end, deleted = LakeReader(lake.path), 300, 0
+    reader, end, deleted = LakeReader(lake.path), 160, 0
     got: list[int] = []
     while len(got) < end:
         archived = opened(lake).next_offset(0) or 0
@@ -310,7 +425,7 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
         found = reader.read(ReadPosition(OF, 0, len(got), archived), ReadLimits(300))
         got += [each.offset for each in read(found.data)]
     assert got == list(range(end))
-    assert deleted > 10
+    assert deleted > 5
     assert len(list(path_of(lake, "partition=0").iterdir())) == len(files(lake))
 
 

@@ -30,7 +30,7 @@ lake, point = sys.argv[1:]
 def killed(*_arguments, **_named):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def killed_behind(call):
+def killed_after(call):
     def both(*arguments, **named):
         call(*arguments, **named)
         killed()
@@ -42,11 +42,11 @@ match point:
     case "while a file is written":
         compaction._one = killed
     case "after a file":
-        compaction.write_file = killed_behind(compaction.write_file)
+        compaction.write_file = killed_after(compaction.write_file)
     case "before the commit":
         ArchiveTable.replace = killed
     case "after the commit":
-        ArchiveTable.replace = killed_behind(ArchiveTable.replace)
+        ArchiveTable.replace = killed_after(ArchiveTable.replace)
 list(compaction.compact(Lake(lake), OF))
 """
 

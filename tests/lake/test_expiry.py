@@ -1,4 +1,4 @@
-"""korvet/lake/expiry.py: what leaves a log in the lake, in which order, and that nothing else does."""
+"""korvet/lake/expiry.py: what retention removes from log, table and disk, and upkeep of all topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError, LakeError
-from korvet.lake.expiry import VACUUM_HOURS_MIN, ExpiredFiles, Expiry, count_expired, gone, start_after
+from korvet.lake.expiry import (
+    VACUUM_HOURS_MIN,
+    ExpiredFiles,
+    Expiry,
+    UpkeepRound,
+    count_expired,
+    gone,
+    run_upkeep,
+    start_after,
+)
 from korvet.lake.files import WrittenFile
 from korvet.lake.scan import snapshots
 from korvet.lake.source import RetentionLimits
@@ -88,8 +97,8 @@ def test_a_file_of_others_that_tells_no_times_is_looked_into(redis_url: str, tmp
         new = made.files()[0]
         path = new.path.replace("part-", "other-")
         made.path_of(path).write_bytes(made.path_of(new.path).read_bytes())
-        told = new._asdict() | {"path": path, "first_timestamp": None, "last_timestamp": None}
-        made.table.replace([new], [WrittenFile(**told)], 1)
+        changed = new._asdict() | {"path": path, "first_timestamp": None, "last_timestamp": None}
+        made.table.replace([new], [WrittenFile(**changed)], 1)
         assert made.files()[0].last_timestamp is None
         [done] = expire(made, older_than(5000))
         assert (done.start, done.files) == (0, 0)
@@ -110,8 +119,8 @@ def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Bot
     [done] = expire(topic, older_than(2002))
     assert done.start == 6
     assert (topic.bounds.log_start, topic.bounds.local_start) == (6, 6)
-    wished = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, 0, 1001)
-    found = topic.worker.offsets.find([OffsetQuery(topic.partition, each) for each in wished])
+    wanted = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, 0, 1001)
+    found = topic.worker.offsets.find([OffsetQuery(topic.partition, each) for each in wanted])
     assert [each.offset for each in found if not isinstance(each, KafkaError)] == [6, 6, 6, 6]
     [below] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=5))
     assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
@@ -369,8 +378,8 @@ def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size:
     count = count_expired(some, RetentionLimits(ms, size), now, hot, lambda each: times[each])
 
     def may(number: int) -> bool:
-        told = [times[each] for each in some[:number]]
-        by_time = ms >= 0 and all(each <= now - ms for each in told) and told[-1] >= 0
+        known = [times[each] for each in some[:number]]
+        by_time = ms >= 0 and all(each <= now - ms for each in known) and known[-1] >= 0
         left = sum(each.size_bytes for each in some[number:]) + hot
         return by_time or (size >= 0 and left >= size)
 
@@ -399,3 +408,36 @@ def test_a_deleted_topic_is_an_error_of_its_partition(topic: Both) -> None:
     [done] = Expiry(topic.source, topic.lake).expire(topic.stores, wanted, older_than(2500), NOW)
     assert done.error is not None
     assert isinstance(topic.stores.lake.expire([(wanted.partitions[0], 0)])[0], KafkaError)
+
+
+def test_a_round_compacts_and_lets_go_what_is_too_old(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake", configs={"retention.ms": "1000"}) as tiers:
+        tiers.archive_batches((1000, 2000), (3000, 4000), (5000, 6000))
+        assert run_upkeep(tiers.source, tiers.lake, now_ms=1500) == UpkeepRound(compacted=3)
+        assert len(tiers.files()) == 1
+        assert run_upkeep(tiers.source, tiers.lake, now_ms=1500) == UpkeepRound()
+        assert run_upkeep(tiers.source, tiers.lake, now_ms=9000) == UpkeepRound(expired=1, expired_records=6)
+        assert tiers.files() == []
+
+
+def test_what_cannot_be_merged_is_a_failure_and_retention_goes_on(
+    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with both(redis_url, tmp_path / "lake", configs={"retention.ms": "1000"}) as tiers:
+        tiers.archive_batches((1000, 2000), (3000, 4000))
+        first, second = tiers.files()
+        tiers.path_of(second.path).write_bytes(b"no file of rows")
+        done = run_upkeep(tiers.source, tiers.lake, now_ms=3500)
+        assert (done.compacted, done.expired, done.failures) == (0, 1, 1)
+        assert [file.path for file in tiers.files()] == [second.path]
+        assert first.rows == done.expired_records
+        assert "could not be compacted" in caplog.text
+
+
+def test_tables_without_any_topic_are_told_of(redis_url: str, tmp_path: Path) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        tiers.archive_batches((1000,))
+        elsewhere = tiers.source.__class__(redis_url=redis_url, namespace="another")
+        assert Expiry(tiers.source, tiers.lake).round((), 24, 0).gone == []
+        with pytest.raises(ValueError, match="is that the Redis and the namespace of this lake"):
+            run_upkeep(elsewhere, tiers.lake, now_ms=0)

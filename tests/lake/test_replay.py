@@ -46,15 +46,15 @@ def test_every_record_of_both_tiers_comes_once_and_in_order(stage: Stage, storag
     source = stage.source(storage_format)
     other: Format = "record" if storage_format == "batch" else "batch"
     for target, codec in ((stage.make(storage_format, 2), 0), (stage.make(other, 3), LZ4)):
-        wish = ReplaySpec(source=source.name, target=target.name)
-        assert sum(stage.run(wish, codec=codec)) == 2 * 3 * 1520
+        spec = ReplaySpec(source=source.name, target=target.name)
+        assert sum(stage.run(spec, codec=codec)) == 2 * 3 * 1520
         for partition in (0, 1):
             assert stage.contents(target, partition) == stage.produced(source, partition)
         # It is done: nothing comes a second time.
-        assert stage.run(wish) == []
-        assert [each.records for each in stage.replay(wish).ranges] == [3 * 1520] * 2
-        # And a group tells how far it has come: to the end.
-        committed = stage.admin.offsets.committed(stage.replay(wish).name)
+        assert stage.run(spec) == []
+        assert [each.records for each in stage.replay(spec).ranges] == [3 * 1520] * 2
+        # And a group has its progress: the end.
+        committed = stage.admin.offsets.committed(stage.replay(spec).name)
         assert {place: each.offset for place, each in committed.items()} == {
             TopicPartition(source.name, at): stage.topics.bounds(each).high_watermark
             for at, each in enumerate(source.partitions)
@@ -66,8 +66,8 @@ def test_a_range_of_offsets_or_of_times_is_what_it_says(stage: Stage) -> None:
 
     def replayed(begin: ReplayEdge, end: ReplayEdge, *partitions: int) -> list[list[int]]:
         target = stage.make("batch", 2)
-        wish = ReplaySpec(source=source.name, target=target.name, partitions=partitions, start=begin, end=end)
-        stage.run(wish)
+        spec = ReplaySpec(source=source.name, target=target.name, partitions=partitions, start=begin, end=end)
+        stage.run(spec)
         return [values(stage, target, at) for at in (0, 1)]
 
     assert replayed(ReplayEdge(offset=5), ReplayEdge(offset=8)) == [[5, 6, 7]] * 2
@@ -81,12 +81,12 @@ def test_a_range_of_offsets_or_of_times_is_what_it_says(stage: Stage) -> None:
 
 def test_records_that_come_after_a_replay_has_begun_are_none_of_it(stage: Stage) -> None:
     source, target = numbered(stage, 3), stage.make()
-    wish = ReplaySpec(source=source.name, target=target.name)
-    begun = stage.replay(wish)
+    spec = ReplaySpec(source=source.name, target=target.name)
+    begun = stage.replay(spec)
     stage.topics.produce(source.partitions[0], b"3")
     begun.run(RecordRate(None), 0, lambda *_: None)
     stage.topics.produce(source.partitions[0], b"4")
-    assert stage.run(wish) == []
+    assert stage.run(spec) == []
     assert values(stage, target) == [0, 1, 2]
 
 
@@ -169,8 +169,8 @@ def test_batches_are_no_larger_than_the_target_takes(stage: Stage) -> None:
     source = stage.make()
     stage.topics.produce(source.partitions[0], *(b"%d" % at * 100 for at in range(50)))
     target = stage.make(max_message_bytes="1000")
-    wish = ReplaySpec(source=source.name, target=target.name)
-    assert len(stage.run(wish)) > 10
+    spec = ReplaySpec(source=source.name, target=target.name)
+    assert len(stage.run(spec)) > 10
     assert stage.contents(target) == stage.produced(source)
 
 
@@ -179,14 +179,14 @@ def test_a_record_that_is_refused_stops_a_replay_that_goes_on_when_it_is_taken(s
     for value in (b"1", b"2" * 2000, b"3"):
         stage.topics.produce(source.partitions[0], value)
     target = stage.make(max_message_bytes="1000")
-    wish = ReplaySpec(source=source.name, target=target.name)
+    spec = ReplaySpec(source=source.name, target=target.name)
     with pytest.raises(
         ReplayError, match=r":0 did not take offsets 1 to 1 of topic-\d+: MESSAGE_TOO_LARGE: "
     ):
-        stage.run(wish)
+        stage.run(spec)
     assert len(stage.contents(target)) == 1
     settled(stage.admin.configs.alter({Resource.topic(target.name): {"max.message.bytes": "100000"}}))
-    assert sum(stage.run(wish)) == 2
+    assert sum(stage.run(spec)) == 2
     assert stage.contents(target) == stage.produced(source)
 
 
@@ -205,9 +205,9 @@ def test_a_topic_is_replayed_into_itself_up_to_an_end(stage: Stage) -> None:
 
 def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
     source, target = numbered(stage, 5), stage.make()
-    wish = ReplaySpec(source=source.name, target=target.name, end=ReplayEdge(offset=3))
-    assert stage.run(wish, "mine") == [3]
-    assert stage.run(wish, "mine") == []
+    spec = ReplaySpec(source=source.name, target=target.name, end=ReplayEdge(offset=3))
+    assert stage.run(spec, "mine") == [3]
+    assert stage.run(spec, "mine") == []
     with pytest.raises(
         ReplayError, match=r"mine is a replay of something else, of topic-.* from offset 0 to 2"
     ):
@@ -215,10 +215,10 @@ def test_a_name_is_that_of_one_replay(stage: Stage) -> None:
     settled(stage.admin.topics.delete([target.name]))
     settled(stage.admin.topics.create([target.name]))
     with pytest.raises(ReplayError, match="was deleted and re-created since it began"):
-        stage.run(wish, "mine")
+        stage.run(spec, "mine")
     settled(stage.admin.offsets.alter("readers", {TopicPartition(source.name, 0): 2}))
     with pytest.raises(ReplayError, match="readers is a consumer group that has committed offsets"):
-        stage.run(wish, "readers")
+        stage.run(spec, "readers")
     assert stage.admin.offsets.committed("readers")[TopicPartition(source.name, 0)].offset == 2
 
 
@@ -230,7 +230,7 @@ def test_what_cannot_be_replayed_is_one_clear_error(stage: Stage) -> None:
         stage.run(ReplaySpec(source="nothing", target=source.name))
     with pytest.raises(ReplayError, match="has no partition 7"):
         stage.run(ReplaySpec(source=source.name, target=stage.make().name, partitions=(0, 7)))
-    # A broker tells an id that is not the one in this Redis.
+    # A broker reports an id that is not the one in this Redis.
     other = stage.topics.make("other", "batch", number=1)
     with pytest.raises(ReplayError, match="--bootstrap-server and --redis-url name different clusters"):
         stage.run(ReplaySpec(source=other.name, target=source.name))
@@ -239,32 +239,32 @@ def test_what_cannot_be_replayed_is_one_clear_error(stage: Stage) -> None:
         stage.run(ReplaySpec(source=source.name, target=many.name, partitioning="hash"))
 
 
-def test_records_that_were_deleted_before_they_were_replayed_are_told(stage: Stage) -> None:
+def test_records_that_were_deleted_before_they_were_replayed_are_an_error(stage: Stage) -> None:
     source, target = stage.make(), stage.make(max_message_bytes="1000")
     for value in (b"1", b"2" * 2000, b"3"):
         stage.topics.produce(source.partitions[0], value)
-    wish = ReplaySpec(source=source.name, target=target.name)
+    spec = ReplaySpec(source=source.name, target=target.name)
     with pytest.raises(ReplayError, match="did not take"):
-        stage.run(wish)
+        stage.run(spec)
     settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 2}))
     message = (
         "records of topic-.* from offset 1 on were deleted before they were replayed: .*, from offset 2 on"
     )
     with pytest.raises(ReplayError, match=message):
-        stage.run(wish)
+        stage.run(spec)
     assert values(stage, target) == [1]
 
 
-def test_records_that_are_deleted_while_a_replay_runs_are_told(stage: Stage) -> None:
+def test_records_that_are_deleted_while_a_replay_runs_are_an_error(stage: Stage) -> None:
     source, target = stage.make(), stage.make()
     for at in range(4):
         stage.topics.produce(source.partitions[0], b"%d" % at)
-    wish = ReplaySpec(source=source.name, target=target.name)
+    spec = ReplaySpec(source=source.name, target=target.name)
 
     def delete(*_: object) -> None:
         settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 3}))
 
-    begun = stage.replay(wish)
+    begun = stage.replay(spec)
     begun.rows = _after(delete, begun.rows)  # type: ignore[method-assign]  # a moment that nothing else marks
     with pytest.raises(
         ReplayError, match=r"from offset 0 on were deleted before they were replayed: .*, from offset 3"

@@ -1,22 +1,25 @@
-"""korvet/lake/scan.py and scan_offsets.py: ranges over both tiers, their rows, and offsets by time and by number."""
+"""korvet/lake/scan.py: ranges over both tiers, each record once, whatever moves meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
 
-from korvet.errors import LakeError
+from korvet.config.settings import Settings
+from korvet.errors import KafkaError, LakeError
 from korvet.lake import scan
 from korvet.lake.compaction import compact
 from korvet.lake.expiry import Expiry
 from korvet.lake.files import WrittenFile, filesystem
 from korvet.lake.scan import (
-    LogSnapshot,
+    PartitionSnapshot,
     PartReader,
     ScanPart,
     ScanRange,
@@ -27,11 +30,14 @@ from korvet.lake.scan import (
     snapshots,
 )
 from korvet.lake.schema import OFFSET, VALUE
-from korvet.lake.source import LakeSource, RetentionLimits
-from korvet.lake.table import LakeTopic
+from korvet.lake.source import LakeSource, RetentionLimits, SourceTopic
+from korvet.lake.table import Lake, LakeTopic
+from korvet.lake.verify import verify
+from korvet.log.types import Read
+from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both
 from tests.log.compacting import CompactedLog
-from tests.support.archives import FORMATS, Format
+from tests.support.archives import FORMATS, Format, Topics
 from tests.support.domain import domain
 
 
@@ -56,7 +62,7 @@ def batch(at: int) -> tuple[int, int, int]:
 VALUES = [b"%d" % stamp for at in range(6) for stamp in batch(at)]
 
 
-def log_of(made: Both) -> LogSnapshot:
+def log_of(made: Both) -> PartitionSnapshot:
     return snapshots(made.stores, made.lake, made.topic)[0]
 
 
@@ -86,8 +92,8 @@ def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Bot
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
     for at, first in enumerate(offsets):
         for last in range(at, len(offsets)):
-            wish = ScanRange(first, offsets[last] + 1)
-            got = rows_of(tiers, scan_parts(tiers.stores, log, wish))
+            spec = ScanRange(first, offsets[last] + 1)
+            got = rows_of(tiers, scan_parts(tiers.stores, log, spec))
             assert [offset for offset, _ in got] == offsets[at : last + 1]
 
 
@@ -238,8 +244,8 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
     log = log_of(tiers)
     for at, (first, _) in enumerate(whole_log):
         for last in range(at, len(whole_log)):
-            wish = ScanRange(first, whole_log[last][0] + 1, records_max=2)
-            assert rows_of(tiers, scan_parts(tiers.stores, log, wish)) == whole_log[at : last + 1]
+            spec = ScanRange(first, whole_log[last][0] + 1, records_max=2)
+            assert rows_of(tiers, scan_parts(tiers.stores, log, spec)) == whole_log[at : last + 1]
     for at in range(12):
         for count in range(1, 12 - at):
             end = offset_after(tiers.stores, tiers.lake, log, whole_log[at][0], count)
@@ -247,17 +253,17 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
 
 
 def test_a_file_of_others_that_tells_no_times_is_not_passed_over(tiers: Both) -> None:
-    left_by_others(tiers, [range(12)], told=False)
+    left_by_others(tiers, [range(12)], timed=False)
     times = TimestampRange(batch(1)[1] * 1000, batch(1)[1] * 1000)
     log = log_of(tiers)
     found = rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
     assert b"%d" % batch(1)[1] in [value for _, value in found]
 
 
-def left_by_others(made: Both, files: Sequence[Sequence[int]], *, told: bool = True) -> None:
+def left_by_others(made: Both, files: Sequence[Sequence[int]], *, timed: bool = True) -> None:
     """Let the archived rows lie in other files, those of each number of them, as an OPTIMIZE may leave them.
 
-    `told`: the table tells their times.
+    `timed`: the table knows their timestamps.
     """
     table, old = made.table, made.files()
     uri = table.uri
@@ -278,8 +284,8 @@ def left_by_others(made: Both, files: Sequence[Sequence[int]], *, told: bool = T
                 rows=len(places),
                 first_offset=first,
                 last_offset=last,
-                first_timestamp=old[0].first_timestamp if told else None,
-                last_timestamp=old[-1].last_timestamp if told else None,
+                first_timestamp=old[0].first_timestamp if timed else None,
+                last_timestamp=old[-1].last_timestamp if timed else None,
                 rows_without_timestamp=0,
                 written_ms=1,
             )
@@ -321,7 +327,7 @@ def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
     assert at(int(VALUES[-1]) + 1) is None
 
 
-def test_no_more_records_are_counted_off_than_wished_and_all_in_the_end(tiers: Both) -> None:
+def test_no_more_records_are_counted_off_than_requested_and_all_in_the_end(tiers: Both) -> None:
     log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
     for count in range(1, len(offsets) + 2):
         first, steps = log.start, []
@@ -389,3 +395,66 @@ def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_
                 assert [(row["offset"], row["key"], row["value"]) for row in got] == [
                     each[:3] for each in wanted
                 ]
+
+
+class OnceCompacted(NamedTuple):
+    log: CompactedLog
+    topics: Topics
+
+    @property
+    def topic(self) -> SourceTopic:
+        return self.topics.source.topic(self.topics.stores, self.log.partition.topic)
+
+
+@pytest.fixture(params=FORMATS)
+def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[OnceCompacted]:
+    """Give an archived topic of which the first and the last records of a compacted part are left, and some more."""
+    storage_format: Format = request.param
+    settings = Settings(lake_path=str(tmp_path / "lake"))
+    source = LakeSource.of(settings, redis_url)
+    with (
+        domain(redis_url, settings) as worker,
+        source.opened() as stores,
+        redis.Redis.from_url(redis_url) as raw,
+    ):
+        log = CompactedLog(worker, raw, storage_format)
+        log.append((b"first", b"1"))
+        for at in range(30):
+            log.append((b"again", b"%d" % at))
+        log.append((b"last", b"2"))
+        log.compacted()
+        worker.topics.alter(log.topic, archived)
+        log.append((b"again", b"30"))
+        topics = Topics(source, settings.lake_path, stores)
+        assert topics.rounds(topics.archiver()).failures == []
+        yield OnceCompacted(log, topics)
+
+
+def archived(row: TopicRow) -> TopicRow:
+    configs = row.configs | {"cleanup.policy": "delete", "remote.storage.enable": "true"}
+    return msgspec.structs.replace(row, configs=configs)
+
+
+def test_what_compaction_removed_is_no_finding(once: OnceCompacted) -> None:
+    lake = Lake(once.topics.lake)
+    [found] = verify(once.topics.stores, lake, once.topic, 1 << 20)
+    assert found.findings == ()
+    assert (found.rows, found.compared) == (4, 4)
+    once.topics.trim(once.log.partition, once.log.field("clean_end"))
+    [found] = verify(once.topics.stores, lake, once.topic, 1 << 20)
+    assert found.findings == ()
+    assert (found.rows, found.compared) == (4, 1)
+
+
+def test_what_is_in_the_lake_only_is_not_passed_over_for_what_redis_has_after_it(
+    once: OnceCompacted,
+) -> None:
+    partition = once.log.partition
+    offsets = [each.offset for each in once.log.model]
+    for start in offsets[1:]:
+        once.topics.trim(partition, start)
+        for offset in [each for each in offsets if each < start]:
+            [found] = once.log.logs.read([Read(partition, offset, 10)])
+            assert not isinstance(found, KafkaError)
+            assert found.remote is not None
+            assert (found.holds_any, found.remote.end) == (False, start)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -15,7 +14,7 @@ import pytest
 
 from korvet.lake.source import SourceTopic
 from tests.support import batches
-from tests.support.archives import Topics, orders, topics_in, where
+from tests.support.archives import Topics, orders, where
 from tests.support.processes import alive, descendants, die_with_tests, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -23,17 +22,13 @@ MASTER = ("--master", "local[2,4]")
 
 
 @pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
-
-
-@pytest.fixture
 def topic(topics: Topics) -> SourceTopic:
     return orders(topics)
 
 
-def test_archive_for_ever_takes_what_comes_and_ends_when_told(topics: Topics, topic: SourceTopic) -> None:
+def test_archive_with_an_interval_takes_new_records_and_ends_by_a_signal(
+    topics: Topics, topic: SourceTopic
+) -> None:
     command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
     with subprocess.Popen(
         [*command, "--interval", "0.2", "--json"], stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=die_with_tests
@@ -63,10 +58,10 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
         files = Path(topics.lake) / topic.name / topic.id
         wait_until(lambda: any(files.glob("partition=1/*")), "a file is being written", 100)
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "\tat " not in told
-    assert "Traceback" not in told
+    assert "\tat " not in output
+    assert "Traceback" not in output
     assert topics.archiver().round(topics.run).failures == []
     topics.check(topic)
 

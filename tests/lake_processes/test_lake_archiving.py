@@ -96,7 +96,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
     flags = ("--redis-url", redis_url, *settings(lake, "log.figures.interval.ms=200"))
     with korvet_broker(tmp_path, *flags, workers=1) as broker:
         child = archiver(broker)
-        processes.wait_until(lambda: "Spark is not needed" in broker.log(), "a look for topics")
+        processes.wait_until(lambda: "Spark is not started" in broker.log(), "a check for topics")
         assert processes.descendants(child) == set()
         make(broker)
         produce(broker, 0, 100)
@@ -114,7 +114,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
         processes.wait_until(lambda: not processes.alive(child), "the end of a child without Java")
         produce(broker, 100, 200)
         wait_until_archived(raw_redis, 200)
-        # One that acts no longer lets go of Spark, and acts again when it may.
+        # One that has lost the lease ends Spark, and archives again with the lease.
         child, [second] = archiver(broker), java(broker)
         raw_redis.set(LEASE, "another broker", px=3000)
         processes.wait_until(lambda: not processes.alive(second), "the end of Java")
@@ -138,8 +138,8 @@ def test_one_broker_archives_and_another_takes_over(tmp_path: Path, redis_url: s
         make(brokers[0])
         produce(brokers[0], 0, 100)
         wait_until_archived(raw_redis, 100)
-        acting = int(raw_redis.get(LEASE).partition(b":")[0])
-        one, other = brokers[acting], brokers[1 - acting]
+        active = int(raw_redis.get(LEASE).partition(b":")[0])
+        one, other = brokers[active], brokers[1 - active]
         assert java(one)
         assert not java(other)
         left = processes.descendants(one.pid)

@@ -39,15 +39,15 @@ def source(stage: Stage) -> SourceTopic:
     return topic
 
 
-def killed(stage: Stage, wish: ReplaySpec, point: str, times: int = 1) -> None:
+def killed(stage: Stage, spec: ReplaySpec, point: str, times: int = 1) -> None:
     """Replay up to a point, and no further."""
-    with driver(stage.topics, stage.broker.bootstrap, wish, point, times) as process:
+    with driver(stage.topics, stage.broker.bootstrap, spec, point, times) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == point
 
 
-def state_of(stage: Stage, wish: ReplaySpec, target: SourceTopic, partition: int = 0) -> ReplayState:
-    return load_states(stage.admin, wish.name, wish, target.id)[partition]
+def state_of(stage: Stage, spec: ReplaySpec, target: SourceTopic, partition: int = 0) -> ReplayState:
+    return load_states(stage.admin, spec.name, spec, target.id)[partition]
 
 
 def check(stage: Stage, source: SourceTopic, target: SourceTopic) -> None:
@@ -61,19 +61,19 @@ def test_a_killed_replay_loses_and_repeats_nothing(
     stage: Stage, source: SourceTopic, point: str, times: int
 ) -> None:
     target = stage.make("batch", 2)
-    wish = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, wish, point, times)
-    stage.run(wish)
+    spec = ReplaySpec(source=source.name, target=target.name)
+    killed(stage, spec, point, times)
+    stage.run(spec)
     check(stage, source, target)
-    assert sum(each.records for each in stage.replay(wish).ranges) == 2 * PER_PARTITION
+    assert sum(each.records for each in stage.replay(spec).ranges) == 2 * PER_PARTITION
 
 
 def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
-    wish = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
-    killed(stage, wish, "before a batch", 2)
-    killed(stage, wish, "after a batch")
-    stage.run(wish)
+    spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
+    killed(stage, spec, "before a batch", 2)
+    killed(stage, spec, "after a batch")
+    stage.run(spec)
     records = [each for partition in (0, 1) for each in stage.produced(source, partition)]
     for place in range(3):
         mine = [each for each in records if (murmur2(each[1]) & 0x7FFFFFFF) % 3 == place]
@@ -84,35 +84,35 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     source, target = stage.make(), stage.make("batch", 3)
     records = [Record(b"%d" % at, b"%d" % at) for at in range(30)]
     stage.topics.produce(source.partitions[0], *records)
-    wish = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
-    killed(stage, wish, "before a batch")
+    spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
+    killed(stage, spec, "before a batch")
     # One of its three batches, as where the broker of the others is away.
     whole = stage.make("batch", 3)
     stage.run(ReplaySpec(source=source.name, target=whole.name, partitioning="hash"))
     mine = [Record(value, key, at) for at, key, value, _ in stage.contents(whole, 1)]
     assert 0 < len(mine) < 30
-    producer = IdempotentProducer(stage.admin, state_of(stage, wish, target).note.identity)
+    producer = IdempotentProducer(stage.admin, state_of(stage, spec, target).note.identity)
     settled(producer.send({TopicPartition(target.name, 1): batch(*mine)}))
     # And once more killed while the rest is on its way.
-    killed(stage, wish, "before a batch")
-    killed(stage, wish, "after a batch")
-    assert stage.run(wish) == []
+    killed(stage, spec, "before a batch")
+    killed(stage, spec, "after a batch")
+    assert stage.run(spec) == []
     for place in range(3):
         assert stage.contents(target, place) == stage.contents(whole, place)
-    assert [each.records for each in stage.replay(wish).ranges] == [30]
+    assert [each.records for each in stage.replay(spec).ranges] == [30]
 
 
 def test_replays_side_by_side_replay_each_record_once(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
-    wish = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, wish, "after the beginning")
+    spec = ReplaySpec(source=source.name, target=target.name)
+    killed(stage, spec, "after the beginning")
     with (
-        driver(stage.topics, stage.broker.bootstrap, wish) as one,
-        driver(stage.topics, stage.broker.bootstrap, wish) as other,
+        driver(stage.topics, stage.broker.bootstrap, spec) as one,
+        driver(stage.topics, stage.broker.bootstrap, spec) as other,
     ):
         one.wait(60)
         other.wait(60)
-    stage.run(wish)
+    stage.run(spec)
     check(stage, source, target)
 
 
@@ -120,22 +120,22 @@ def test_what_another_producer_of_that_identity_sent_stops_a_replay(
     stage: Stage, source: SourceTopic
 ) -> None:
     target = stage.make("batch", 2)
-    wish = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, wish, "before a batch")
-    identity = state_of(stage, wish, target).note.identity
+    spec = ReplaySpec(source=source.name, target=target.name)
+    killed(stage, spec, "before a batch")
+    identity = state_of(stage, spec, target).note.identity
     place = TopicPartition(target.name, 0)
     settled(IdempotentProducer(stage.admin, identity).send({place: batch(b"another")}))
     with pytest.raises(
         ReplayError, match=r"has the replay's records up to number 0, where -1 or \d+ is expected"
     ):
-        stage.run(wish)
+        stage.run(spec)
     assert len(stage.contents(target)) == 1
 
 
 def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
-    wish = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, wish, "after a batch")
+    spec = ReplaySpec(source=source.name, target=target.name)
+    killed(stage, spec, "after a batch")
     before = stage.contents(target)
     place = TopicPartition(target.name, 0)
     name = "producer.id.expiration.ms"
@@ -143,13 +143,13 @@ def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: Sour
     try:
         wait_until(lambda: not settled(stage.admin.partitions.producers([place]))[place], "producers go")
         with pytest.raises(ReplayError, match="was stopped for longer than brokers remember producers"):
-            stage.run(wish)
+            stage.run(spec)
     finally:
         settled(stage.admin.configs.alter({Resource.cluster(): {name: None}}))
     assert stage.contents(target) == before
     # Where too little time has gone by for that, it is known that nothing has come.
     again = stage.make("batch", 2)
-    wish = ReplaySpec(source=source.name, target=again.name)
-    killed(stage, wish, "before a batch")
-    stage.run(wish)
+    spec = ReplaySpec(source=source.name, target=again.name)
+    killed(stage, spec, "before a batch")
+    stage.run(spec)
     check(stage, source, again)

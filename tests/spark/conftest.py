@@ -12,6 +12,6 @@ from korvet.spark.session import session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Give a session as jobs have it, on two cores."""
-    with session("tests", master="local[2,4]") as started:
+    """Give a session as jobs have it, on two cores; joins of a few rows need no more parts than cores."""
+    with session("tests", master="local[2,4]", configs={"spark.sql.shuffle.partitions": "2"}) as started:
         yield started

@@ -20,7 +20,7 @@ NAMES = ("orders", "all-customers")
 
 @pytest.fixture
 def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    """Give two topics: of one a batch is archived and one is not, the other one has no cold tier."""
+    """Give two topics: of one a batch is archived and one is not, the other one has no remote tier."""
     with topics_in(redis_url, tmp_path / "lake") as found:
         [orders] = found.make("orders", "batch").partitions
         found.produce(orders, b"1")
@@ -50,7 +50,7 @@ def test_topics_are_views_of_the_same_query(
     assert capsys.readouterr().out == 'n,total,m,nothing\n1,1,"{""1"": true}",\n'
 
 
-def test_columns_may_have_the_same_name_and_null_is_told(
+def test_columns_may_have_the_same_name_and_null_is_shown(
     spark: SparkSession, topics: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = frame(spark, topics, "select offset, value, value from orders order by offset")

@@ -24,7 +24,7 @@ def java(tmp_path: Path, script: str) -> str:
     [
         ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "java is Java 11$"),
         ("echo 'java version \"1.8.0_392\"' >&2", "java is Java 8$"),
-        ("exit 1", "java is no Java that tells its version$"),
+        ("exit 1", "java is no Java that prints its version$"),
     ],
 )
 def test_an_unusable_java_is_one_clear_error(

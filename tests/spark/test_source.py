@@ -1,7 +1,8 @@
-"""korvet/spark/source.py: topics as DataFrames of a real Spark, over both tiers, in batches and as streams."""
+"""korvet/spark/source.py: topics as DataFrames and streams, and filters as bounds."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +12,17 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -20,7 +31,8 @@ from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark import source
-from korvet.spark.source import COLUMNS, KorvetDataSource, register
+from korvet.spark.options import EARLIEST, LATEST, ReadEdge, read_options
+from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds, register
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
 from tests.support.batches import Record
 from tests.support.trimming import archive, trim
@@ -123,7 +135,7 @@ def test_a_batch_has_the_offsets_and_times_that_are_asked_for(spark: SparkSessio
     assert small.where("offset >= 4").rdd.getNumPartitions() == 2
 
 
-def test_a_topic_without_a_cold_tier_is_read_without_a_lake(spark: SparkSession, topics: Topics) -> None:
+def test_a_topic_without_a_remote_tier_is_read_without_a_lake(spark: SparkSession, topics: Topics) -> None:
     topic = topics.make("orders", "record", remote_storage_enable="false")
     topics.produce(topic.partitions[0], *(b"%d" % at for at in range(10)))
     frame = spark.read.format("korvet").options(**options(topics)).option("lake", "").load()
@@ -173,7 +185,7 @@ def start(frame: DataFrame, spark: SparkSession, tmp_path: Path) -> None:
     assert query.exception() is None
     counts = [each["numInputRows"] for each in query.recentProgress]
     assert counts
-    assert max(counts) <= 1000
+    assert max(counts) <= 4000
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -184,7 +196,7 @@ def test_a_stream_that_is_started_again_has_read_each_record_once(
     in_three_parts(topics, topic)
     frame = (
         spark.readStream.format("korvet")
-        .options(**options(topics, startingOffsets="earliest", maxRecordsPerTrigger="1000"))
+        .options(**options(topics, startingOffsets="earliest", maxRecordsPerTrigger="4000"))
         .load()
     )
     for _ in range(2):
@@ -219,7 +231,7 @@ def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> N
         reader.partitions({"index": 1}, began)
     two = '{"orders": {"0": 1, "1": 1}}'
     wrong = KorvetDataSource(options(topics, startingOffsets=two)).reader(COLUMNS)
-    with pytest.raises(ValueError, match="has 1 partitions, but offsets are told for"):
+    with pytest.raises(ValueError, match="has 1 partitions, but offsets are given for"):
         wrong.partitions()
 
 
@@ -234,16 +246,16 @@ def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
     counted = offset_after
 
     def late(*args: Any) -> int:
-        monkeypatch.setattr(source, "behind_records", counted)
+        monkeypatch.setattr(source, "offset_after", counted)
         archive(topics)
         trim(topics, partition)
         return counted(*args)
 
-    monkeypatch.setattr(source, "behind_records", late)
+    monkeypatch.setattr(source, "offset_after", late)
     fourth = topics.produced[topic.id, 0][3][0]
     assert reader.latestOffset(began, ReadMaxRows(4))["offsets"] == {"0": fourth + 1}
     # Where it goes again and again, all is one batch.
-    monkeypatch.setattr(source, "behind_records", lambda _stores, _lake, _log, first, _count: first)
+    monkeypatch.setattr(source, "offset_after", lambda _stores, _lake, _log, first, _count: first)
     assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
 
 
@@ -251,9 +263,9 @@ def test_a_plan_shows_no_keys_of_an_object_store(spark: SparkSession, topics: To
     topics.make("orders", "batch")
     given = options(topics) | {"lake.storage.options": "AWS_SECRET_ACCESS_KEY=hunter2"}
     frame: Any = spark.read.format("korvet").options(**given).load()
-    told = frame._jdf.queryExecution().toString()
-    assert "korvet" in told
-    assert "hunter2" not in told
+    given = frame._jdf.queryExecution().toString()
+    assert "korvet" in given
+    assert "hunter2" not in given
 
 
 def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: Topics) -> None:
@@ -262,3 +274,94 @@ def test_a_wrong_query_says_what_is_wrong_with_it(spark: SparkSession, topics: T
         read(spark, topics, topic="others").count()
     with pytest.raises(PySparkException, match="there is no column value of type string"):
         spark.read.format("korvet").options(**options(topics)).schema("value STRING").load().count()
+
+
+SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+NEEDED = {"redis.url": "redis://127.0.0.1/", "topic": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ([], FilterBounds()),
+        ([EqualTo(("partition",), 3)], FilterBounds(partition=(3, 3))),
+        ([In(("partition",), (5, 2, None))], FilterBounds(partition=(2, 5))),
+        ([GreaterThan(("offset",), 7), LessThanOrEqual(("offset",), 9)], FilterBounds(offset=(7, 9))),
+        ([GreaterThanOrEqual(("offset",), 2**60 + 1)], FilterBounds(offset=(2**60 + 1, math.inf))),
+        ([LessThan(("timestamp",), SECOND)], FilterBounds(timestamp=(-math.inf, 1_000_000))),
+        ([EqualTo(("timestamp",), SECOND)], FilterBounds(timestamp=(1_000_000, 1_000_000))),
+        # What is not understood bounds nothing.
+        ([Not(EqualTo(("partition",), 3)), IsNotNull(("offset",))], FilterBounds()),
+        ([EqualTo(("value",), b"1"), EqualTo(("headers", "key"), "a")], FilterBounds()),
+        ([EqualTo(("timestamp",), datetime(1970, 1, 1))], FilterBounds()),  # noqa: DTZ001 - a time without a zone
+        ([In(("offset",), (1, "x"))], FilterBounds()),
+        ([EqualTo(("partition",), None)], FilterBounds()),
+    ],
+)
+def test_filters_become_bounds_that_are_never_narrower(filters: list[Filter], wanted: FilterBounds) -> None:
+    assert filter_bounds(filters) == wanted
+
+
+def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
+    found = read_options({"REDIS.URL": "redis://127.0.0.1/", "topic": "orders"})
+    assert (found.source.redis_url, found.source.namespace) == ("redis://127.0.0.1/", "korvet")
+    assert (found.lake, found.starting, found.ending) == (None, None, ReadEdge("latest"))
+    assert found.fail_on_data_loss
+    given: dict[str, Any] = {
+        "lake": "s3://bucket/lake",
+        "lake.storage.options": "region=eu,secret=a=b",
+        "startingOffsets": '{"orders": {"0": 23, "1": -1, "2": -2}}',
+        "endingTimestamp": "1000",
+        "maxRecordsPerTrigger": "10",
+        "failOnDataLoss": "False",
+    }
+    found = read_options(NEEDED | given)
+    assert found.lake is not None
+    assert found.lake.storage_options == {"region": "eu", "secret": "a=b"}
+    assert found.starting is not None
+    assert found.starting.offsets == {0: 23, 1: LATEST, 2: EARLIEST}
+    assert found.ending.timestamp == 1000
+    assert (found.records_per_trigger, found.fail_on_data_loss) == (10, False)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("topics", "a", "unknown option topics; known are redis.url"),
+        ("topic", "", "the option topic is missing"),
+        ("startingOffsets", "first", "is not earliest, latest or"),
+        ("startingOffsets", '{"others": {"0": 1}}', "is not earliest, latest or"),
+        ("startingOffsets", '{"orders": {"0": "1"}}', "is not earliest, latest or"),
+        ("endingOffsets", '{"orders": {"0": -3}}', "is not earliest, latest or"),
+        ("endingOffsets", "earliest", "cannot be earliest"),
+        ("startingTimestamp", "yesterday", "no timestamp in milliseconds"),
+        ("maxRecordsPerTrigger", "0", "no positive number"),
+        ("failOnDataLoss", "maybe", "neither true nor false"),
+        ("lake.storage.options", "region", "not NAME=VALUE"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_error(option: str, value: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_options(NEEDED | {"lake": "/lake", option: value})
+
+
+def test_without_a_redis_url_the_log_is_that_of_the_embedded_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"topic": "orders"}
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=rf"redis\.url; no embedded server runs on {tmp_path}/korvet-data \(data\.dir\)"
+    ):
+        read_options(given)
+    for directory in (tmp_path / "korvet-data", tmp_path / "others data"):
+        directory.mkdir()
+        (directory / "server.sock").touch()
+    assert read_options(given).source.redis_url == f"unix://{tmp_path}/korvet-data/server.sock"
+    found = read_options(given | {"data.dir": "./others data"})
+    assert found.source.redis_url == f"unix://{tmp_path}/others%20data/server.sock"
+
+
+def test_an_end_is_given_in_one_way_only() -> None:
+    with pytest.raises(ValueError, match="exclude each other"):
+        read_options(NEEDED | {"startingOffsets": "earliest", "startingTimestamp": "1"})

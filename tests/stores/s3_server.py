@@ -31,7 +31,7 @@ class OneByOne:
 
 
 class Quiet(WSGIRequestHandler):
-    """Tells nobody of the requests that it has answered."""
+    """Logs no requests."""
 
     def log_request(self, *_: Any) -> None:
         """Tell nobody."""

@@ -1,4 +1,4 @@
-"""Archivers whose tables are in an object store: each record once, wherever one is killed and whoever comes first."""
+"""Archivers with tables in an object store: each record once, wherever one is killed, whichever commits first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage
     topics.check(topic)
 
 
-def test_the_one_that_comes_second_leaves_nothing_behind(topics: Topics) -> None:
+def test_the_one_that_comes_second_leaves_no_files(topics: Topics) -> None:
     topic = topics.make("orders", "batch", partitions=2)
     all_kinds(topics, topic)
     other = ArchiveRound()

@@ -61,7 +61,7 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 def in_files(topics: Topics, count: int = 6) -> SourceTopic:
-    """Make a topic of which so many files are in the lake only, and some records in Redis only."""
+    """Create a topic of which `count` files are in the lake only, and some records in Redis only."""
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     for at in range(count):
@@ -157,7 +157,7 @@ def fetches_until_an_error(client: Client) -> int:
     raise AssertionError("no error")
 
 
-def test_commands_tell_in_a_line_that_the_store_is_away_and_nothing_that_is_secret(
+def test_commands_say_in_a_line_that_the_store_is_away_and_nothing_that_is_secret(
     topics: Topics, store: Store
 ) -> None:
     topics.make("orders", "batch")

@@ -104,7 +104,8 @@ def test_executors_archive_every_record_once(
 
     monkeypatch.setattr(jobs, "archive_ranges", noted)
     archives = jobs.make_archiver(spark, topics.source, topics.lake)
-    done = jobs.archive_once(archives, jobs.archive_runner(spark, topics.source))
+    [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
+    assert done is not None
     assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
     topics.check(topic)
     assert len(list(ran.iterdir())) == 2
@@ -134,7 +135,8 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
 
     monkeypatch.setattr(jobs, "archive_ranges", once_killed)
     archives = jobs.make_archiver(spark, topics.source, topics.lake)
-    done = jobs.archive_once(archives, jobs.archive_runner(spark, topics.source))
+    [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
+    assert done is not None
     assert killed.exists()
     assert (done.records, done.failures) == (4 * 1520, [])
     topics.check(topic)

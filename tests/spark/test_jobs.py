@@ -1,7 +1,8 @@
-"""korvet/spark/jobs.py: rounds whose tasks a real Spark runs, and what happens to its processes."""
+"""korvet/spark/jobs.py: archiving and compaction by a real Spark, and failures of its jobs."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.errors import StorageUnavailableError
-from korvet.lake.archiver import Archiver
+from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
+from korvet.lake.compaction import compact
 from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
+from korvet.spark.jobs import merge_runner
 from korvet.spark.session import SparkError
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
-from tests.support.processes import alive, descendants, wait_until
+from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
 
 
 @pytest.fixture
@@ -31,6 +35,15 @@ def archiver(spark: SparkSession, topics: Topics) -> Archiver:
     return jobs.make_archiver(spark, topics.source, topics.lake)
 
 
+def archived(spark: SparkSession, topics: Topics, run: RunTasks) -> ArchiveRound:
+    """Archive what there is; returns all rounds together."""
+    total = ArchiveRound()
+    for done in jobs.archive_rounds(archiver(spark, topics), run):
+        assert done is not None
+        total.add(done)
+    return total
+
+
 @pytest.mark.parametrize("storage_format", FORMATS)
 def test_spark_archives_every_record_once(
     spark: SparkSession, topics: Topics, storage_format: Format
@@ -39,7 +52,7 @@ def test_spark_archives_every_record_once(
     run = jobs.archive_runner(spark, topics.source)
     for _ in range(2):
         all_kinds(topics, topic)
-        done = jobs.archive_once(archiver(spark, topics), run)
+        done = archived(spark, topics, run)
         assert (done.records, done.partitions, done.failures) == (3 * 1520, 3, [])
     topics.check(topic)
 
@@ -67,24 +80,6 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     topics.check(topic)
 
 
-def test_a_killed_driver_takes_its_processes_along_and_loses_and_repeats_nothing(
-    spark: SparkSession, topics: Topics
-) -> None:
-    topic = topics.make("orders", "batch", partitions=2)
-    all_kinds(topics, topic)
-    point = "before the commit"
-    with driver(topics, point, "local[2,4]") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == point
-        started = descendants(process.pid)
-        assert len(started) > 1
-    wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
-    assert topics.bounds(topic.partitions[0]).archived == 0
-    done = jobs.archive_once(archiver(spark, topics), jobs.archive_runner(spark, topics.source))
-    assert done.records == 2 * 1520
-    topics.check(topic)
-
-
 def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,30 +98,50 @@ def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(
     topics.check(topic)
 
 
-def test_rounds_follow_each_other_for_ever_and_outlive_an_outage(
+def test_rounds_with_an_interval_go_on_after_an_outage(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     archives = archiver(spark, topics)
-    rounds = 0
+    started = 0
     whole = archives.round
 
-    class Enough(Exception):  # noqa: N818 - no error
-        pass
-
-    def seen(*args: Any) -> Any:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 4:
-            raise Enough
-        topics.produce(partition, b"%d" % rounds)
-        if rounds == 2:
+    def outage_in_the_second(*args: Any) -> Any:
+        nonlocal started
+        started += 1
+        topics.produce(partition, b"%d" % started)
+        if started == 2:
             raise StorageUnavailableError("Redis is away")
         return whole(*args)
 
-    monkeypatch.setattr(archives, "round", seen)
-    with pytest.raises(Enough):
-        jobs.archive_continuously(archives, jobs.archive_runner(spark, topics.source), 1)
+    monkeypatch.setattr(archives, "round", outage_in_the_second)
+    rounds = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source), 1)
+    assert [each and each.records for each in itertools.islice(rounds, 3)] == [1, None, 2]
     assert "a round of archiving failed" in caplog.text
     topics.check(topic)
+
+
+PARTITIONS = 5
+
+
+def test_spark_compacts_many_partitions_and_tells_of_each(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    for partition in range(PARTITIONS):
+        archive(lake, 30, partition=partition)
+    gone = files(lake)[4]
+    path_of(lake, gone.path).unlink()
+    outcomes = {each.partition: each for each in compact(lake, OF, run=merge_runner(spark))}
+    assert outcomes.keys() == set(range(PARTITIONS))
+    assert gone.partition == 1
+    assert gone.path in (outcomes[1].error or "")
+    assert [each.done for each in outcomes.values()] == [True, False, True, True, True]
+    for partition in (0, 2, 3, 4):
+        assert offsets_in_files(lake, partition) == list(range(30))
+    assert len(files(lake)) == PARTITIONS - 1 + 3
+
+
+def test_spark_is_not_asked_where_there_is_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    archive(lake, 10)
+    assert list(compact(lake, OF, run=merge_runner(spark))) == []

@@ -1,4 +1,4 @@
-"""Java beside a process that uses Spark: what is told of one that is killed. Each program here has one of its own."""
+"""korvet/spark/session.py: a Java process that is killed under a job is one log line, and one error for each job."""
 
 from __future__ import annotations
 

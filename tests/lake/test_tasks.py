@@ -44,7 +44,7 @@ def test_what_was_deleted_is_passed_over() -> None:
     assert resume_point(extent(12, 15, 20, archived=12, deleted=True)) == (12, 15, None)
 
 
-def test_what_left_redis_too_soon_is_passed_over_and_told() -> None:
+def test_what_left_redis_too_soon_is_passed_over_and_reported() -> None:
     assert resume_point(extent(12, 15, 20, archived=12)) == (12, 15, OffsetGap(12, 15))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.archive_driver import POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
+from tests.support.processes import alive, descendants, wait_until
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -36,4 +37,19 @@ def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage
             topics.produce(topic.partitions[at % 2], b"%d" % at)
         assert (one.wait(60), other.wait(60)) == (0, 0)
     topics.archiver().round(topics.run)
+    topics.check(topic)
+
+
+def test_a_killed_spark_driver_ends_its_processes_and_loses_and_repeats_nothing(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    all_kinds(topics, topic)
+    point = "before the commit"
+    with driver(topics, point, "local[2,4]") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == point
+        started = descendants(process.pid)
+        assert len(started) > 1
+    wait_until(lambda: not any(map(alive, started)), "Spark's processes are gone")
+    assert topics.bounds(topic.partitions[0]).archived == 0
+    assert topics.archiver().round(topics.run).records == 2 * 1520
     topics.check(topic)

@@ -1,16 +1,25 @@
-"""korvet/lake/decoding.py: record batches as Arrow, against the compiled reader of record batches."""
+"""korvet/lake/decoding.py: record batches and records as rows, many varints at once."""
 
 from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from aiokafka.record.util import encode_varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.decoding import VIEW_SCHEMA, batches_to_arrow
+from korvet.lake.decoding import (
+    VIEW_SCHEMA,
+    batches_to_arrow,
+    read_varint,
+    read_varints,
+    record_spans,
+    records_to_arrow,
+)
 from korvet.lake.schema import SCHEMA
 from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import (
@@ -20,6 +29,8 @@ from korvet.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
+from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
 from tests.lake.rows import BYTES_MAX, records_of, stored
 from tests.support.batches import CODECS, Record, batch
@@ -153,3 +164,121 @@ def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytes
     with pytest.raises(KafkaError, match="from offset 0 on hold more than 1000 bytes") as raised:
         batches_to_arrow(0, large, BYTES_MAX)
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+ENTRY_CONTENTS = st.none() | st.binary(max_size=40)
+ENTRY_HEADERS = st.lists(st.tuples(st.text(max_size=5), ENTRY_CONTENTS), max_size=3)
+ENTRY_TIMES = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2**42)
+ENTRY_RECORDS = st.lists(st.tuples(ENTRY_TIMES, ENTRY_CONTENTS, ENTRY_CONTENTS, ENTRY_HEADERS), max_size=20)
+
+
+@settings(deadline=None)
+@given(ENTRY_RECORDS, st.integers(0, 2**52), st.integers(1, 3))
+def test_every_record_is_a_row(
+    contents: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    first: int,
+    step: int,
+) -> None:
+    records: list[StoredRecord] = [(first + at * step, *each) for at, each in enumerate(contents)]
+    rows = records_to_arrow(2, records)
+    rows.validate(full=True)
+    assert rows.schema == SCHEMA
+    assert records_of(rows) == records
+    assert set(rows.column("partition").to_pylist()) <= {2}
+
+
+@settings(deadline=None)
+@given(
+    contents=st.lists(
+        st.tuples(st.binary(max_size=9), st.binary(max_size=20), st.integers(0, 2**42)), min_size=3
+    ),
+    keyed=st.booleans(),
+    names=st.sampled_from([[], [("a", True)], [("a", True), ("b", False)]]),
+)
+def test_columns_are_the_same_rows_as_their_records(
+    contents: list[tuple[bytes, bytes, int]], *, keyed: bool, names: list[tuple[str, bool]]
+) -> None:
+    keys = [each[0] for each in contents]
+    values = [each[1] for each in contents]
+    times = [each[2] for each in contents]
+    headers = [(name, values if filled else None) for name, filled in names]
+    runs = [range(10, 12), range(1 << 40, (1 << 40) + len(contents) - 2)]
+    columns = Columns(runs, times, keys if keyed else None, values, headers)
+    rows = records_to_arrow(0, columns)
+    rows.validate(full=True)
+    assert records_of(rows) == list(columns)
+    assert rows.equals(records_to_arrow(0, list(columns)))
+
+
+def test_the_time_of_the_append_is_told_from_the_producers() -> None:
+    records: list[StoredRecord] = [(5, 1000, None, b"v", [])]
+    assert records_to_arrow(0, records).column("timestamp_type").to_pylist() == [0]
+    assert records_to_arrow(0, records, log_append_time=True).column("timestamp_type").to_pylist() == [1]
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+def encoded(numbers: list[int]) -> tuple[bytes, list[int]]:
+    """Return the numbers' bytes after each other, and where each begins."""
+    out = bytearray()
+    at = []
+    for number in numbers:
+        at.append(len(out))
+        encode_varint(number, out.append)
+    return bytes(out), at
+
+
+@settings(deadline=None)
+@given(st.lists(NUMBERS | st.integers(-70, 70), min_size=1))
+def test_many_numbers_are_read_at_once(numbers: list[int]) -> None:
+    data, at = encoded(numbers)
+    values, after = read_varints(np.frombuffer(data, dtype=np.uint8), np.array(at))
+    assert values.tolist() == numbers
+    assert after.tolist() == [*at[1:], len(data)]
+
+
+@settings(deadline=None)
+@given(st.lists(NUMBERS, min_size=1))
+def test_one_number_is_read_by_itself(numbers: list[int]) -> None:
+    data, at = encoded(numbers)
+    ends = [*at[1:], len(data)]
+    assert [read_varint(data, start, len(data)) for start in at] == list(zip(numbers, ends, strict=True))
+
+
+def test_a_number_longer_than_64_bits_is_refused() -> None:
+    data = b"\xff" * 10 + b"\x01"
+    with pytest.raises(ValueError, match="ten bytes"):
+        read_varints(np.frombuffer(data, dtype=np.uint8), np.array([0]))
+    with pytest.raises(ValueError, match="ten bytes"):
+        read_varint(data, 0, len(data))
+
+
+def test_a_number_cut_off_is_refused() -> None:
+    with pytest.raises(IndexError):
+        read_varints(np.frombuffer(b"\x80", dtype=np.uint8), np.array([0]))
+    with pytest.raises(ValueError, match="cut off"):
+        read_varint(b"\x80", 0, 1)
+    with pytest.raises(ValueError, match="leaves its record"):
+        read_varint(b"\x01", 1, 1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 62, 63, 64, 100, 8191, 8192, 20_000]), max_size=20))
+def test_records_are_found_by_their_lengths(sizes: list[int]) -> None:
+    out = bytearray()
+    expected = []
+    for size in sizes:
+        encode_varint(size, out.append)
+        expected.append((len(out), len(out) + size))
+        out += bytes(size)
+    starts, ends = record_spans(bytes(out), 0, len(out))
+    assert list(zip(starts, ends, strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x04a", b"\x04abc\x02", b"\x01a", b"\x81\x01" + b"a" * 200, b"\xff" * 11, b"\x80"]
+)
+def test_lengths_that_do_not_fill_the_batch_are_refused(data: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        record_spans(data, 0, len(data))

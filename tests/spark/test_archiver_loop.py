@@ -20,18 +20,16 @@ from tests.support import processes
 def test_an_archiver_continues_the_counts_of_the_one_before(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         for _ in range(2):
-            figures = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
-            figures.archived(
+            stats = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
+            stats.archived(
                 ArchiveRound(records=3, bytes=100, files=1, partitions=1, lost=[LostRange("a", 0, 1, 2)])
             )
-            figures.archived(ArchiveRound())
-            figures.archived(
-                ArchiveRound(partitions=1, conflicts=1, failures=[ArchiveFailure("a", 0, "why")])
-            )
-            figures.archived(None)
-            figures.kept_up(UpkeepRound(compacted=5, expired=2, expired_records=20))
-            figures.kept_up(UpkeepRound(failures=1))
-            figures.kept_up(None)
+            stats.archived(ArchiveRound())
+            stats.archived(ArchiveRound(partitions=1, conflicts=1, failures=[ArchiveFailure("a", 0, "why")]))
+            stats.archived(None)
+            stats.maintained(UpkeepRound(compacted=5, expired=2, expired_records=20))
+            stats.maintained(UpkeepRound(failures=1))
+            stats.maintained(None)
         assert read(tmp_path / ArchiverTotals.FILE, ArchiverTotals) == ArchiverTotals(
             rounds={"archived": 2, "idle": 2, "failed": 4},
             records=6,
@@ -80,8 +78,8 @@ def test_a_table_that_cannot_be_read_does_not_hide_others(redis_url: str, tmp_pa
 
 def take(tiers: Both, directory: Path) -> None:
     """Start publishing in a thread that ends with this process."""
-    figures = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
-    threading.Thread(target=figures.take, daemon=True).start()
+    stats = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
+    threading.Thread(target=stats.publish_sizes, daemon=True).start()
 
 
 def without_statistics(tiers: Both) -> None:

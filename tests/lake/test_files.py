@@ -36,7 +36,7 @@ def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
 
 
-def foreign(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> WrittenFile:
+def external(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> WrittenFile:
     """Write rows as they come."""
     path = f"partition={PARTITION}/{name}.snappy.parquet"
     file = Path(table.uri.removeprefix("file://")) / path
@@ -89,7 +89,7 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     bounds = [len(order) * number // files for number in range(files + 1)]
     parts = [order[first:stop] for first, stop in pairwise(bounds) if stop > first]
     written = [
-        foreign(table, f"part-{number}", rows.take(part), row_group_size=group_rows, **options)
+        external(table, f"part-{number}", rows.take(part), row_group_size=group_rows, **options)
         for number, part in enumerate(parts)
     ]
     table.append(written, [Advance(PARTITION, 0, end)])
