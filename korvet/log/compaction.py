@@ -94,12 +94,8 @@ def tail_start(state: CompactionState) -> int:
     return max(dirty_start(state), state.newest.offset if state.newest is not None else 0)
 
 
-def dirty_ratio(state: CompactionState) -> float:
-    """Return which share of a log, by bytes, is not compacted though it could be; 0 if nothing could."""
-    return _ratio(state, state.newest.bytes if state.newest is not None else 0)
-
-
 def _ratio(state: CompactionState, end_bytes: int) -> float:
+    """Return which share of a log up to `end_bytes` is not compacted; 0 if nothing could be."""
     begin_bytes = _dirty_start_bytes(state)
     clean, dirty = max(begin_bytes - state.start_bytes, 0), max(end_bytes - begin_bytes, 0)
     return dirty / (clean + dirty) if dirty else 0.0

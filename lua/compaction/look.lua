@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Tells how much of a log is compacted, and how much could be: what a decision for a pass of compaction needs.
+-- Reads how much of a log is compacted, and how much could be, by which a pass of compaction is planned.
 -- KEYS     state, index
 -- ARGV     topic id
 -- Returns  {Redis' clock in ms, the state's next, start, bytes, records, interval, start_bytes, clean_end, clean,

@@ -48,13 +48,18 @@ def end(look: CompactionState, ages: Ages = Ages(), **values: float) -> int | No
     return None if due is None else due.compacted_end
 
 
+def ratio(state: CompactionState) -> float | None:
+    due = compaction_plan.due(state, config(min_cleanable_dirty_ratio=0.0), Ages(), ())
+    return None if due is None else due.ratio
+
+
 def test_the_ratio_is_what_could_be_compacted_of_all_but_the_tail() -> None:
-    assert compaction_plan.dirty_ratio(LOOK) == 400 / 700
-    assert compaction_plan.dirty_ratio(FRESH) == 1
-    assert compaction_plan.dirty_ratio(FRESH._replace(newest=None)) == 0
+    assert ratio(LOOK) == 400 / 700
+    assert ratio(FRESH) == 1
+    assert ratio(FRESH._replace(newest=None)) is None
     # What retention or DeleteRecords took away counts for nothing.
-    assert compaction_plan.dirty_ratio(LOOK._replace(start=60, start_bytes=600)) == 1
-    assert compaction_plan.dirty_ratio(LOOK._replace(newest=AT_CLEAN_END)) == 0
+    assert ratio(LOOK._replace(start=60, start_bytes=600)) == 1
+    assert ratio(LOOK._replace(newest=AT_CLEAN_END)) is None
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.0, 90), (0.57, 90), (400 / 700, None), (1.0, None)])
