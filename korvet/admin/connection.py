@@ -27,10 +27,9 @@ from korvet.config import values
 from korvet.config.values import Address as Address  # noqa: PLC0414
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.decoding import Buffer
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.schema import Api, Message
-from korvet.protocol.wire import skip_tagged_fields
+from korvet.protocol.wire import Buffer, skip_tagged_fields
 
 _PAUSE_FIRST = 0.05
 _PAUSE_MAX = 1.0

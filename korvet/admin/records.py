@@ -32,8 +32,7 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.record import Header
 from korvet.protocol.records.stored import each_stored_record
-
-_Buffer = bytes | bytearray | memoryview
+from korvet.protocol.wire import Buffer
 
 # Later versions name topics by id.
 _VERSIONS = (4, 12)
@@ -262,7 +261,7 @@ def _take(
     records += found
 
 
-def _joined(records: _Buffer | list[_Buffer] | None) -> bytes:
+def _joined(records: Buffer | list[Buffer] | None) -> bytes:
     return b"".join(records) if isinstance(records, list) else bytes(records or b"")
 
 

@@ -35,9 +35,10 @@ from korvet.lake.schema import (
     milliseconds_of,
 )
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, with_payload
-from korvet.protocol.records.builder import BatchesBuilder, Buffer
+from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Header, StoredRecord
+from korvet.protocol.wire import Buffer
 
 
 class EncodedBatches(NamedTuple):

@@ -30,7 +30,7 @@ from korvet.lake.files import (
 )
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.table import ArchiveTable, LakeTopic, TableFile, table_uri
-from korvet.protocol.records.builder import Buffer
+from korvet.protocol.wire import Buffer
 
 TABLES_MAX = 256
 """Tables that are kept open."""

@@ -21,7 +21,7 @@ from korvet.log.store import LogStore
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.records.record import Record
+from korvet.protocol.records.record import NO_TIMESTAMP, Record
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
@@ -31,8 +31,6 @@ AppendResult: TypeAlias = Appended | KafkaError
 SentBatch: TypeAlias = PartitionRef[bytes | bytearray | memoryview | None]
 """What a producer sent for one partition."""
 
-NO_TIMESTAMP = -1
-"""What a record carries whose producer gave it no time; it is never out of range."""
 
 WRONG_RECORDS_MAX = 1000
 """Wrong records that an answer names at most: a batch may hold millions of them."""

@@ -20,11 +20,11 @@ from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read, RemoteRange
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
+from korvet.protocol.wire import Buffer
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
-Buffer = bytes | bytearray | memoryview
 _ZSTD = int(Codec.zstd)
 
 FIRST_COUNT = 8

@@ -18,10 +18,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 from korvet.errors import ProtocolError
-from korvet.protocol.decoding import Buffer, DecoderWriter
+from korvet.protocol.decoding import DecoderWriter
 from korvet.protocol.encoding import EncoderWriter
 from korvet.protocol.schema import Message
-from korvet.protocol.wire import ELEMENTS_MAX
+from korvet.protocol.wire import ELEMENTS_MAX, Buffer
 
 Encode = Callable[[Message], list[Buffer]]
 M = TypeVar("M", bound=Message)

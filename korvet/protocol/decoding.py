@@ -13,9 +13,7 @@ from typing import Any
 from korvet.protocol import wire
 from korvet.protocol.schema import Field, ListOf, Part, PartOf, WireType
 from korvet.protocol.source import FunctionWriter, codes_of
-from korvet.protocol.wire import SHORT_ARRAY_MAX, Fixed, Sized
-
-Buffer = bytes | bytearray | memoryview
+from korvet.protocol.wire import SHORT_ARRAY_MAX, Buffer, Fixed, Sized
 
 
 class DecoderWriter(FunctionWriter):

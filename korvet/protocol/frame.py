@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from korvet.errors import ProtocolError
-from korvet.protocol.decoding import Buffer
-from korvet.protocol.wire import raise_length, raise_short, skip_tagged_fields
+from korvet.protocol.wire import Buffer, raise_length, raise_short, skip_tagged_fields
 
 SIZE_BYTES = 4
 """A frame opens with its size as int32; the size does not count itself."""

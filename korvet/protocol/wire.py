@@ -13,6 +13,8 @@ import msgspec
 
 from korvet.errors import ProtocolError
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
 
 class Fixed(msgspec.Struct, frozen=True):
     """A type of fixed width: `code` is its letter for the struct module, always big-endian."""
@@ -44,10 +46,8 @@ uuid: TypeAlias = Annotated[bytes, Fixed("16s")]
 
 string: TypeAlias = Annotated[str, Sized("string")]
 bytestring: TypeAlias = Annotated[bytes, Sized("bytes")]
-records: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records")]
-record_pieces: TypeAlias = Annotated[
-    bytes | bytearray | memoryview | list[bytes | bytearray | memoryview], Sized("records")
-]
+records: TypeAlias = Annotated[Buffer, Sized("records")]
+record_pieces: TypeAlias = Annotated[Buffer | list[Buffer], Sized("records")]
 """Records that may be given in pieces, one after the other: they are sent as they are, never joined."""
 
 ZERO_UUID = bytes(16)
@@ -90,7 +90,7 @@ def encode_varint(value: int) -> bytes:
     return SMALL_VARINTS[value] if value < len(SMALL_VARINTS) else unsigned_varint(value)
 
 
-def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """Decode an unsigned varint at `position`; returns the value and the position after it.
 
     Raises ProtocolError if it is longer than 32 bits, IndexError if the buffer ends first.
@@ -107,7 +107,7 @@ def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tupl
     raise ProtocolError(msg)
 
 
-def decode_string_length(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def decode_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
     """Decode the length of a compact string, plus one; returns it and the position after it.
 
     Raises ProtocolError if it is above STRING_BYTES_MAX, IndexError if the buffer ends first.
@@ -118,7 +118,7 @@ def decode_string_length(buffer: bytes | bytearray | memoryview, position: int) 
     return length, position
 
 
-def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def decode_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
     """Decode the number of tagged fields that opens their block; returns it and the position after it.
 
     Raises ProtocolError if it is above TAGGED_FIELDS_MAX, IndexError if the buffer ends first.
@@ -129,7 +129,7 @@ def decode_tag_count(buffer: bytes | bytearray | memoryview, position: int) -> t
     return count, position
 
 
-def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
+def skip_tagged_fields(buffer: Buffer, position: int) -> int:
     """Skip a block of tagged fields, all unknown here (KIP-482); returns the position after it.
 
     Raises ProtocolError if a field reaches past the buffer, IndexError if the buffer ends first.
@@ -144,7 +144,7 @@ def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) ->
     return position
 
 
-def raise_short(position: int, buffer: bytes | bytearray | memoryview) -> None:
+def raise_short(position: int, buffer: Buffer) -> None:
     """Raise the ProtocolError of a field that reaches past the end of its frame."""
     msg = f"a field ends at byte {position} of a frame of {len(buffer)} bytes"
     raise ProtocolError(msg)

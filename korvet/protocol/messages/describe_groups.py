@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.types import UNKNOWN_OPERATIONS
 from korvet.protocol.wire import boolean, bytestring, int16, int32, string
-
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
-"""authorized_operations of a response whose request does not ask for them."""
 
 
 class DescribeGroupsRequest(Message, kw_only=True):
@@ -45,7 +43,7 @@ class DescribedGroup(Part, kw_only=True):
     protocol_type: string = ""
     protocol_data: string = ""
     members: list[DescribedGroupMember] = []
-    authorized_operations: Annotated[int32, since(3)] = OPERATIONS_NOT_ASKED_FOR
+    authorized_operations: Annotated[int32, since(3)] = UNKNOWN_OPERATIONS
 
 
 class DescribeGroupsResponse(Message, kw_only=True):

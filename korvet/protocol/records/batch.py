@@ -16,6 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec, compress, decompress
 from korvet.protocol.records.record import Record
+from korvet.protocol.wire import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -47,8 +48,6 @@ SEQUENCES = 2**31
 
 RECORD_BYTES_MIN = 7
 """A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each."""
-
-Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
@@ -158,7 +157,7 @@ class ProducedBatch(NamedTuple):
         return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
 
 
-def produced_batch(records: bytes | bytearray | memoryview | None, message_bytes_max: int) -> ProducedBatch:
+def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBatch:
     """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.
 
     `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE,

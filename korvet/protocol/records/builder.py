@@ -25,12 +25,10 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec, compress
-from korvet.protocol.records.record import StoredRecord
+from korvet.protocol.records.record import NO_TIMESTAMP, StoredRecord
+from korvet.protocol.wire import Buffer
 
 OFFSET_DELTA_MAX = 2**31 - 1
-NO_TIMESTAMP = -1
-
-Buffer = bytes | bytearray | memoryview
 
 
 class BatchesBuilder:

@@ -15,6 +15,10 @@ StoredRecord = tuple[int, int, bytes | None, bytes | None, list[Header]]
 """Offset, timestamp (ms), key, value, headers."""
 
 
+NO_TIMESTAMP = -1
+"""The timestamp of a record whose producer gave none."""
+
+
 class Record(Protocol):
     """A record of a batch, as the compiled reader yields it."""
 

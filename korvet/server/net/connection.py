@@ -13,8 +13,8 @@ from gevent.event import Event
 from korvet.errors import ProtocolError
 from korvet.logs import Log
 from korvet.pending import Pending
-from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import SIZE_BYTES
+from korvet.protocol.wire import Buffer
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader

@@ -20,10 +20,10 @@ from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Deferred, Done, Pending
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.decoding import Buffer
 from korvet.protocol.frame import RequestHeader, read_request_header, response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
+from korvet.protocol.wire import Buffer
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.request_timer import DECODE, ENCODE, NO_TIMER, QUEUE, request_timer

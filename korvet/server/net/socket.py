@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from gevent import getcurrent, sleep
 from gevent.hub import get_hub
 
-from korvet.protocol.decoding import Buffer
+from korvet.protocol.wire import Buffer
 
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
