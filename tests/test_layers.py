@@ -57,7 +57,7 @@ CONFINED = {
     "click": {"cli"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
-    "prometheus_client": {"telemetry", "console", "server"},
+    "prometheus_client": {"telemetry", "server"},
     "pyarrow": {"lake", "spark"},
     "deltalake": {"lake", "spark"},
     "pyspark": {"spark"},
