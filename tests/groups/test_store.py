@@ -132,18 +132,6 @@ def test_a_member_that_lost_its_answer_gets_it_again_while_the_leader_assigns(gr
     assert group.summary()[0] == "PreparingRebalance"
 
 
-def test_members_that_do_not_join_again_in_time_are_members_no_more(group: Group) -> None:
-    group.stable("a", "b", "c")
-    waiting = group.waits("b", protocols=(("range", b"other"),))
-    assert 0 < (waiting.due_ms or 0) <= SESSION_MS
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("CompletingRebalance", 3, {"b"})
-    joined = group.store.poll_join(group.name, "", waiting)
-    assert isinstance(joined, Joined)
-    assert (joined.leader, joined.generation) == ("b", 3)
-
-
 def test_the_first_rebalance_waits_for_more_members_and_longer_when_they_come(
     redis: Redis, raw_redis: Any
 ) -> None:
@@ -181,30 +169,11 @@ def test_a_member_whose_session_ends_is_removed_and_the_others_join_again(group:
     assert group.joined("a").generation == generation + 1
 
 
-def test_the_last_session_that_ends_leaves_an_empty_group(group: Group, raw_redis: Any) -> None:
-    generation = group.stable("a")
-    group.time_is_up_for("a")
-    assert group.advance() is None
-    assert group.summary() == ("Empty", generation + 1, set())
-    assert raw_redis.hgetall(group.members) == {}
-    assert not [name for name in raw_redis.hkeys(group.state) if name.startswith(b"s:")]
-
-
 def test_a_member_that_waits_does_not_end_and_a_heartbeat_leaves_it_so(group: Group) -> None:
     generation = group.stable("a", "b")
     group.waits("b", protocols=(("range", b"other"),))
     refused("REBALANCE_IN_PROGRESS", lambda: group.heartbeat("b", generation))
     assert group.raw.zscore(group.deadlines, "b") == float("inf")
-
-
-def test_who_never_asks_for_its_part_is_removed_when_the_time_for_that_is_over(group: Group) -> None:
-    group.joined(new="a")
-    group.waits(new="b")
-    generation = group.joined("a").generation
-    group.part("a", generation, a=b"all")
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("PreparingRebalance", generation, {"a"})
 
 
 def test_when_all_have_asked_for_their_parts_nobody_is_removed(group: Group) -> None:

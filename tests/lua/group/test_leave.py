@@ -107,6 +107,8 @@ def test_the_last_session_leaves_an_empty_group(group: Group) -> None:
         b"0",
     ]
     assert group.client.zscore(GROUPS, "g") == INFINITE
+    assert group.fields() == set()
+    assert not [name for name in group.client.hkeys(GROUP) if name.startswith(b"s:")]
 
 
 def test_those_that_do_not_join_again_in_time_go_unless_they_are_static(group: Group) -> None:
