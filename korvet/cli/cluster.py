@@ -51,9 +51,7 @@ def describe(
                 (str(each.key), each.name or NONE, f"{each.first}-{each.last}") for each in served.values()
             ]
             print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
-    report_failures(
-        "broker", {str(key): each for key, each in answers.items() if isinstance(each, AdminError)}
-    )
+    report_failures("broker", {str(key): each for key, each in answers.items()})
 
 
 def _print(found: ClusterDescription) -> None:

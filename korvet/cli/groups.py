@@ -142,7 +142,7 @@ def describe(
                 _print_members(each)
             else:
                 _print_partitions(rows[each.group_id], ages=bool(ops))
-    report_failures("group", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
+    report_failures("group", outcomes)
 
 
 def _counted(ops: Sequence[str], timeout: float) -> CountedLags:

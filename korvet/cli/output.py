@@ -55,11 +55,12 @@ def print_error(text: str) -> None:
     click.echo(printable(f"Error: {text}"), err=True)
 
 
-def report_failures(kind: str, failed: Mapping[str, Exception]) -> None:
-    """Print each failure on stderr and end the command with exit code 1; do nothing if there is none.
+def report_failures(kind: str, outcomes: Mapping[str, object]) -> None:
+    """Print the outcomes that are errors on stderr and end the command with exit code 1; do nothing if none is.
 
     `kind` precedes each name; it is empty if the names include it.
     """
+    failed = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
     for name, error in failed.items():
         subject = f"{kind} {name}" if kind else name
         # An error without a message of the broker has been given the name for its message.
@@ -78,7 +79,7 @@ def print_outcomes(kind: str, done: str, outcomes: Mapping[str, Exception | None
         for name, error in outcomes.items():
             if error is None:
                 click.echo(f"{done} {printable(name)}")
-    report_failures(kind, {name: error for name, error in outcomes.items() if error is not None})
+    report_failures(kind, outcomes)
 
 
 def confirm(question: str, refusal: str, *, yes: bool) -> None:

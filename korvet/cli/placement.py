@@ -193,4 +193,4 @@ def _print_outcomes(
         for key, error in outcomes.items():
             if error is None:
                 click.echo(f"{printable(str(key))} {done[key]}")
-    report_failures("partition", {str(key): error for key, error in outcomes.items() if error is not None})
+    report_failures("partition", {str(key): error for key, error in outcomes.items()})

@@ -84,9 +84,6 @@ def create(
     existing = {
         name for name, each in outcomes.items() if if_not_exists and isinstance(each, TopicExistsError)
     }
-    failed = {
-        name: each for name, each in outcomes.items() if isinstance(each, AdminError) and name not in existing
-    }
     if as_json:
         print_json(
             [
@@ -99,9 +96,9 @@ def create(
     else:
         done = "could be created" if validate_only else "created"
         for name in outcomes:
-            if name not in failed:
+            if name in existing or not isinstance(outcomes[name], AdminError):
                 click.echo(f"{'already exists:' if name in existing else done} {printable(name)}")
-    report_failures("topic", failed)
+    report_failures("topic", {name: each for name, each in outcomes.items() if name not in existing})
 
 
 def _new_topics(
@@ -195,7 +192,7 @@ def describe(
     else:
         for each in found:
             _print(each, contents, configs[each.name])
-    report_failures("topic", {name: each for name, each in outcomes.items() if isinstance(each, AdminError)})
+    report_failures("topic", outcomes)
 
 
 def _contents(admin: AdminClient, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Contents]:
