@@ -139,7 +139,7 @@ def test_confluent_alters_a_broker(confluent: AdminClient, topic: str) -> None:
     assert (url.is_sensitive, url.value) == (True, None)
 
 
-def test_confluent_sets_a_topic_anew_with_the_old_call(confluent: AdminClient, topic: str) -> None:
+def test_confluent_replaces_configs_of_a_topic_with_the_old_call(confluent: AdminClient, topic: str) -> None:
     assert replaced(confluent, TOPIC, topic, {"segment.ms": "5", "retention.bytes": "6"}) is None
     assert replaced(confluent, TOPIC, topic, {"retention.bytes": "7"}) is None
     wait_until(
@@ -166,7 +166,7 @@ def test_confluent_sets_a_topic_anew_with_the_old_call(confluent: AdminClient, t
         ((ResourceType.GROUP, "billing"), {"a": (SET, "1")}, ConfluentError.INVALID_CONFIG),
     ],
 )
-def test_confluent_is_told_what_cannot_be(
+def test_confluent_gets_the_reason_of_each_refusal(
     confluent: AdminClient, topic: str, resource: tuple[ResourceType, str], operations: Operations, code: int
 ) -> None:
     kind, name = resource
@@ -179,7 +179,7 @@ def test_confluent_is_told_what_cannot_be(
     assert described(confluent, TOPIC, topic)["segment.ms"].is_default
 
 
-def test_confluent_is_told_of_a_topic_that_is_not_there(confluent: AdminClient) -> None:
+def test_confluent_gets_an_error_for_a_topic_that_does_not_exist(confluent: AdminClient) -> None:
     with pytest.raises(KafkaException) as refused:
         described(confluent, TOPIC, "no-such-topic")
     assert refused.value.args[0].code() == ConfluentError.UNKNOWN_TOPIC_OR_PART
@@ -224,7 +224,7 @@ def test_kafka_python_alters_a_broker(python: Any) -> None:
     wait_until(lambda: "log.roll.ms" not in python_configs(python, PythonType.BROKER, OWN), "it is as before")
 
 
-def test_kafka_python_is_told_what_cannot_be(python: Any, topic: str) -> None:
+def test_kafka_python_gets_the_reason_of_each_refusal(python: Any, topic: str) -> None:
     def refusal(kind: PythonType, name: str, configs: dict[str, str]) -> Any:
         resource = PythonResource(kind, name, configs)
         [of_kind] = python.alter_configs([resource], raise_on_unknown=False).values()

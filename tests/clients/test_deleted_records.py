@@ -76,9 +76,7 @@ def test_librdkafka_deletes_records(broker: Broker, storage_format: str) -> None
 
 
 @FORMATS
-def test_librdkafka_is_told_that_a_compacted_topic_deletes_nothing(
-    broker: Broker, storage_format: str
-) -> None:
+def test_librdkafka_gets_policy_violation_for_a_compacted_topic(broker: Broker, storage_format: str) -> None:
     topic = topic_of(broker, storage_format, cleanup_policy="compact")
     with pytest.raises(KafkaException) as refused:
         delete(broker, topic, 0)
@@ -102,7 +100,7 @@ def test_a_consumer_at_the_end_of_an_emptied_log_gets_what_comes_next(
 
 @FORMATS
 @pytest.mark.parametrize(("reset", "value"), [("earliest", b"v3"), ("latest", b"later")])
-def test_a_consumer_below_the_log_start_goes_where_it_was_told_to(
+def test_a_consumer_below_the_log_start_follows_its_reset_policy(
     broker: Broker, storage_format: str, reset: str, value: bytes
 ) -> None:
     topic = topic_of(broker, storage_format)

@@ -240,7 +240,7 @@ def test_a_sync_parked_on_a_worker_that_is_killed_lands_when_it_is_retried(
     settles(leader, other, seen, 2)
 
 
-def test_a_leader_whose_worker_is_killed_is_told_again_and_brings_the_assignments(
+def test_a_leader_whose_worker_is_killed_rejoins_and_brings_the_assignments(
     brokers: list[Broker], there: Client, elsewhere: Client, seen: Seen
 ) -> None:
     doomed = Doomed(brokers[0])

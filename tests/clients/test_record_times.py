@@ -87,7 +87,7 @@ def send_by_kafka_python(broker: Broker, topic: str, *record: bytes, **fields: A
         return int(producer.send(topic, *record, **fields).get(WAIT_SECONDS_MAX).offset)
 
 
-def test_librdkafka_tells_the_time_of_the_append(broker: Broker, storage_format: str, codec: str) -> None:
+def test_librdkafka_reports_the_time_of_the_append(broker: Broker, storage_format: str, codec: str) -> None:
     topic = create(broker, storage_format, message_timestamp_type="LogAppendTime")
     before = now_ms()
     records = [{"value": b"v", "timestamp": LONG_AGO + n} for n in range(50)]
@@ -104,7 +104,7 @@ def test_librdkafka_tells_the_time_of_the_append(broker: Broker, storage_format:
         assert found.offset == next(each.offset() for each in received if each.timestamp()[1] == stamps[-1])
 
 
-def test_librdkafka_tells_the_producers_time(broker: Broker, storage_format: str) -> None:
+def test_librdkafka_reports_the_producers_time(broker: Broker, storage_format: str) -> None:
     topic = create(broker, storage_format)
     reported = send(broker, topic, *[{"value": b"v", "timestamp": LONG_AGO + n} for n in range(5)])
     assert reported == [ProducedTimestamp(TIMESTAMP_CREATE_TIME, LONG_AGO + n) for n in range(5)]
@@ -113,7 +113,7 @@ def test_librdkafka_tells_the_producers_time(broker: Broker, storage_format: str
         assert [ProducedTimestamp(*each.timestamp()) for each in received] == reported
 
 
-def test_kafka_python_tells_the_time_of_the_append(broker: Broker, storage_format: str, codec: str) -> None:
+def test_kafka_python_reports_the_time_of_the_append(broker: Broker, storage_format: str, codec: str) -> None:
     topic = create(broker, storage_format, message_timestamp_type="LogAppendTime")
     compression = None if codec == "none" else codec
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type=compression)) as producer:
@@ -127,7 +127,7 @@ def test_kafka_python_tells_the_time_of_the_append(broker: Broker, storage_forma
     assert min(stamps) > LONG_AGO
 
 
-def test_aiokafka_tells_the_time_of_the_append(broker: Broker, storage_format: str) -> None:
+def test_aiokafka_reports_the_time_of_the_append(broker: Broker, storage_format: str) -> None:
     topic = create(broker, storage_format, message_timestamp_type="LogAppendTime")
 
     async def both() -> tuple[list[Any], list[Any]]:
@@ -151,7 +151,7 @@ def test_aiokafka_tells_the_time_of_the_append(broker: Broker, storage_format: s
     assert {kind for _, _, kind in reported} == {LOG_APPEND_TIME}
 
 
-def test_librdkafka_is_told_which_records_have_no_key(
+def test_librdkafka_gets_the_records_that_have_no_key(
     broker: Broker, storage_format: str, codec: str
 ) -> None:
     topic = create(broker, storage_format, cleanup_policy="compact")
@@ -168,7 +168,9 @@ def test_librdkafka_is_told_which_records_have_no_key(
     assert [each.key for each in reading.read_all(broker.bootstrap, topic, [0], 2)] == [b"k", b"l"]
 
 
-def test_librdkafka_is_told_of_a_time_out_of_range(broker: Broker, storage_format: str, codec: str) -> None:
+def test_librdkafka_gets_an_error_for_a_time_out_of_range(
+    broker: Broker, storage_format: str, codec: str
+) -> None:
     topic = create(broker, storage_format, message_timestamp_before_max_ms=str(HOUR_MS))
     for timestamp in (now_ms() - 2 * HOUR_MS, now_ms() + 2 * HOUR_MS):
         reported = send(broker, topic, {"value": b"v", "timestamp": timestamp}, **{"compression.type": codec})
@@ -177,7 +179,7 @@ def test_librdkafka_is_told_of_a_time_out_of_range(broker: Broker, storage_forma
     assert isinstance(taken, ProducedTimestamp)
 
 
-def test_kafka_python_is_told_of_records_that_are_not_taken(broker: Broker, storage_format: str) -> None:
+def test_kafka_python_gets_an_error_for_refused_records(broker: Broker, storage_format: str) -> None:
     topic = create(
         broker, storage_format, cleanup_policy="compact", message_timestamp_before_max_ms=str(HOUR_MS)
     )
@@ -188,7 +190,7 @@ def test_kafka_python_is_told_of_records_that_are_not_taken(broker: Broker, stor
     assert send_by_kafka_python(broker, topic, b"v", b"k") >= 0
 
 
-def test_a_batch_larger_than_the_topic_allows_is_told_as_that(
+def test_a_batch_larger_than_the_topic_allows_is_message_too_large(
     broker: Broker, storage_format: str, codec: str
 ) -> None:
     topic = create(broker, storage_format, max_message_bytes="2000")

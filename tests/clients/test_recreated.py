@@ -62,7 +62,7 @@ def recreate(here: Client, there: Client, topic: str) -> bytes:
     return here.create(topic, 3)
 
 
-def test_metadata_tells_of_the_new_topic(here_and_there: tuple[Client, Client]) -> None:
+def test_metadata_describes_the_new_topic(here_and_there: tuple[Client, Client]) -> None:
     here, there = here_and_there
     topic = topic_name("recreated")
     topic_id = recreate(here, there, topic)

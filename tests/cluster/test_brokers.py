@@ -138,7 +138,7 @@ def mixed() -> LiveBrokers:
     return LiveBrokers([LiveBroker(0, {"INSIDE": inside[0]}), *both], keeper=0)
 
 
-def test_clients_of_a_listener_are_told_of_the_brokers_that_have_it_at_its_addresses(
+def test_clients_of_a_listener_get_the_brokers_that_have_it_at_its_addresses(
     mixed: LiveBrokers,
 ) -> None:
     assert mixed.on("INSIDE").all == tuple(address(each, "inside") for each in range(3))

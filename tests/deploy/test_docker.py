@@ -87,7 +87,7 @@ def test_composes_broker_takes_its_settings() -> None:
     assert seconds(service["stop_grace_period"]) * 1000 > settings.drain_timeout_ms
 
 
-def test_what_compose_publishes_is_told_to_clients_of_the_machine() -> None:
+def test_what_compose_publishes_is_advertised_to_clients_of_the_machine() -> None:
     service = SERVICES["korvet"]
     listening = dict(parse_listeners(service["environment"]["KORVET_LISTENERS"]))
     advertised = dict(parse_listeners(service["environment"]["KORVET_ADVERTISED_LISTENERS"]))

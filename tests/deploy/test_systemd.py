@@ -58,7 +58,7 @@ def test_a_broker_keeps_its_data_in_the_directory_that_systemd_makes() -> None:
     assert unit["RuntimeDirectory"].startswith("korvet")
 
 
-def test_systemd_waits_as_long_as_a_broker_tells_it_to() -> None:
+def test_systemd_waits_as_long_as_a_broker_asks() -> None:
     unit = dict(directives(DEPLOY / "systemd/korvet.service"))
     # Else the messages of sd_notify would not be taken, or children be signalled past the supervisor.
     assert (unit["Type"], unit["NotifyAccess"], unit["KillMode"]) == ("notify", "main", "mixed")

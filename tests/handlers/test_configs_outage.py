@@ -1,4 +1,4 @@
-"""What administrators of configs are told while Redis is away: that it is, each of them and in every version."""
+"""Errors of requests about configs while Redis is away, in every version."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_altered(bereft: Client, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_nothing_is_set_anew(bereft: Client, version: int) -> None:
+def test_nothing_is_replaced(bereft: Client, version: int) -> None:
     answers = replace(bereft, reset(TOPIC, "known", {}), reset(BROKER, "", {}), version=version)
     assert [(each.error_code, bool(each.error_message)) for each in answers] == [(AWAY, True)] * 2
 

@@ -91,7 +91,7 @@ def test_no_fault_is_found_exactly_where_all_came_once_in_order(numbers: list[in
     assert (faults(numbers, sent=12) == {}) == (numbers == list(range(12)))
 
 
-def test_a_ledger_tells_what_was_never_acknowledged(tmp_path: Path) -> None:
+def test_a_ledger_lists_what_was_never_acknowledged(tmp_path: Path) -> None:
     page = Page([KEY, OTHER])
     assert [page.send(KEY), page.send(KEY), page.send(OTHER), page.send(KEY)] == [0, 1, 0, 2]
     page.acknowledge(KEY, 0)

@@ -1,4 +1,4 @@
-"""loadtest/locust/trend.py: memory that grows without end is told from memory that a process warms up with."""
+"""loadtest/locust/trend.py: memory that grows without end against memory of a process that warms up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_leak_is_seen_through_ups_and_downs() -> None:
     assert found.growth_mib == pytest.approx(20, abs=2)
 
 
-def test_memory_and_cpu_are_told_as_they_were() -> None:
+def test_memory_and_cpu_are_reported_as_measured() -> None:
     found = of([40, 90, 60, 60, 60, 50], cpu_share=0.25)
     assert (found.first_mib, found.last_mib, found.most_mib) == (40, 50, 90)
     assert [found.cpu_first, found.cpu_last] == pytest.approx([0.25, 0.25])

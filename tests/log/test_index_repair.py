@@ -316,7 +316,7 @@ def test_forgetting_goes_on_where_a_step_never_came(upkeep: Upkeep) -> None:
     assert upkeep.intervals(80) == []
 
 
-def test_a_log_of_another_incarnation_and_a_malformed_state_are_told(upkeep: Upkeep) -> None:
+def test_a_log_of_another_incarnation_and_a_malformed_state_are_errors(upkeep: Upkeep) -> None:
     stranger = upkeep.bench.at(0, topic_id="another-id")
     upkeep.raw.hset(upkeep.bench.partitions[1].state, "records", "x")
     outcomes = dict(

@@ -112,7 +112,7 @@ def test_members_that_join_leave_and_are_killed_cost_no_record(
     ("kind", "assignor"),
     [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "range")],
 )
-def test_static_members_that_are_killed_and_begin_anew_cost_no_rebalance(
+def test_static_members_that_are_killed_and_start_again_cost_no_rebalance(
     brokers: list[Broker], topic: str, load: ConfluentLoad, kind: str, assignor: str
 ) -> None:
     eager = assignor != "cooperative-sticky"

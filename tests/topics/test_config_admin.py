@@ -68,7 +68,7 @@ def test_a_brokers_list_is_appended_to_what_lies_below_it() -> None:
     assert altered_broker({}, [change], layers, CLUSTER_WIDE) == {"log.cleanup.policy": "delete"}
 
 
-def test_anew_only_what_is_named_and_what_is_fixed_is_set() -> None:
+def test_a_full_replacement_keeps_what_is_fixed() -> None:
     held = {"storage.format": "batch", "offset.sequence.bits": "10", "segment.ms": "5"}
     change = ConfigChange("retention.ms", ConfigOperation.SET, "7")
     assert altered_topic(held, [change], START, reset=True) == {

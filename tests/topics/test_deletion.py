@@ -95,7 +95,7 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
         assert committed(raw_redis, group) == {KEYS.stream("others", 0).encode()}
 
 
-def test_a_marked_topic_is_told_as_such_until_it_is_gone(store: TopicStore, small_steps: None) -> None:
+def test_a_marked_topic_is_listed_as_deleting_until_it_is_gone(store: TopicStore, small_steps: None) -> None:
     store.create(ORDERS)
     assert store.deletion.delete("orders", "id-1") == GONE
     assert store.changes(1) == TopicChanges(2, [GONE], [])

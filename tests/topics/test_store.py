@@ -53,7 +53,7 @@ def test_a_topic_that_exists_is_refused(store: TopicStore) -> None:
     assert store.load().epoch == 1
 
 
-def test_changes_since_an_epoch_are_told_once(store: TopicStore) -> None:
+def test_changes_since_an_epoch_are_returned_once(store: TopicStore) -> None:
     store.create(row("a"))
     store.create(row("b"))
     store.deletion.delete("a", "id")

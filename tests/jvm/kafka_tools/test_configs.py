@@ -120,7 +120,7 @@ def test_a_config_of_something_else_is_not_set_for_a_reason(
         assert described(tools, *brokers) == {}
 
 
-def test_nobody_is_told_of_configs_of_what_is_not_there(tools: AtBroker) -> None:
+def test_configs_of_what_does_not_exist_are_refused(tools: AtBroker) -> None:
     for of in (("--topic", "no-such-topic"), ("--broker", "9")):
         assert "doesn't exist" in tools.done("kafka-configs", "--describe", *of)
 

@@ -55,7 +55,7 @@ def test_records_are_deleted_up_to_an_offset(tools: AtBroker, brokers: list[Brok
     assert "PolicyViolationException" in deleted(-1, compacted)
 
 
-def test_groups_are_told_of_moved_and_deleted(tools: AtBroker, brokers: list[Broker]) -> None:
+def test_groups_are_described_moved_and_deleted(tools: AtBroker, brokers: list[Broker]) -> None:
     topic, group = dense_topic(tools, brokers), topic_name("group")
     consumer = Consumer(
         {"bootstrap.servers": brokers[0].bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
@@ -89,7 +89,7 @@ def test_groups_are_told_of_moved_and_deleted(tools: AtBroker, brokers: list[Bro
     assert "GroupIdNotFoundException" in again
 
 
-def test_producers_and_brokers_are_told_of(tools: AtBroker, brokers: list[Broker], file: File) -> None:
+def test_producers_and_brokers_are_described(tools: AtBroker, brokers: list[Broker], file: File) -> None:
     topic = dense_topic(tools, brokers)
     output = tools.done("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
     _, row = output.splitlines()

@@ -27,7 +27,7 @@ def listed(tools: AtBroker) -> list[str]:
     return tools.done("kafka-topics", "--list").split()
 
 
-def test_topics_are_made_told_of_grown_and_deleted(tools: AtBroker) -> None:
+def test_topics_are_created_described_grown_and_deleted(tools: AtBroker) -> None:
     by_number, by_assignment = topic_name("by-number"), topic_name("by-assignment")
     configs = ("--config", "retention.ms=1000", "--config", "cleanup.policy=compact,delete")
     many = ("--partitions", "3", "--replication-factor", "3")

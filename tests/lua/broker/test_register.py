@@ -148,7 +148,7 @@ def test_a_row_that_cannot_be_read_is_not_removed(raw_redis: Any) -> None:
     assert raw_redis.hget(BROKERS, 1) == b"no row"
 
 
-def test_a_look_tells_the_time_the_keeper_and_every_row(raw_redis: Any) -> None:
+def test_a_look_returns_the_time_the_keeper_and_every_row(raw_redis: Any) -> None:
     before = now_ms(raw_redis)
     clock, keeper, *rows = run(raw_redis, "broker/look", (BROKERS, LEASE), ())
     assert before <= int(clock) <= now_ms(raw_redis)

@@ -91,7 +91,7 @@ def test_side_keys_of_a_former_topic_are_no_stream(raw_redis: Any) -> None:
     assert raw_redis.hget(STATE, "next") == b"0"
 
 
-def test_the_feed_drops_its_oldest_members_and_tells_how_far(raw_redis: Any) -> None:
+def test_the_feed_drops_its_oldest_members_and_keeps_how_far(raw_redis: Any) -> None:
     for n in range(8):
         create(raw_redis, f"t{n}", changes_max=5)
     feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)

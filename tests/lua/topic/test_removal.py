@@ -42,7 +42,7 @@ def remove(client: Any, marked: str = MARKED) -> Any:
     return run(client, "topic/remove", [REGISTRY, CHANGES], ["orders", marked, REGISTRY, 100])
 
 
-def test_mark_tells_and_fences_together(raw_redis: Any) -> None:
+def test_mark_announces_and_fences_together(raw_redis: Any) -> None:
     fill(raw_redis)
     with raw_redis.pubsub() as listener:
         listener.subscribe(REGISTRY)
@@ -206,7 +206,7 @@ def test_forget_passes_over_what_holds_no_commits(raw_redis: Any) -> None:
     assert raw_redis.get(OFFSETS) == b"x"
 
 
-def test_remove_takes_the_marked_row_and_tells(raw_redis: Any) -> None:
+def test_remove_takes_the_marked_row_and_announces_it(raw_redis: Any) -> None:
     raw_redis.hset(REGISTRY, mapping={"orders": MARKED, "others": "row"})
     with raw_redis.pubsub() as listener:
         listener.subscribe(REGISTRY)
