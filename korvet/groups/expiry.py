@@ -17,7 +17,8 @@ from typing import NamedTuple
 from korvet.errors import KafkaError
 from korvet.groups.listing import CONSUMER, subscribed_topics
 from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
-from korvet.groups.store import STABLE, GroupStore
+from korvet.groups.store import GroupStore
+from korvet.groups.types import STABLE
 
 
 class ExpiredOffsets(NamedTuple):

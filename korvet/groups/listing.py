@@ -12,7 +12,8 @@ from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
-from korvet.groups.store import DEAD, GroupStore, StoredGroup
+from korvet.groups.store import GroupStore
+from korvet.groups.types import DEAD, StoredGroup
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id

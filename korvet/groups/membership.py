@@ -40,16 +40,8 @@ from typing import TypeVar
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import (
-    GroupStore,
-    Joined,
-    JoinOutcome,
-    JoinRequest,
-    Synced,
-    SyncOutcome,
-    SyncRequest,
-    Waiting,
-)
+from korvet.groups.store import GroupStore
+from korvet.groups.types import Joined, JoinOutcome, JoinRequest, Synced, SyncOutcome, SyncRequest, Waiting
 from korvet.redis.pubsub import Subscriptions, Watch
 
 POLL_MS = 900

@@ -16,7 +16,7 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import EMPTY
+from korvet.groups.types import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis

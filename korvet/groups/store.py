@@ -7,11 +7,25 @@ instance id or protocol is the empty text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import cast
 
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.types import (
+    DEAD,
+    Joined,
+    JoinedMember,
+    JoinOutcome,
+    JoinRequest,
+    NamedBytes,
+    StoredGroup,
+    StoredMember,
+    Synced,
+    SyncOutcome,
+    SyncRequest,
+    Waiting,
+)
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -26,110 +40,6 @@ _LEAVE = scripts.get("group/leave")
 _ADVANCE = scripts.get("group/advance")
 _RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
-
-EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
-"""States by Kafka's names; Dead is a group that does not exist."""
-
-_Protocols = tuple[tuple[str, bytes], ...]
-
-
-class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member says when it joins; `member_id` is empty for a new one.
-
-    `protocols` are names with metadata, in order of preference. With `require_known_member_id` a new dynamic member
-    gets an id first and joins again with it (KIP-394). With `supports_skip_assignment` a leader can be asked to assign
-    nothing (KIP-814).
-    """
-
-    group: str
-    member_id: str
-    instance: str
-    client_id: str
-    client_host: str
-    session_ms: int
-    rebalance_ms: int
-    protocol_type: str
-    protocols: _Protocols
-    require_known_member_id: bool
-    supports_skip_assignment: bool
-
-
-class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A member asks for its assignment; the leader brings `assignments`, by member id."""
-
-    group: str
-    member_id: str
-    instance: str
-    generation: int
-    protocol_type: str
-    protocol: str
-    assignments: _Protocols
-
-
-class Waiting(NamedTuple):
-    """The request waits for other members.
-
-    `generation` is the one before the join, or that of the sync; `due_ms` is the time to the group's next deadline,
-    None if it has none.
-    """
-
-    member_id: str
-    generation: int
-    due_ms: int | None
-
-
-class JoinedMember(NamedTuple):
-    """A member as the leader gets it: `metadata` is for the group's protocol."""
-
-    member_id: str
-    instance: str
-    metadata: bytes
-
-
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a generation; only the leader gets `members`."""
-
-    member_id: str
-    generation: int
-    protocol_type: str
-    protocol: str
-    leader: str
-    skip_assignment: bool
-    members: tuple[JoinedMember, ...]
-
-
-class Synced(NamedTuple):
-    """A member's assignment."""
-
-    protocol_type: str
-    protocol: str
-    assignment: bytes
-
-
-JoinOutcome: TypeAlias = Joined | Waiting
-SyncOutcome: TypeAlias = Synced | Waiting
-
-
-class StoredMember(NamedTuple):
-    """A member as it is stored, with its metadata for the group's protocol (empty before one is chosen)."""
-
-    member_id: str
-    instance: str
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it is stored: `since_ms` is when its `state` began."""
-
-    state: str
-    generation: int
-    protocol_type: str
-    protocol: str
-    since_ms: int
-    members: tuple[StoredMember, ...]
 
 
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,11 +212,11 @@ def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _protocols(text: bytes) -> _Protocols:
-    return msgspec.msgpack.decode(text, type=_Protocols)
+def _protocols(text: bytes) -> NamedBytes:
+    return msgspec.msgpack.decode(text, type=NamedBytes)
 
 
-def _metadata(protocols: _Protocols, chosen: str) -> bytes:
+def _metadata(protocols: NamedBytes, chosen: str) -> bytes:
     return next((metadata for name, metadata in protocols if name == chosen), b"")
 
 

@@ -7,7 +7,7 @@ stable group only, as in Kafka.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import DEAD, STABLE, StoredGroup, StoredMember
+from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember
 from korvet.handlers.common import GROUP_OPERATIONS, authorized, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register

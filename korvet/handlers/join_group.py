@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from korvet.errors import KafkaError
 from korvet.groups.membership import MemberIdRequiredError
-from korvet.groups.store import JoinRequest
+from korvet.groups.types import JoinRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register

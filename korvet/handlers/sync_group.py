@@ -6,7 +6,7 @@ From version 5 on it names the protocol that it takes part in, and its type (KIP
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import SyncRequest
+from korvet.groups.types import SyncRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register

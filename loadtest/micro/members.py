@@ -18,7 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from korvet.groups.store import GroupStore, Joined, JoinRequest, SyncRequest
+from korvet.groups.store import GroupStore
+from korvet.groups.types import Joined, JoinRequest, SyncRequest
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from loadtest.micro import logs

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import (
-    GroupStore,
-    Joined,
-    JoinRequest,
-    StoredGroup,
-    Synced,
-    SyncRequest,
-    Waiting,
-)
+from korvet.groups.store import GroupStore
+from korvet.groups.types import Joined, JoinRequest, StoredGroup, Synced, SyncRequest, Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 

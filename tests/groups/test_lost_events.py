@@ -15,7 +15,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.store import SyncRequest
+from korvet.groups.types import SyncRequest
 from tests.groups.worker import SECONDS_MAX, Worker
 from tests.support.proxy import Proxy, proxy
 

@@ -10,7 +10,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.store import Joined, SyncRequest
+from korvet.groups.types import Joined, SyncRequest
 from tests.groups.support import refused
 from tests.groups.worker import SECONDS_MAX, Worker
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from korvet.errors import KafkaError
-from korvet.groups.store import Joined, Synced, Waiting
+from korvet.groups.types import Joined, Synced, Waiting
 from korvet.redis.client import Redis
 from tests.groups.support import Group, refused
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.groups.store import Joined, StoredGroup, Synced, Waiting
+from korvet.groups.types import Joined, StoredGroup, Synced, Waiting
 from korvet.redis.client import Redis
 from tests.groups.support import RANGE, REBALANCE_MS, SESSION_MS, Group, refused
 

@@ -8,7 +8,7 @@ import gevent
 
 from korvet.config.settings import Settings
 from korvet.groups.membership import GroupCoordinator
-from korvet.groups.store import Joined, JoinRequest
+from korvet.groups.types import Joined, JoinRequest
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
 from tests.groups.support import KEYS, Group

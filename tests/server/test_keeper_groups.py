@@ -11,7 +11,7 @@ import pytest
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.config.sources import load
-from korvet.groups.store import Waiting
+from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper.group_tasks import OUTAGE_MS, ExpireGroups
