@@ -328,7 +328,7 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
     ("option", "value", "said"),
     [
         ("topics", "a", "unknown option topics; known are redis.url"),
-        ("topic", "", "the option topic is missing"),
+        ("topic", "", "the option topic is required"),
         ("startingOffsets", "first", "is not earliest, latest or"),
         ("startingOffsets", '{"others": {"0": 1}}', "is not earliest, latest or"),
         ("startingOffsets", '{"orders": {"0": "1"}}', "is not earliest, latest or"),
