@@ -21,7 +21,7 @@ from korvet.protocol.messages.describe_cluster import (
 def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> DescribeClusterResponse:
     """Answer with the live brokers that have the caller's listener."""
     if request.endpoint_type == ENDPOINT_CONTROLLERS:
-        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a api, not a controller")
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
     if request.endpoint_type != ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)

@@ -26,7 +26,7 @@ UNSUPPORTED: dict[int, str] = {
 
 
 def handle(request: FindCoordinatorRequest, caller: Caller, api: ClusterApi) -> FindCoordinatorResponse:
-    """Answer each key with a live api, always the same one as long as that lives, at its caller's listener."""
+    """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
     if request.key_type != CoordinatorType.GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

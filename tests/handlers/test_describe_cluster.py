@@ -33,17 +33,16 @@ def test_every_operation_on_the_cluster_is_allowed_to_who_asks(client: Client, v
 
 
 @pytest.mark.parametrize(
-    ("endpoint_type", "code"),
+    ("endpoint_type", "code", "message"),
     [
-        (ENDPOINT_CONTROLLERS, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
-        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
-        (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        (ENDPOINT_CONTROLLERS, ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller"),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "endpoint type 3 is unknown"),
+        (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "endpoint type 0 is unknown"),
     ],
 )
 def test_other_endpoints_than_brokers_are_refused(
-    client: Client, endpoint_type: int, code: ErrorCode
+    client: Client, endpoint_type: int, code: ErrorCode, message: str
 ) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
     answer = client.call(request, 1)
-    assert (answer.error_code, answer.brokers) == (code, [])
-    assert answer.error_message
+    assert (answer.error_code, answer.error_message, answer.brokers) == (code, message, [])
