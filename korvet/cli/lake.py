@@ -133,9 +133,9 @@ def status(
     """
     target = lake_of(**where)
     with lake_errors():
-        from korvet.lake.verify import status as ask  # noqa: PLC0415 - other commands start without Delta
+        from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 
-        found = ask(target.source, target.uri, target.storage_options, target.topics)
+        found = lake_verify.status(target.source, target.uri, target.storage_options, target.topics)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -194,7 +194,7 @@ def verify(
 
 def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]]:
     """Return the outcome of each partition, and the error of each topic that could not be verified."""
-    from korvet.lake.verify import verify as look  # noqa: PLC0415 - the same
+    from korvet.lake import verify as lake_verify  # noqa: PLC0415 - the same
 
     tables = target.tables()
     found: list[VerifiedPartition] = []
@@ -203,7 +203,7 @@ def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]
     with target.source.opened() as stores:
         for topic in target.source.topics(stores, target.topics):
             try:
-                for each in look(stores, tables, topic, target.source.decompressed_bytes_max):
+                for each in lake_verify.verify(stores, tables, topic, target.source.decompressed_bytes_max):
                     found.append(each)
                     progress.add(each.rows, 0)
             except LakeError as error:

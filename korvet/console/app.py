@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from korvet.admin.connection import Address as BrokerAddress
 from korvet.admin.errors import (
     AdminError,
     AnswerTooLargeError,
@@ -125,7 +124,7 @@ class Console:
         self._guard = Guard(settings)
         self._files = read_files()
         self._metrics = metrics = pages.ConsoleMetrics(directory)
-        own = BrokerAddress(_WILDCARDS.get(address.host, address.host), address.port)
+        own = Address(_WILDCARDS.get(address.host, address.host), address.port)
         self._clients = clients = ApiClients(own, settings.broker_id)
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._records_slots = threading.BoundedSemaphore(RECORDS_AT_ONCE)

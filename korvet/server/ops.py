@@ -21,7 +21,7 @@ from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
 from korvet.redis import blocking
 from korvet.server.supervisor.child import SupervisorLink
-from korvet.telemetry import page as ops_metrics
+from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
 
 
@@ -34,8 +34,8 @@ class Ops:
         self._table = table
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
-        self._redis = blocking.connect(ops_metrics.hurried(settings))
-        self._registry = ops_metrics.registry(settings, table, metrics_directory)
+        self._redis = blocking.connect(metrics_page.hurried(settings))
+        self._registry = metrics_page.registry(settings, table, metrics_directory)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,

@@ -13,8 +13,7 @@ from korvet.admin.topics import NewTopic
 from korvet.admin.types import settled
 from korvet.lake.replay import RecordRate, Replay, ReplaySource
 from korvet.lake.replay_state import ReplaySpec
-from korvet.lake.scan import PartReader, scan_parts, snapshots
-from korvet.lake.scan import ScanRange as ScanWish
+from korvet.lake.scan import PartReader, ScanRange, scan_parts, snapshots
 from korvet.lake.source import SourceTopic
 from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
@@ -81,7 +80,7 @@ class Stage:
         return bare(
             [
                 record
-                for part in scan_parts(topics.stores, log, ScanWish(log.start, log.end))
+                for part in scan_parts(topics.stores, log, ScanRange(log.start, log.end))
                 for rows in reading.rows(part)
                 for record in records_of(rows)
             ]

@@ -1,8 +1,12 @@
-"""Kafka's four compression codecs, decompressing never more than a limit.
+"""Kafka's four compression codecs; none decompresses more than a limit.
 
-A few bytes of a hostile peer can stand for gigabytes, so every codec stops at
-`limit` and says MESSAGE_TOO_LARGE. Sources: the numbers are the attribute bits of a record batch; snappy comes raw
-or in the blocks of snappy-java ("xerial"), as Java's producer writes it; lz4 and gzip are their standard frames.
+A few bytes of a hostile peer can stand for gigabytes, so every codec stops at `limit` with MESSAGE_TOO_LARGE.
+Sources: the numbers are the attribute bits of a record batch; snappy comes raw or in the blocks of snappy-java
+("xerial"), as Java's producer writes it; lz4 and gzip are their standard frames.
+
+A new codec is a member of Codec and a row in _DECOMPRESSORS and _COMPRESSORS, at the end of this file. The settings
+that name codecs, `compression.type` and `storage.compression`, list their values in korvet/config/settings.py; how
+values and batches are compressed in Redis is in korvet/log/record_format.py and batch_format.py.
 """
 
 from __future__ import annotations

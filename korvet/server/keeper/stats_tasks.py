@@ -13,7 +13,7 @@ from korvet.groups.lag import LagReader
 from korvet.groups.listing import GroupList, GroupSummary
 from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore
-from korvet.log.remote import lag as lake_lag
+from korvet.log.remote import lag as remote_lag
 from korvet.log.stats import LogStatsReader, LogStatsStore
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, publish, valid_until
@@ -123,7 +123,7 @@ class CollectLakeLag:
         for at in range(0, len(archived), PARTITIONS_PER_STEP):
             check_lease()
             some = archived[at : at + PARTITIONS_PER_STEP]
-            lags, errors = lake_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
+            lags, errors = remote_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
             taken += lags
             for error in errors:
                 # A topic that was deleted meanwhile has no statistics.
