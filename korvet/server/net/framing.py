@@ -199,8 +199,7 @@ class FrameReader:
             self._arrived = time.monotonic()
             if charge:
                 charge.add(len(data))
-                deadline += (
-                    time.monotonic() - self._arrived
-                )  # the wait for the budget does not make the peer slow
+                # The wait for the budget does not make the peer slow.
+                deadline += time.monotonic() - self._arrived
             frame += data
         return frame

@@ -47,6 +47,17 @@ _PROGRAM = (
     (_RETURN, 0, 0, _ALL),
 )
 
+BACKLOG = 4096
+"""Connections the kernel may hold for a worker that is busy; the system's somaxconn may lower it."""
+
+PAUSE_SECONDS = 0.1
+"""Pause if the system has no descriptors or memory for another connection, until others close."""
+
+HANDSHAKE_SECONDS_MAX = 0.5
+"""Time for the rest of a handshake that has begun with a client far away, and for its first request."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
 
 def begin_no_handshake(listener: socket.socket) -> None:
     """Have `listener` drop every packet that begins a connection, from now on; on Linux only."""
@@ -58,18 +69,6 @@ def begin_no_handshake(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):
         described = struct.pack("@HP", len(_PROGRAM), ctypes.addressof(program))
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
-
-
-BACKLOG = 4096
-"""Connections the kernel may hold for a worker that is busy; the system's somaxconn may lower it."""
-
-PAUSE_SECONDS = 0.1
-"""Pause if the system has no descriptors or memory for another connection, until others close."""
-
-HANDSHAKE_SECONDS_MAX = 0.5
-"""Time for the rest of a handshake that has begun with a client far away, and for its first request."""
-
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(address: Address) -> gevent.socket.socket:
