@@ -90,9 +90,17 @@ def readable(topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def value(name: str, overrides: Mapping[str, str], settings: Settings) -> Value:
-    """Return the effective value of a topic config: the override, else the broker's, else Kafka's."""
+    """Return the effective value of a topic config: the override, else the broker's, else Kafka's.
+
+    Raises KafkaError INVALID_CONFIG for an override of another version of Korvet that cannot be read.
+    """
     definition = TOPIC_CONFIGS[name]
-    return definition.parse(overrides[name]) if name in overrides else definition.value(settings)
+    if name not in overrides:
+        return definition.value(settings)
+    try:
+        return definition.parse(overrides[name])
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def check_together(overrides: Mapping[str, str], settings: Settings) -> None:

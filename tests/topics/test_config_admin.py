@@ -52,6 +52,15 @@ def test_what_another_version_has_set_may_only_be_deleted() -> None:
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize("name", ["min.compaction.lag.ms", "remote.storage.enable", "cleanup.policy"])
+def test_a_value_that_cannot_be_read_is_an_error_until_it_is_deleted(name: str) -> None:
+    held = {name: "of another version"}
+    with pytest.raises(KafkaError, match=name) as refused:
+        altered_topic(held, [append("cleanup.policy", "delete")], START)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert altered_topic(held, [ConfigChange(name, ConfigOperation.DELETE, None)], START) == {}
+
+
 def test_what_another_version_has_set_stays_where_something_else_is_changed() -> None:
     held = {"of.another.version": "1"}
     change = ConfigChange("log.roll.ms", ConfigOperation.SET, "5")
