@@ -35,6 +35,9 @@ NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 """Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
 
+CONFIGS_MAX = 1000
+"""Effective configs kept for reuse; beyond it all are computed again. Requests that only validate name configs too."""
+
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PAUSE_SECONDS_MAX = 0.05
 """Between two steps of a deletion."""
@@ -177,6 +180,8 @@ class TopicRegistry:
         key = tuple(overrides.items())
         config = self._configs.get(key)
         if config is None:
+            if len(self._configs) >= CONFIGS_MAX:
+                self._configs.clear()
             config = self._configs[key] = topic_config.effective(overrides, self._settings)
         return config
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import deletion as topic_deletion
+from korvet.topics import registry
 from korvet.topics import store as topic_store
 from korvet.topics.registry import Topic, TopicSpec, id_text, new_id
 from korvet.topics.types import PartitionRef, TopicRef, TopicRow
@@ -237,6 +238,16 @@ def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: red
     would_be = here.topics.create(TopicSpec(name="orders", partitions=4), validate_only=True)
     assert len(would_be.partitions) == 4
     assert raw_redis.keys() == []
+
+
+def test_requests_that_only_validate_do_not_fill_the_memory(
+    here: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "CONFIGS_MAX", 3)
+    for size in range(1, 10):
+        spec = TopicSpec(name="orders", configs={"max.message.bytes": str(size)})
+        assert here.topics.create(spec, validate_only=True).config.max_message_bytes == size
+    assert len(here.topics._configs) <= 3
 
 
 @pytest.mark.parametrize("index", [-1, 2, 2**31 - 1, -(2**31)])
