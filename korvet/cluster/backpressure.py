@@ -221,5 +221,5 @@ class Backpressure:
         if evicts and not self._evicts:
             _log.error("Redis deletes topics when memory runs short: set noeviction", maxmemory_policy=policy)
         elif self._evicts and not evicts:
-            _log.info("Redis evicts nothing any more", maxmemory_policy=policy)
+            _log.info("Redis no longer evicts keys", maxmemory_policy=policy)
         self._evicts = evicts

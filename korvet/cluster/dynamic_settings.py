@@ -147,7 +147,7 @@ class LiveSettings:
             self.layers, problems = merge_valid(static, *rows)
             for problem in problems:
                 if problem not in self._problems:
-                    _log.error("a setting in Redis is left out", reason=problem)
+                    _log.error("ignoring a setting in Redis", reason=problem)
             self._problems = problems
             if self.settings != before:
                 for use in self._followers:

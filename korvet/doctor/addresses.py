@@ -79,7 +79,7 @@ def _advertised(listener: Bound, *, runs: bool) -> Finding:
         said = f"{address}: clients on other machines would connect to themselves"
         return warning(what, said, "set it to the address of this machine by which clients reach it")
     if not runs:
-        said = f"{address} resolves to {found[0][4][0]}; whether it leads here is seen once the broker runs"
+        said = f"{address} resolves to {found[0][4][0]}; whether it leads here shows when the broker runs"
         return ok(what, said)
     try:
         socket.create_connection(address, _CONNECT_SECONDS_MAX).close()

@@ -53,7 +53,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             redis_check.try_out(client, settings)
             yield ok("permissions", "every command that Korvet needs is allowed")
     except ConfigError as problem:
-        yield error("redis", str(problem), "a broker does not start until this is mended")
+        yield error("redis", str(problem), "correct this: no broker starts before")
 
 
 def _no_pause(_seconds: float) -> None:
@@ -99,7 +99,7 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
         yield warning(
             "fork",
-            f"the last one held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s",
+            f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s",
             "switch transparent huge pages off, or split topics over several Redis",
         )
     yield from _connections(info, settings)
@@ -151,9 +151,9 @@ def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
     stored = client.get(Keys(settings.namespace).cluster_id)
     name = stored.decode(errors="replace") if isinstance(stored, bytes) else ""
     if name and settings.cluster_id not in ("", name):
-        said = f"this Redis is that of cluster {name}, not of {settings.cluster_id}"
+        said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
-    return ok("cluster.id", name or "none yet: the first start makes it")
+    return ok("cluster.id", name or "none yet: the first start creates it")
 
 
 def _latency(client: redis.Redis) -> Finding:
@@ -163,8 +163,8 @@ def _latency(client: redis.Redis) -> Finding:
         client.ping()
         samples_ms.append((time.perf_counter() - begun) * 1000)
     middle_ms = statistics.median(samples_ms)
-    said = f"a round trip takes {middle_ms:.2f} ms in the middle, {max(samples_ms):.2f} ms at most"
-    advice = "run brokers near Redis; redis-cli slowlog get and latency latest say what holds it"
+    said = f"a round trip takes {middle_ms:.2f} ms at the median, {max(samples_ms):.2f} ms at most"
+    advice = "run brokers near Redis; redis-cli slowlog get and latency latest show what blocks it"
     if middle_ms >= _TOO_SLOW_MS:
         return error("latency", said, advice)
     return warning("latency", said, advice) if middle_ms >= _SLOW_MS else ok("latency", said)

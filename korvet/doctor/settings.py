@@ -21,7 +21,7 @@ LakeProblem = Callable[[Settings], str]
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what looks wrong, or that nothing does."""
     found = [*_leases(settings), *_sizes(settings), *_exposure(settings)]
-    yield from found or [ok("settings", "nothing contradicts itself")]
+    yield from found or [ok("settings", "no contradictions")]
 
 
 def examine_console(settings: Settings) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Findin
         yield error("lake", str(problem), "install what it names")
         return
     installed = "Spark, Java and deltalake are" if settings.lake_interval_ms else "deltalake is"
-    yield ok("lake", f"{installed} there")
+    yield ok("lake", f"{installed} installed")
     if said := problem_of(settings):
         advice = "let this user write there, or correct lake.path and lake.storage.options"
         yield error("lake.path", f"{settings.lake_path} cannot be written: {said}", advice)

@@ -149,7 +149,7 @@ class GroupAdmin:
             }
             if self._offsets.delete(group, version, rows, delete_empty_group=False).done:
                 return [errors[each] for each in partitions]
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group} changes all the time")
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group} keeps changing")
 
     def _refusal(self, group: str, at: TopicPartition, subscribed: set[str] | None) -> KafkaError | None:
         try:

@@ -176,7 +176,7 @@ class GroupCoordinator:
                 if is_late:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "a new member has waited for too long")
                 if self._draining:
-                    message = "this worker is stopping; the membership goes on with another"
+                    message = "this worker is stopping; another one goes on with the membership"
                     raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
                 due_ms = POLL_MS if outcome.due_ms is None else min(outcome.due_ms + 1, POLL_MS)
                 woken = self._park(api, watch, due_ms)

@@ -204,7 +204,7 @@ class OffsetStore:
                 raise outcome
             if outcome:
                 return
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"offsets of {group} are committed all the time")
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the offsets of {group} keep changing")
 
     def delete(
         self,
@@ -344,7 +344,7 @@ class CommittedOffsets:
 
 
 def _stale(commit: Commit) -> KafkaError:
-    message = f"{commit.partition.stream} is of another topic by now"
+    message = f"{commit.partition.stream} belongs to another topic now"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 

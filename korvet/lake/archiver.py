@@ -364,7 +364,7 @@ class Archiver:
             raise LakeError(f"{table.uri}: {error}") from error
         for each, info in zip(written, found, strict=True):
             if info.size != each.size_bytes:
-                message = f"{each.path} is not where it was written: a directory has to be one that all machines share"
+                message = f"{each.path} is not where it was written: all machines must share the directory"
                 raise LakeError(f"{table.uri}: {message}")
 
     def _mirror(self, stores: LakeStores, archived: Sequence[Archived], done: ArchiveRound) -> None:

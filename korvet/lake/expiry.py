@@ -250,7 +250,7 @@ def gone(stores: LakeStores, lake: Lake) -> list[LakeTopic]:
     found = list_tables(lake)
     rows = stores.topics.load().rows.values()
     if found and not rows:
-        raise ValueError("there is no topic at all: is that the Redis and the namespace of this lake?")
+        raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
     unknown = [each for each in found if each not in known]
     # A row that cannot be read is not in `known`, but its log shows that it is a topic.

@@ -204,8 +204,8 @@ class Replay:
         missing = [index for index in logs if index >= count]
         if spec.partitioning == "keep" and missing:
             raise ReplayError(
-                f"{spec.target} has {count} partitions, and none {missing[0]}, which {spec.source} has: give it more,"
-                " or let keys choose, --partitions hash"
+                f"{spec.target} has {count} partitions, but {spec.source} has partition {missing[0]}: add partitions,"
+                " or give --partitions hash"
             )
         return {index: self._range(log) for index, log in logs.items()}
 
@@ -304,7 +304,7 @@ class Replay:
         if first < bounds.log_start:
             raise ReplayError(
                 f"{self.name}: records of {partition.topic}-{index} from offset {first} on were deleted before they"
-                f" were replayed: what there is, from offset {bounds.log_start} on, takes another --name"
+                f" were replayed: replay the rest, from offset {bounds.log_start} on, under another --name"
             )
 
     def refused(self, place: TopicPartition, error: AdminError, state: ReplayState) -> ReplayError:

@@ -460,8 +460,8 @@ class _RunningPass:
                         passed = bisect_right(row_offsets, record.offset)
                         if not passed:
                             message = (
-                                f"{self._partition.stream}: {keys.keys} keys are fewer than lie between two rows of "
-                                f"its index; log.cleaner.dedupe.buffer.size={buffer_bytes} is too small for it"
+                                f"{self._partition.stream}: the map of keys holds {keys.keys}, too few for one "
+                                f"interval of the index: raise log.cleaner.dedupe.buffer.size={buffer_bytes}"
                             )
                             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
                         self._end_at(row_offsets[passed - 1])

@@ -228,5 +228,5 @@ def _size(state: LogCounters | KafkaError) -> int | None:
     if isinstance(state, LogCounters):
         return state.size_bytes
     if state.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        _log.warning("log without a size", reason=state)
+        _log.warning("size of a log unknown", reason=state)
     return None

@@ -237,7 +237,7 @@ class EmbeddedWatch:
         except (LockedError, ConfigError) as error:
             delay_s = self._backoff.delay_s(0.0)
             self.restart_at = time.monotonic() + delay_s
-            _log.error("no embedded server", reason=error, again_in_s=delay_s)
+            _log.error("cannot start the embedded server", reason=error, again_in_s=delay_s)
         else:
             _log.info("started the embedded server", pid=embedded.pid)
 

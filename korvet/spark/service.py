@@ -162,7 +162,7 @@ class ArchiverProcess:
         except (ConfigError, KafkaError, LakeError) as error:
             end = ExitReason.FAILED
             if not self._closing:
-                _log.error("cannot go on", reason=error)
+                _log.error("cannot continue", reason=error)
         except BaseException:  # noqa: BLE001 - the boundary of a thread: logged once, then the process ends
             end = ExitReason.FAILED
             if not self._closing:

@@ -85,7 +85,7 @@ def readable(topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
         try:
             found[name] = normalize(name, value) if name in TOPIC_CONFIGS else value
         except KafkaError as error:
-            _log.error("a topic's config is left out", topic=topic, reason=error)
+            _log.error("ignoring a topic's config", topic=topic, reason=error)
     return found
 
 

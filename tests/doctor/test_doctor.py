@@ -137,7 +137,7 @@ def test_a_redis_of_another_cluster(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.set("korvet:cluster-id", "theirs")
     found = bad(redis_server.examine(settings(redis__url=durable, cluster__id="mine")))
-    assert found["cluster.id"].said == "this Redis is that of cluster theirs, not of mine"
+    assert found["cluster.id"].said == "this Redis belongs to cluster theirs, not to mine"
 
 
 def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:

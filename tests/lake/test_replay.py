@@ -97,7 +97,7 @@ def test_keys_choose_the_partition_as_kafkas_clients_let_them(stage: Stage) -> N
         stage.topics.produce(partition, *records)
     few = stage.make("batch", 1)
     with pytest.raises(
-        ReplayError, match=r"has 1 partitions, and none 1, which .* has: give it more, or let"
+        ReplayError, match=r"has 1 partitions, but .* has partition 1: add partitions, or give"
     ):
         stage.run(ReplaySpec(source=source.name, target=few.name))
     stage.run(ReplaySpec(source=source.name, target=target.name, partitioning="hash"))

@@ -183,7 +183,7 @@ def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
     raw_redis.hset("{korvet:orders:0}:state", "bytes", "many")
     with caplog.at_level(logging.WARNING):
         assert log_dir.sizes(topic.partitions) == [None, 0]
-    assert "log without a size" in caplog.text
+    assert "size of a log unknown" in caplog.text
 
 
 def test_without_a_limit_the_room_is_not_known(log_dir: RedisLogDir) -> None:

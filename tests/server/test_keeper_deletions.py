@@ -185,7 +185,7 @@ def test_what_cannot_be_cleared_away_is_named_and_tried_again(
     raw_redis.set("korvet:groups", "no list of groups")
     keeper = acting(settings)
     finish(keeper)
-    assert [record.message for record in caplog.records] == ["deleted topic not cleared away"] * 2
+    assert [record.message for record in caplog.records] == ["cannot remove a deleted topic"] * 2
     assert not raw_redis.keys("*korvet:orders:*")
     assert raw_redis.hlen("korvet:topics") == 2
     raw_redis.delete("korvet:groups")

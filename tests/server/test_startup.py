@@ -166,7 +166,7 @@ def test_what_a_redis_user_may_not_do_is_counted(
 ) -> None:
     allow(raw_redis, "~*", "&*", "+@all", *rules.split())
     login = redis_url.replace("://", "://u:p@", 1)
-    with pytest.raises(ConfigError, match=f"is refused: {named}$"):
+    with pytest.raises(ConfigError, match=f"a permission is missing: {named}$"):
         redis_check.prepare(load(None, {}, {"redis.url": login}).settings)
 
 

@@ -29,7 +29,8 @@ def test_a_dead_worker_is_replaced_also_where_nobody_reads_stdout(tmp_path: Path
     os.close(writing)
     try:
         processes.wait_until(
-            lambda: process.poll() is not None or "nobody reads stdout" in log.read_text(), "an announcement"
+            lambda: process.poll() is not None or "cannot write to stdout" in log.read_text(),
+            "an announcement",
         )
         assert process.poll() is None, log.read_text()
         worker = int(log.read_text().partition("child=worker-0 pid=")[2].split(maxsplit=1)[0])

@@ -247,7 +247,7 @@ def test_a_worker_that_cannot_start_is_started_again_with_back_off(tmp_path: Pat
             line.rpartition("again_in_s=")[2] for line in broker.log().splitlines() if "in_a_row" in line
         ]
         assert waits[:5] == ["0.1", "0.2", "0.4", "0.8", "1.6"]
-        assert broker.log().count("ended by a fault") == len(waits)
+        assert broker.log().count("unexpected error") == len(waits)
         assert broker.stop() == 0
 
 

@@ -351,7 +351,8 @@ def test_without_a_redis_url_the_log_is_that_of_the_embedded_server(
     given = {"topic": "orders"}
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        ValueError, match=rf"redis\.url; no embedded server runs on {tmp_path}/korvet-data \(data\.dir\)"
+        ValueError,
+        match=rf"redis\.url is required: no embedded server runs on {tmp_path}/korvet-data \(data\.dir\)",
     ):
         read_options(given)
     for directory in (tmp_path / "korvet-data", tmp_path / "others data"):

@@ -147,7 +147,9 @@ class RemoteTier:
     def _begin_search(self, request: RemoteTimestampRequest, deadline: float) -> RemoteCall | KafkaError:
         wait_s = deadline - self._clock()
         if wait_s <= 0:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the lake has not answered those before in time")
+            return KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "the lake did not answer earlier requests in time"
+            )
         kind: Kind = "largest" if request.timestamp is None else "first_from"
         timestamp = -1 if request.timestamp is None else request.timestamp
         sent = _request(kind, request.partition, request.remote, request.remote.start)

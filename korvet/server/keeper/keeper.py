@@ -118,7 +118,7 @@ class Keeper:
         try:
             self.lease.give_up()
         except StorageUnavailableError as error:
-            _log.info("could not give up its lease", reason=error)
+            _log.info("could not release the lease", reason=error)
         self.context.close()
 
     def round(self) -> None:
@@ -140,7 +140,7 @@ class Keeper:
             self.context.live.refresh()
             task.run(self.context, partial(self.lease.check, token))
         except LeaseLostError:
-            _log.warning("lost its lease in the middle of a task", task=task.name)
+            _log.warning("lost the lease during a task", task=task.name)
             outcome = "lease lost"
         except KafkaError as error:
             _log.warning("task failed", task=task.name, reason=error)

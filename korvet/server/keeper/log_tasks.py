@@ -159,7 +159,7 @@ def renumber(context: Context, check_lease: CheckLease) -> None:
                 except StorageUnavailableError:
                     raise
                 except KafkaError as error:
-                    _log.warning("external entries not taken in", key=partition.stream, reason=error)
+                    _log.warning("external entries not renumbered", key=partition.stream, reason=error)
                     break
                 metrics.ENTRIES_RENUMBERED.inc(step.moved)
                 more = step.more
@@ -186,7 +186,7 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
             unfinished = following
     if expired:
         metrics.PRODUCERS_EXPIRED.inc(expired)
-        _log.info("expired silent producers", count=expired)
+        _log.info("expired inactive producers", count=expired)
 
 
 INTERVAL_MS = 5000
@@ -203,6 +203,6 @@ def finish_deletions(context: Context, check_lease: CheckLease) -> None:
         except StorageUnavailableError:
             raise
         except KafkaError as error:
-            _log.warning("deleted topic not cleared away", topic=deleted.name, reason=error)
+            _log.warning("cannot remove a deleted topic", topic=deleted.name, reason=error)
         else:
-            _log.info("cleared away a deleted topic", topic=deleted.name, id=deleted.id)
+            _log.info("removed a deleted topic", topic=deleted.name, id=deleted.id)

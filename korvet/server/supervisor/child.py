@@ -105,9 +105,9 @@ def run(
         status = 0
     except (ConfigError, KafkaError) as error:
         # A mistake in the settings or a Redis that is away: what it says is all there is to know.
-        _log.error("cannot go on", reason=error)
+        _log.error("cannot continue", reason=error)
     except BaseException:  # noqa: BLE001 - the boundary of a process: logged once, then it ends
-        _log.exception("ended by a fault")
+        _log.exception("unexpected error")
     finally:
         os._exit(status)
 

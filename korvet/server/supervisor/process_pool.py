@@ -144,7 +144,7 @@ class ProcessPool:
         try:
             child = self._fork(slot)
         except OSError as error:
-            _log.error("no process could be started", reason=error)
+            _log.error("cannot start a process", reason=error)
             return None
         _log.info("started", child=child.name, pid=child.pid)
         return child

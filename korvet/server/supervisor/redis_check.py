@@ -173,7 +173,7 @@ def _try_permissions(client: redis.Redis, keys: Keys) -> None:
     if refused:
         first, others = refused[0].decode(errors="replace"), len(refused) - 1
         more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
-        raise ConfigError(f"redis.url: what Korvet needs is refused: {first}{more}")
+        raise ConfigError(f"redis.url: a permission is missing: {first}{more}")
     # By hand: redis-py reports of a refused transaction only its EXEC.
     with untyped.client() as single:
         single.execute_command("MULTI")

@@ -40,7 +40,7 @@ class Rollout:
         self._slot = self._waiting.popleft()
         self._successor = self._pool.start(self._slot)
         if self._successor is None:
-            self._fail("no process could be started")
+            self._fail("cannot start a process")
         else:
             self.deadline = time.monotonic() + _READY_SECONDS_MAX
 

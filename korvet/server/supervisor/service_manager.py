@@ -75,7 +75,7 @@ def _address(given: str) -> str:
     if given.startswith("@"):
         return "\0" + given[1:]
     if given and not given.startswith("/"):
-        _log.warning("the service manager's address is unknown to Korvet", address=given)
+        _log.warning("the service manager's address is not supported", address=given)
         return ""
     return given
 

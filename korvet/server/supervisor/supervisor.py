@@ -170,7 +170,7 @@ class Supervisor:
         except OSError as error:
             # The reader of stdout is gone; that is no reason to stop serving.
             logs.discard_stdout()
-            _log.warning("nobody reads stdout", reason=error)
+            _log.warning("cannot write to stdout", reason=error)
 
     def _publish(self, *, busy: bool = False) -> None:
         """Write for `korvet reload` and `korvet doctor` how this broker is."""
@@ -226,7 +226,7 @@ class Supervisor:
                 self._use(self._previous)
                 self._previous = None
                 if rollout.replaced:
-                    _log.info("going back to the configuration before")
+                    _log.info("restoring the previous configuration")
                     self._roll(rollout.replaced)
                     return
         else:
