@@ -51,10 +51,10 @@ def query(
 ) -> None:
     """Run an SQL query of Spark's, in which each topic is a view: SELECT count(*) FROM orders.
 
-    It sees what is archived and what is not, with a cold tier or without, and asks no broker. The columns are those of
-    the tables: partition, offset, timestamp, key, value, headers and a few more. Keys and values are bytes: CAST(value
-    AS STRING). A name with other characters than letters, digits and _ stands in backticks. With --json each row is an
-    object on a line of its own. Bytes are printed as UTF-8 where they are, else with escapes.
+    It sees what is archived and what is not, with a remote tier or without, and connects to no broker. The columns are
+    those of the tables: partition, offset, timestamp, key, value, headers and a few more. Keys and values are bytes:
+    CAST(value AS STRING). Put a name with other characters than letters, digits and _ in backticks. With --json each
+    row is an object on a line of its own. Bytes are printed as text if they are UTF-8, else with escapes.
     """
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
@@ -154,12 +154,12 @@ def replay(
     dry_run: bool,
     **options: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> None:
-    """Produce the records of a topic, from the lake and from Redis, into another topic once more, each once.
+    """Produce the records of a topic, from the lake and from Redis, to another topic, each exactly once.
 
-    Keys, values, headers and times stay as they are, and the order within a partition. Without a range it is all that
-    there is when the replay begins. Killed, or stopped by an error, the same command goes on where it was: what was
-    appended is not appended again. What it has come to is kept as a consumer group, whose lag is what is left. TIME is
-    ISO 8601, UTC without a zone. --timeout is how long a batch may take, with all tries.
+    Keys, values, headers, times and the order within a partition stay as they are. Without a range it replays all
+    records that exist when it begins. If it is killed or stopped by an error, the same command resumes it, and appends
+    nothing twice. Its progress is the committed offsets of a consumer group, whose lag is what is left. TIME is ISO
+    8601, UTC without a zone. --timeout is how long a batch may take, including retries.
     """
     begin = _edge(options, "from")
     end = _edge(options, "to")

@@ -38,7 +38,7 @@ def compact(
     as_json: bool,
     **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> int:
-    """Make few large files of many small ones, with the same rows in the order of their offsets.
+    """Merge many small files into few large ones, with the same rows in the order of their offsets.
 
     It may be killed at any time, and may run while topics are archived and read, and several times at once: a record is
     in the table exactly once at all times. Files that leave the table stay on the disk until `korvet lake expire`

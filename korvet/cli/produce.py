@@ -287,7 +287,7 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: NewReco
 @click.option(
     "--idempotence/--no-idempotence",
     default=None,
-    help="Never write a batch twice that is sent again; the default with --acks all.",
+    help="Write a batch that is sent again only once; the default with --acks all.",
 )
 @cluster_options
 def produce(

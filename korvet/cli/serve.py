@@ -40,7 +40,7 @@ def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str |
 
 @click.command()
 @click.option(
-    "--pid", type=click.IntRange(min=1), metavar="PID", help="Which one, where several brokers run."
+    "--pid", type=click.IntRange(min=1), metavar="PID", help="Process id of the broker, if several run on this machine."
 )
 def reload(pid: int | None) -> int:
     """Have a broker of this machine read its configuration again and replace its workers, while it serves clients.
@@ -104,10 +104,10 @@ def _now(directory: Path, before: RunState) -> RunState:
 def doctor(
     config_file: Path | None, assignments: tuple[str, ...], *, as_json: bool, **flags: str | None
 ) -> int:
-    """Examine Redis, this machine, addresses and settings, for a broker that runs here or is to.
+    """Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.
 
     Give it the flags and the environment of `korvet serve`, and run it as the same user. Every finding that is not ok
-    says what to change. Exit code 1 where there is an error: what keeps the broker from starting, or loses records.
+    says what to change. Exit code 1 if a finding is an error: it keeps the broker from starting, or loses records.
     """
     settings = loader(config_file, assignments, flags)().settings
     from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it

@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listeners: Annotated[
         str,
         ConfigDef(
-            "`NAME://HOST:PORT,...`: several listeners, in place of `listen`.",
+            "`NAME://HOST:PORT,...`: several listeners, instead of `listen`.",
             form=optional(listeners_to_bind),
             type=ConfigType.LIST,
             reload=False,
