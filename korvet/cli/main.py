@@ -26,7 +26,7 @@ _COMMANDS = {
     ),
     "doctor": (
         "korvet.cli.serve",
-        "Examine Redis, this machine, addresses and settings, for a broker that runs here or is to.",
+        "Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.",
     ),
     "apis": ("korvet.cli.cluster", "Print the Kafka APIs that this version serves, and their versions."),
     "produce": (

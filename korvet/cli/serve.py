@@ -40,7 +40,10 @@ def serve(config_file: Path | None, assignments: tuple[str, ...], **flags: str |
 
 @click.command()
 @click.option(
-    "--pid", type=click.IntRange(min=1), metavar="PID", help="Process id of the broker, if several run on this machine."
+    "--pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="Process id of the broker, if several run on this machine.",
 )
 def reload(pid: int | None) -> int:
     """Have a broker of this machine read its configuration again and replace its workers, while it serves clients.
