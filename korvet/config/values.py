@@ -10,7 +10,7 @@ from typing import NamedTuple
 Form = Callable[[str], str]
 """Returns what is allowed for a text that does not have the form, and "" for one that has it."""
 
-_HOST = re.compile(r"\w([\w.-]*\w)?")
+_HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORT_MAX = 65535
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
