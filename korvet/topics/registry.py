@@ -241,7 +241,7 @@ class TopicRegistry:
         """Ask the log about partitions; returns the answers in order, and KafkaError for what cannot be answered.
 
         `prepare` makes a partition's question, or raises KafkaError; `ask` is given all questions, and is not called
-        if no partition is known. An error among `refs` is its own answer. See `retry_stale`.
+        if partitions are named and none is known. An error among `refs` is its own answer. See `retry_stale`.
         """
         answers: dict[int, A | KafkaError] = {
             place: ref for place, ref in enumerate(refs) if isinstance(ref, KafkaError)
@@ -251,6 +251,7 @@ class TopicRegistry:
         def attempt(places: Iterable[int]) -> None:
             wanted = {place: ref for place in places if not isinstance(ref := refs[place], KafkaError)}
             outage = self._refresh_for(wanted.values())
+            partitions.clear()  # of the first attempt
             questions: dict[int, Q] = {}
             for place, ref in wanted.items():
                 try:

@@ -17,7 +17,7 @@ from korvet.topics import deletion as topic_deletion
 from korvet.topics import registry
 from korvet.topics import store as topic_store
 from korvet.topics.registry import Topic, TopicSpec, id_text, new_id
-from korvet.topics.types import PartitionRef, TopicRef, TopicRow
+from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
 from tests.support.domain import Domain, domain
 
@@ -292,6 +292,22 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
         assert isinstance(result, KafkaError)
         assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
+
+
+def test_the_log_is_not_asked_again_for_a_topic_that_was_deleted(here: Domain, there: Domain) -> None:
+    here.topics.create(TopicSpec(name="orders"))
+    there.topics.delete(there.topics.get("orders"))
+    asked: list[int] = []
+
+    def ask(partitions: list[Partition]) -> list[KafkaError]:
+        asked.append(len(partitions))
+        return [KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for _ in partitions]
+
+    refs = [PartitionRef(TopicRef("orders"), 0, None)]
+    [answer] = here.topics.ask(refs, lambda _asked, _topic, partition: partition, ask)
+    assert isinstance(answer, KafkaError)
+    assert answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert asked == [1]
 
 
 def test_a_config_in_redis_that_cannot_be_read_hides_no_topic(here: Domain, raw_redis: Any) -> None:
