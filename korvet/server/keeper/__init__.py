@@ -42,7 +42,7 @@ def _always(interval_ms: int) -> Callable[[Settings], int]:
 
 
 def every(settings: Settings, metrics_directory: Path | None = None) -> tuple[Task, ...]:
-    """Return all tasks, in the order of `Keeper.run_all`.
+    """Return all tasks, in the order of `Keeper.round`.
 
     Stats are collected only with a `metrics_directory`, and logs compacted only with log.cleaner.enable.
     """
