@@ -3,7 +3,7 @@
 -- KEYS     state, index
 -- ARGV     topic id
 -- Returns  {Redis' clock in ms, the state's next, start, bytes, records, interval, start_bytes, clean_end, clean,
---          clean_history, clean_token and clean_bytes, offset and member of the newest row}; texts, empty where there is
+--          clean_history, clean_token and clean_bytes, offset and member of the newest row}; texts, empty if there is
 --          none
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION
 

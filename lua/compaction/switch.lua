@@ -58,7 +58,7 @@ for at = first_row, #ARGV, row_size do
   if tonumber(ARGV[at]) <= start then
     start_records, start_bytes = after_records, after_bytes
   end
-  -- Where the counters are too small for what is there the row is left out: they speak of a part only.
+  -- If the counters are too small for what is there the row is left out: they count a part only.
   if after_records <= records and after_bytes <= bytes then
     pairs_left[#pairs_left + 1] = ARGV[at]
     pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records - after_records, bytes - after_bytes,

@@ -13,7 +13,7 @@ local topic_id, bits, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]
 
 -- @include shared/index_rows
 -- @include shared/whole_number
-local chunk, bytes_left = 100, 4194304 -- entries copied into Lua at once, and bytes in all where all are alike
+local chunk, bytes_left = 100, 4194304 -- entries copied into Lua at once, and bytes in all if all are alike
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'records', 'clean', 'clean_end')
 if held[1] ~= topic_id then

@@ -2,9 +2,9 @@
 -- KEYS     stream, state, producers, index
 -- ARGV     topic id, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence, record count,
 --          bytes as stored, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
---          differ), their names, and for each record its values; where they differ, for each record the number of its
+--          differ), their names, and for each record its values; if they differ, for each record the number of its
 --          arguments and these (field, value, field, value, ...)
--- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
+-- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came if a
 --          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
 --          first time, nothing is written) or RENUMBER (nothing is written: run log/renumber, then this again)
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
@@ -83,7 +83,7 @@ while left > 0 do
   local id = string.format('%d-%d', ms, sequence)
   local run_id = string.format('%d-*', ms)
   for n = 1, run do
-    -- The first entry may be refused, where one above it was deleted whose id is still the stream's last. No look-up
+    -- The first entry may be refused, if one above it was deleted whose id is still the stream's last. No look-up
     -- is as cheap as the refusal itself.
     local add = offset == base and n == 1 and redis.pcall or call
     local reply

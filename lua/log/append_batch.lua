@@ -2,7 +2,7 @@
 -- KEYS     stream, state, producers, index
 -- ARGV     topic id, producer id (-1: none), epoch, base sequence, last sequence, record count, bytes as stored, largest
 --          timestamp, channel; then the entry's fields and values
--- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came where a
+-- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came if a
 --          row of the index was written, else 0, external entries that were removed, if any were}; the outcome is APPENDED,
 --          DUPLICATE (the base offset is the one of the first time, nothing is written) or EXPEL (nothing is appended,
 --          there are more external entries than one step removes: run log/expel, then this again)

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Removes external entries (XADDs by others) past the end of a log in format batch, and sets the
--- stream's last id back to that end. One bounded step.
+-- Removes external entries (XADDs by others) past the end of a log in format batch, and sets the stream's last id back to
+-- that end. One bounded step.
 -- KEYS     stream, state
 -- ARGV     topic id, most entries to remove
 -- Returns  {entries removed, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
--- allow-oom: XSETID counts as a command that takes memory, and this script only gives it back.
+-- allow-oom: XSETID counts as a command that takes memory, and this script only frees some.
 
 local stream, state = KEYS[1], KEYS[2]
 local topic_id, limit = ARGV[1], tonumber(ARGV[2])

@@ -8,14 +8,14 @@
 --          than a script can pass on)
 --
 -- A stream takes no entry below its last id, so everything after the first entry without an offset must leave before
--- anything can come back. Where that is more than one step may do, the entries wait in `moving`:
+-- anything can come back. If that is more than one step may do, the entries wait in `moving`:
 --   1. while the stream has entries past `next`: append them to `moving` with their ids, XDEL them;
 --   2. when it has none: XSETID back to the last offset, and bring entries back from `moving`, oldest first.
 -- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An external
 -- entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
--- allow-oom: a log is readable where memory is full, and what is moved leaves as much as it takes.
+-- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
 local stream, state, moving, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, width = ARGV[1], 2 ^ tonumber(ARGV[2])
@@ -90,7 +90,7 @@ local function count_in(offset, fields, from)
   end
 end
 
--- How many to copy into Lua next, where `done` of this step took what is gone of `room`: one at first, then as many as
+-- How many to copy into Lua next, if `done` of this step took what is gone of `room`: one at first, then as many as
 -- there is room for, of entries like those before.
 local function fitting(done, room)
   if done == 0 then
@@ -182,7 +182,7 @@ local function evacuate()
   return emptied
 end
 
--- Step 2. An entry keeps its id where it is free and an offset; else it gets the next free offset, in its own
+-- Step 2. An entry keeps its id if that is free and an offset; else it gets the next free offset, in its own
 -- millisecond or as soon after it as possible, for without a timestamp field its id is its time.
 local function bring_back()
   local time = redis.call('TIME')

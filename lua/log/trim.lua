@@ -32,7 +32,7 @@ if held[1] ~= topic_id then
 end
 local next_offset, start, first = whole(held[2]), whole(held[3]), tonumber(held[4] or '')
 local bytes, start_records, records = whole(held[5]), whole(held[7] or '0'), whole(held[6] or held[7] or '0')
-local clean_end = whole(held[8] or '0') -- where there was no compaction: 0
+local clean_end = whole(held[8] or '0') -- 0 if the log was never compacted
 if not (next_offset and start and bytes and start_records and records and clean_end) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
@@ -68,7 +68,7 @@ if moves then
     gone, start_bytes = below.records, below.bytes
   end
   if bits < 0 and start >= clean_end then
-    gone = start -- dense: the offset is the count, but where records were compacted away
+    gone = start -- dense: the offset is the count, unless records were compacted away
   end
   left = math.max(gone - start_records, 0)
   redis.call('HSET', state, 'start', score, 'start_records', string.format('%d', start_records + left))

@@ -184,7 +184,7 @@ local function complete()
   state = 'CompletingRebalance'
 end
 
--- Ends a rebalance for which nobody is waited any more. Without members nobody is: ids that were given out start again.
+-- Ends a rebalance that waits for no member any more. Without members it waits for none: ids that were given out start again.
 local function complete_if_all_joined()
   if state ~= 'PreparingRebalance' then
     return

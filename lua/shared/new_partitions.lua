@@ -1,5 +1,5 @@
 -- Creates partitions: the state of each, and none of the side keys of a former one of that name.
--- Wants   KEYS, for each new partition: state, producers, index, moving, clean:0, clean:1, stream, from `first_key` to the end
+-- Needs   KEYS, for each new partition: state, producers, index, moving, clean:0, clean:1, stream, from `first_key` to the end
 -- A stream that exists already is adopted in format record. In format batch its entries could be no records.
 local keys_per_partition = 7
 
