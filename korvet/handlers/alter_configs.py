@@ -22,12 +22,12 @@ from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import ConfigChange, ConfigResource
 
 
-class _Resource(Protocol):
+class _AlteredResource(Protocol):
     resource_type: int
     resource_name: str
 
 
-_R = TypeVar("_R", bound=_Resource)
+_R = TypeVar("_R", bound=_AlteredResource)
 
 
 def handle(request: AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> AlterConfigsResponse:

@@ -25,7 +25,7 @@ def test_the_cluster_is_described_with_its_brokers(tmp_path: Path, redis_url: st
         assert admin.cluster.describe(include_fenced=True) == described
 
 
-def test_each_broker_tells_what_it_serves(admin: AdminClient) -> None:
+def test_each_broker_reports_what_it_serves(admin: AdminClient) -> None:
     outcomes = admin.cluster.apis([0, 4711])
     assert code_of(outcomes[4711]) is ErrorCode.BROKER_NOT_AVAILABLE
     served = settled({0: outcomes[0]})[0]

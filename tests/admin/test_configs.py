@@ -30,9 +30,7 @@ def value(admin: AdminClient, resource: Resource, name: str) -> str | None:
     return config(admin, resource, name).value
 
 
-def test_a_setting_is_told_with_where_its_value_comes_from(
-    admin: AdminClient, client: Client, name: str
-) -> None:
+def test_a_setting_has_the_source_of_its_value(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, retention_ms="60000")
     orders = Resource.topic(name)
     every = settled(admin.configs.describe([orders], synonyms=True, documentation=True))[orders]

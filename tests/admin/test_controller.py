@@ -180,7 +180,7 @@ def test_what_a_broker_did_not_finish_in_time_is_not_asked_a_second_time() -> No
     assert cluster.asked(1, CreateTopicsRequest) == 1
 
 
-def test_a_topic_that_is_left_out_of_the_answer_is_told_as_such() -> None:
+def test_a_topic_left_out_of_the_response_is_an_error() -> None:
     cluster = Old([1], {1: [ErrorCode.NONE]})
     with asking(cluster) as admin:
         outcomes = admin.topics.create(["orders", "bills"])
@@ -188,7 +188,7 @@ def test_a_topic_that_is_left_out_of_the_answer_is_told_as_such() -> None:
     assert isinstance(outcomes["bills"], BadAnswerError)
 
 
-def test_an_old_broker_makes_topics_and_tells_nothing_of_them() -> None:
+def test_an_old_broker_creates_topics_and_returns_nothing_of_them() -> None:
     with asking(Old([1], {1: [ErrorCode.NONE]})) as admin:
         assert admin.topics.create(["orders"]) == {"orders": CreatedTopic("orders", None, None, None, {})}
 

@@ -61,7 +61,7 @@ def test_group_names_may_hold_anything(admin: AdminClient, client: Client, name:
     assert admin.offsets.committed(group, [place]) == {place: CommittedOffset(3)}
 
 
-def test_offsets_of_the_log_are_told_by_timestamp(admin: AdminClient, client: Client, name: str) -> None:
+def test_offsets_of_the_log_are_found_by_timestamp(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, partitions=2)
     for timestamp in (1000, 2000, 3000):
         client.append(name, Record(timestamp=timestamp), partition=1)
@@ -78,9 +78,7 @@ def test_offsets_of_the_log_are_told_by_timestamp(admin: AdminClient, client: Cl
     assert offset(empty, LATEST)[0] == 0
 
 
-def test_partitions_that_are_not_there_are_told_apart_from_those_that_are(
-    admin: AdminClient, client: Client, name: str
-) -> None:
+def test_missing_partitions_do_not_hide_the_others(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name)
     places = [TopicPartition(name, 0), TopicPartition(name, 9), TopicPartition(f"{name}-not", 0)]
     there, *others = admin.offsets.at(dict.fromkeys(places, LATEST)).values()

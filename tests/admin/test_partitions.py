@@ -91,7 +91,7 @@ def test_logs_are_weighed(admin: AdminClient, client: Client, name: str) -> None
     assert {empty, full} < every.partitions.keys()
 
 
-def test_producers_are_told_with_what_they_sent_last(
+def test_producers_are_described_with_what_they_sent_last(
     broker: Broker, admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)

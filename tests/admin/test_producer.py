@@ -87,7 +87,7 @@ def test_a_producer_goes_on_with_the_sequence_it_is_given(
     assert log(client, name) == [b"1", b"2", b"5", b"6"]
 
 
-def test_each_partition_tells_why_it_was_refused(admin: AdminClient, client: Client, name: str) -> None:
+def test_each_partition_has_the_reason_of_its_refusal(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, max_message_bytes="100")
     producer = IdempotentProducer(admin, new_identity(admin))
     good, large, missing = TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name + "x", 0)

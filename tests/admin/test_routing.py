@@ -109,7 +109,7 @@ def test_each_further_try_is_notices_with_its_reason_and_the_seconds_left() -> N
     assert 30 > first > second > 0
 
 
-def test_a_question_about_one_thing_tells_of_its_tries_too() -> None:
+def test_a_request_about_one_thing_reports_its_attempts_too() -> None:
     notices: list[AdminError] = []
 
     def stop_after_two(error: AdminError, _seconds_left: float) -> None:

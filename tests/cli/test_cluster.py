@@ -57,7 +57,7 @@ def test_each_api_of_the_dispatch_table_is_listed_with_its_versions() -> None:
         assert any(line[:3] == [str(key), name, f"{first}-{last}"] for line in lines)
 
 
-def test_json_tells_served_and_advertised_versions() -> None:
+def test_json_has_served_and_advertised_versions() -> None:
     listed = json.loads(korvet("apis", "--json").stdout)
     assert listed["Produce"] == {"key": 0, "versions": [3, 13], "advertised": [0, 13], "flexible": 9}
     assert len(listed) == len(HANDLERS)

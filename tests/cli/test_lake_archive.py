@@ -45,7 +45,7 @@ def row(result: subprocess.CompletedProcess[str]) -> list[str]:
     return next(line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["orders"])
 
 
-def test_a_dry_run_tells_what_would_be_archived(topics: Topics, topic: SourceTopic) -> None:
+def test_a_dry_run_prints_what_would_be_archived(topics: Topics, topic: SourceTopic) -> None:
     ranges = [
         {"topic": "orders", "partition": 0, "archived": 0, "from": 0, "to": 3, "files": 1, "bytes": 0},
     ]
@@ -54,7 +54,7 @@ def test_a_dry_run_tells_what_would_be_archived(topics: Topics, topic: SourceTop
     assert not Path(topics.lake).exists()
 
 
-def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
+def test_another_lake_is_reported_though_nothing_is_new(
     topics: Topics, topic: SourceTopic, tmp_path: Path
 ) -> None:
     topics.archiver().round(topics.run)
@@ -71,7 +71,7 @@ def test_a_lake_that_is_another_one_is_told_where_nothing_is_new_too(
     assert as_json(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
 
 
-def test_status_tells_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
+def test_status_shows_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
     before, empty = as_json(topics, "status")
     assert (before["archived"], before["mirrored"], before["lag_records"]) == (None, 0, 3)
     assert before["lag_ms"] > 0
@@ -129,7 +129,9 @@ def test_without_the_extra_the_commands_say_what_to_install(
     )
 
 
-def test_a_lake_that_cannot_be_read_is_told_for_its_topic_only(topics: Topics, topic: SourceTopic) -> None:
+def test_a_lake_that_cannot_be_read_is_reported_for_its_topic_only(
+    topics: Topics, topic: SourceTopic
+) -> None:
     other = topics.make("others", "batch", number=1)
     topics.produce(other.partitions[0], b"1")
     topics.archiver().round(topics.run)

@@ -54,7 +54,7 @@ def row(output: str) -> list[str]:
     return line.split()
 
 
-def test_compact_tells_first_and_then_does(topic: Both) -> None:
+def test_compact_prints_its_plan_and_then_works(topic: Both) -> None:
     before = sum(file.size_bytes for file in topic.files())
     plan = {"topic": TOPIC, "partition": 0, "files": 4, "bytes": before, "records": 8, "into": 1}
     assert as_json(topic, "compact", "--dry-run") == [plan]
@@ -75,7 +75,7 @@ def test_compact_names_files_that_it_cannot_read(topic: Both) -> None:
     assert len(topic.files()) == 4
 
 
-def test_compact_goes_on_until_it_is_told_to_end(topic: Both) -> None:
+def test_compact_goes_on_until_it_is_stopped(topic: Both) -> None:
     where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
     line = [sys.executable, "-m", "korvet", "lake", "compact", *where, "--interval", "0.05", "--json"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -95,7 +95,7 @@ def test_compact_goes_on_until_it_is_told_to_end(topic: Both) -> None:
             process.kill()
 
 
-def test_expire_tells_first_and_then_does(topic: Both) -> None:
+def test_expire_prints_its_plan_and_then_works(topic: Both) -> None:
     old = sum(file.size_bytes for file in topic.files()[:2])
     expired = {"topic": TOPIC, "partition": 0, "start": 4, "files": 2, "rows": 4, "bytes": old, "error": None}
     nothing = {"topic": TOPIC, "files": 0, "error": None}

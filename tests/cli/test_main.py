@@ -48,7 +48,7 @@ def test_help_of_the_group_names_each_command(capsys: pytest.CaptureFixture[str]
     assert "config" in text
 
 
-def test_help_tells_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     shown = re.findall(r"^ +(korvet [a-z -]+?)(?:  |$)", text, re.MULTILINE)

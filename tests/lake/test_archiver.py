@@ -124,7 +124,7 @@ def test_an_archiver_ends_where_the_log_ended_when_it_began(topics: Topics) -> N
     topics.check(topic)
 
 
-def test_nothing_is_made_or_told_by_a_plan(topics: Topics) -> None:
+def test_a_plan_writes_nothing_and_mirrors_nothing(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     [some], _ = topics.archiver().plan()
@@ -213,7 +213,7 @@ def test_an_archiver_that_saw_less_of_the_log_than_another_one_goes_on(
     topics.check(topic)
 
 
-def test_redis_is_told_by_the_next_round_what_a_crash_left_untold(topics: Topics) -> None:
+def test_the_next_round_mirrors_what_a_crash_left(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     table = ArchiveTable.create(topics.lake, topic.name, topic.id)

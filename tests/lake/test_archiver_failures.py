@@ -156,7 +156,7 @@ def test_another_lake_is_not_begun_where_the_first_one_holds_records(topics: Top
     topics.check(topic)
 
 
-def test_another_lake_is_told_also_where_there_is_nothing_to_archive(topics: Topics, tmp_path: Path) -> None:
+def test_another_lake_is_reported_with_nothing_to_archive(topics: Topics, tmp_path: Path) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     topics.archiver().round(topics.run)
@@ -216,7 +216,7 @@ def test_a_redis_that_lost_records_is_noticed_where_others_have_their_offsets(
     assert topics.bounds(topic.partitions[0]).archived == 0
 
 
-def test_records_that_left_redis_unarchived_are_told_of(topics: Topics) -> None:
+def test_records_that_left_redis_unarchived_are_reported(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     topics.produce(partition, b"0", b"1")
@@ -230,7 +230,7 @@ def test_records_that_left_redis_unarchived_are_told_of(topics: Topics) -> None:
     assert topics.archiver().round(topics.run) == ArchiveRound()
 
 
-def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics: Topics) -> None:
+def test_records_that_left_redis_unarchived_are_reported_with_none_after(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     topics.produce(partition, b"0")
@@ -246,7 +246,7 @@ def test_records_that_left_redis_unarchived_are_told_of_where_none_follow(topics
 
 
 @pytest.mark.parametrize("gone", [[0, 1], [3, 4], [9], [0, 5, 9], list(range(10))])
-def test_entries_that_a_hand_removed_from_the_middle_are_told_of(
+def test_entries_removed_by_hand_from_the_middle_are_reported(
     topics: Topics, raw_redis: Any, gone: list[int]
 ) -> None:
     topic = topics.make("orders", "batch")
@@ -288,7 +288,7 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
     assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
 
 
-def test_records_that_leave_redis_while_a_task_reads_are_told_of(topics: Topics) -> None:
+def test_records_that_leave_redis_while_a_task_reads_are_reported(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
     topics.produce(partition, b"0", b"1")

@@ -102,7 +102,7 @@ def test_partitions_are_kept_apart() -> None:
     ]
 
 
-def test_files_of_others_are_written_anew_however_large_they_are() -> None:
+def test_files_of_others_are_rewritten_however_large_they_are() -> None:
     found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)], SIZES)
     assert [(each.size_bytes, each.into) for each in found] == [(300, 3)]
 
@@ -258,7 +258,7 @@ def own_compaction(lake: Lake) -> None:
     ("other", "left"),
     [(external_optimize, range(ROWS)), (external_delete, range(25, ROWS)), (own_compaction, range(ROWS))],
 )
-def test_whoever_else_rewrites_files_first_wins(
+def test_another_writer_that_rewrites_files_first_wins(
     lake: Lake, other: Callable[[Lake], None], left: range
 ) -> None:
     merged = rewrite(one(lake), None)

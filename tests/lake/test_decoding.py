@@ -210,7 +210,7 @@ def test_columns_are_the_same_rows_as_their_records(
     assert rows.equals(records_to_arrow(0, list(columns)))
 
 
-def test_the_time_of_the_append_is_told_from_the_producers() -> None:
+def test_append_time_and_create_time_are_distinguished() -> None:
     records: list[StoredRecord] = [(5, 1000, None, b"v", [])]
     assert records_to_arrow(0, records).column("timestamp_type").to_pylist() == [0]
     assert records_to_arrow(0, records, log_append_time=True).column("timestamp_type").to_pylist() == [1]

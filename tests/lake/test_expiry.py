@@ -91,7 +91,7 @@ def test_a_record_just_of_that_age_leaves(topic: Both) -> None:
     assert (done.start, done.files) == (6, 0)
 
 
-def test_a_file_of_others_that_tells_no_times_is_looked_into(redis_url: str, tmp_path: Path) -> None:
+def test_a_file_of_others_without_times_is_read(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as made:
         made.archive_batches((9000, 9001), (1000, 1001))
         new = made.files()[0]
@@ -156,7 +156,7 @@ def test_files_below_a_start_that_was_deleted_up_to_leave_in_any_case(topic: Bot
     assert [file.first_offset for file in topic.files()] == [6]
 
 
-def test_a_dry_run_tells_and_changes_nothing(topic: Both) -> None:
+def test_a_dry_run_reports_and_changes_nothing(topic: Both) -> None:
     before = topic.files()
     [done] = expire(topic, older_than(2500), dry_run=True)
     assert (done.files, done.start) == (2, 6)
@@ -164,7 +164,7 @@ def test_a_dry_run_tells_and_changes_nothing(topic: Both) -> None:
     assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [0]
 
 
-def test_what_redis_was_not_told_of_yet_stays(topic: Both) -> None:
+def test_what_is_not_mirrored_in_redis_yet_stays(topic: Both) -> None:
     topic.worker.redis.call("HDEL", topic.partition.state, "lake_start")
     [done] = expire(topic, older_than(9999))
     assert (done.files, done.error) == (0, None)
@@ -434,7 +434,7 @@ def test_what_cannot_be_merged_is_a_failure_and_retention_goes_on(
         assert "could not be compacted" in caplog.text
 
 
-def test_tables_without_any_topic_are_told_of(redis_url: str, tmp_path: Path) -> None:
+def test_tables_without_any_topic_are_reported(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000,))
         elsewhere = tiers.source.__class__(redis_url=redis_url, namespace="another")

@@ -252,7 +252,7 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
             assert end == whole_log[at + count - 1][0] + 1
 
 
-def test_a_file_of_others_that_tells_no_times_is_not_passed_over(tiers: Both) -> None:
+def test_a_file_of_others_without_times_is_not_skipped(tiers: Both) -> None:
     left_by_others(tiers, [range(12)], timed=False)
     times = TimestampRange(batch(1)[1] * 1000, batch(1)[1] * 1000)
     log = log_of(tiers)

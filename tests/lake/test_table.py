@@ -113,7 +113,7 @@ def test_a_partition_may_advance_without_rows(tmp_path: Path) -> None:
     assert archived(tmp_path).files() == []
 
 
-def test_a_topic_made_anew_begins_an_empty_table(tmp_path: Path) -> None:
+def test_a_recreated_topic_begins_an_empty_table(tmp_path: Path) -> None:
     table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
     other = ArchiveTable.create(str(tmp_path), TOPIC, "BBBBBBBBBBBBBBBBBBBBBB")

@@ -49,9 +49,7 @@ def test_what_left_redis_too_soon_is_passed_over_and_reported() -> None:
 
 
 @pytest.mark.parametrize(("next_offset", "holds"), [(None, "nothing"), (9, "it up to 9")])
-def test_a_lake_that_holds_less_than_redis_was_told_is_another_one(
-    next_offset: int | None, holds: str
-) -> None:
+def test_a_lake_that_holds_less_than_redis_knows_is_another_one(next_offset: int | None, holds: str) -> None:
     with pytest.raises(PlanError, match=f"up to 10 as Redis knows, but this lake holds {holds}"):
         resume_point(extent(next_offset, 7, 20, archived=10))
 

@@ -204,7 +204,7 @@ def test_more_in_the_table_than_in_the_log_is_found(topic: Both) -> None:
     assert "archived" in kinds(topic)
 
 
-def test_less_in_the_table_than_redis_was_told_is_found(topic: Both) -> None:
+def test_less_in_the_table_than_redis_knows_is_found(topic: Both) -> None:
     end = topic.bounds.high_watermark
     topic.worker.redis.call("HSET", topic.partition.state, "archived", str(end))
     assert "archived" in kinds(topic)

@@ -96,7 +96,7 @@ def test_a_peer_that_takes_nothing_is_not_waited_for_longer_than_said(
         channel.send([b"x" * 10_000_000], 0.01)
 
 
-def test_whoever_is_killed_while_it_waits_leaves_the_channel_usable(
+def test_a_greenlet_killed_while_it_waits_leaves_the_channel_usable(
     pair: tuple[Channel, gevent_socket.socket],
 ) -> None:
     channel, peer = pair

@@ -90,7 +90,7 @@ def test_connections_that_only_read_leave_a_replica_with_those_that_write(
     until(lambda: b"x" in heard)
 
 
-def test_whoever_asks_is_told_that_a_connection_has_moved_away_from_a_replica(
+def test_callers_get_an_error_if_the_connection_leaves_a_replica(
     network: Proxy, raw_redis: redis.Redis
 ) -> None:
     moves: list[int] = []
@@ -118,7 +118,7 @@ def test_a_lost_connection_takes_no_other_one_along(storage: Storage, raw_redis:
     assert identity(storage.reads) == reads
 
 
-def test_topics_are_read_anew_from_a_redis_that_has_lost_the_last_changes(
+def test_topics_are_reloaded_from_a_redis_that_lost_the_last_changes(
     network: Proxy, redis_url: str, raw_redis: redis.Redis
 ) -> None:
     with domain(network.url) as here, domain(redis_url) as there:

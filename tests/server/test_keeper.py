@@ -75,7 +75,7 @@ def test_a_round_takes_in_foreign_entries_that_no_offset_can_name(
     assert all(int(entry_id.split(b"-")[1]) < 1024 for entry_id, _ in entries)
 
 
-def test_a_round_makes_an_index_anew(keeper: Keeper, raw_redis: Any) -> None:
+def test_a_round_rebuilds_an_index(keeper: Keeper, raw_redis: Any) -> None:
     now_ms = int(time.time() * 1000)
     for n in range(5000):
         raw_redis.xadd(STREAM, {"value": "v"}, id=f"{now_ms + n}-0")

@@ -50,7 +50,7 @@ def test_one_that_dies_is_replaced_and_all_end_with_the_supervisor(tmp_path: Pat
         processes.wait_until(lambda: not processes.alive(second), "its end")
 
 
-def test_it_is_told_its_secrets_where_nobody_else_reads_them(tmp_path: Path) -> None:
+def test_it_gets_its_secrets_where_nobody_else_reads_them(tmp_path: Path) -> None:
     options = "lake.storage.options=AWS_SECRET_ACCESS_KEY=hush"
     flags = ("--set", f"lake.path={tmp_path / 'lake'}", "--set", options, "--set", "lake.interval.ms=0")
     with korvet_broker(tmp_path, *flags, workers=1) as broker:

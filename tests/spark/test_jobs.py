@@ -125,7 +125,7 @@ def test_rounds_with_an_interval_go_on_after_an_outage(
 PARTITIONS = 5
 
 
-def test_spark_compacts_many_partitions_and_tells_of_each(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     for partition in range(PARTITIONS):
         archive(lake, 30, partition=partition)

@@ -61,7 +61,7 @@ def test_spark_listens_on_this_machine_only_and_shows_no_pages(spark: SparkSessi
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
-def test_of_a_failure_the_reason_is_told_and_no_stack() -> None:
+def test_a_failure_has_its_reason_and_no_stack() -> None:
     assert (
         reason_of(Exception("An error occurred while calling o1.\n: org.apache.X: why\n\tat Y"))
         == "org.apache.X: why"
