@@ -1,11 +1,25 @@
-"""Which workers hang."""
+"""Which workers hang, and which rows of the table children have."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
 import pytest
 
-from korvet.server.supervisor.process_pool import HANG_CHECK_SECONDS, HANG_CHECKS, Child, HangWatch
-from korvet.telemetry.process_table import ProcessTable
+from korvet.config.settings import Settings
+from korvet.server.supervisor.process_pool import (
+    HANG_CHECK_SECONDS,
+    HANG_CHECKS,
+    Child,
+    HangWatch,
+    ProcessPool,
+    Slot,
+)
+from korvet.server.supervisor.rollout import Rollout
+from korvet.telemetry.process_table import ProcessState, ProcessTable
 
 
 class Watched:
@@ -70,3 +84,60 @@ def test_none_is_found_before_a_check_is_due(watched: Watched) -> None:
         assert watched.check(1) == []
     assert watched.check(1, after=HANG_CHECK_SECONDS / 2) == []
     assert watched.check(1, after=HANG_CHECK_SECONDS / 2) == ["worker-0"]
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ProcessPool]:
+    """Give a pool of two workers, whose processes exist by their ids only."""
+    pids = count(2**30)
+    monkeypatch.setattr(os, "fork", lambda: next(pids))
+    monkeypatch.setattr(os, "kill", lambda _pid, _signal: None)
+    slots = [Slot(lambda _settings, _link: None) for _ in range(2)]
+    pool = ProcessPool(slots, Settings(), tmp_path)
+    pool.fill()
+    yield pool
+    pool.close()
+
+
+def die(pool: ProcessPool, slot: Slot) -> None:
+    assert slot.child is not None
+    child = pool.living.pop(slot.child.pid)
+    pool.table.set(child.row, ProcessState.EMPTY)
+    pool.on_exit(child, "signal SIGKILL")
+
+
+def rows_of(pool: ProcessPool) -> dict[int, str]:
+    return {row.index: row.state.name for row in pool.table.workers()}
+
+
+def test_a_dead_worker_is_replaced_in_its_own_row(pool: ProcessPool) -> None:
+    first, second = pool.slots
+    die(pool, first)
+    die(pool, second)
+    assert rows_of(pool) == {0: "DEAD", 1: "DEAD"}
+    for slot in (second, first):
+        slot.respawn_at = 0.0
+        pool.act_on_deadlines()
+    assert rows_of(pool) == {0: "STARTING", 1: "STARTING"}
+    assert [slot.child.row for slot in pool.slots if slot.child] == [0, 1]
+
+
+def test_a_worker_that_dies_before_its_successor_is_ready_leaves_no_row(pool: ProcessPool) -> None:
+    first = pool.slots[0]
+    rollout = Rollout(pool, [first])
+    rollout.start()
+    die(pool, first)
+    successor = pool.living[max(pool.living)]
+    rollout.on_ready(successor)
+    assert first.child is successor
+    assert rows_of(pool) == {1: "STARTING", 2: "STARTING"}
+
+
+def test_a_successor_in_the_row_of_the_dead_is_not_removed_with_it(pool: ProcessPool) -> None:
+    first = pool.slots[0]
+    die(pool, first)
+    rollout = Rollout(pool, [first])
+    rollout.start()
+    first.respawn_at = 0.0
+    pool.act_on_deadlines()
+    assert rows_of(pool) == {0: "STARTING", 1: "STARTING", 2: "STARTING"}

@@ -149,6 +149,13 @@ class ProcessPool:
         _log.info("started", child=child.name, pid=child.pid)
         return child
 
+    def assign(self, slot: Slot, child: Child) -> None:
+        """Make a child that was started for `slot` its child, in the place of one that died."""
+        slot.child, slot.respawn_at = child, None
+        if slot.dead_row not in (None, child.row):
+            self.table.set(slot.dead_row, ProcessState.EMPTY)
+        slot.dead_row = None
+
     def newly_ready(self) -> list[Child]:
         """Return the children that have reported since the last call that they are ready."""
         ready = []
@@ -243,11 +250,14 @@ class ProcessPool:
         self.send(child, signal.SIGKILL)
 
     def _fill(self, slot: Slot) -> None:
-        slot.child = self.start(slot)
-        slot.respawn_at = None if slot.child else time.monotonic() + slot.backoff.next_s()
+        child = self.start(slot)
+        if child is None:
+            slot.respawn_at = time.monotonic() + slot.backoff.next_s()
+        else:
+            self.assign(slot, child)
 
     def _fork(self, slot: Slot) -> Child:
-        row = self._free_row() if slot.row is None else slot.row
+        row = self._free_row(slot) if slot.row is None else slot.row
         link = SupervisorLink(row, child_process.name_of(row), self.table, self._life_fd, self._note_fd)
         self.table.start(row)
         sys.stdout.flush()
@@ -262,11 +272,12 @@ class ProcessPool:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.HANDLED)
         child = self.living[pid] = Child(pid, row, link.name)
-        if slot.dead_row not in (None, row):
-            self.table.set(slot.dead_row, ProcessState.EMPTY)
-        slot.dead_row = None
+        if slot.dead_row == row:
+            slot.dead_row = None
         return child
 
-    def _free_row(self) -> int:
+    def _free_row(self, slot: Slot) -> int:
         taken = {child.row for child in self.living.values()}
+        # Each slot clears its own dead row, so no child of another may be in it.
+        taken |= {other.dead_row for other in self.slots if other is not slot and other.dead_row is not None}
         return next(row for row in range(WORKER_ROWS) if row not in taken)

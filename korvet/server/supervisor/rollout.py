@@ -51,7 +51,7 @@ class Rollout:
             return
         predecessor = slot.child
         # A predecessor that died meanwhile is replaced by this child: start no other.
-        slot.child, slot.respawn_at = child, None
+        self._pool.assign(slot, child)
         self.replaced.append(slot)
         self._pool.retire(predecessor)
         self.start()
