@@ -1,6 +1,6 @@
 """What is under way: something was begun, and its result is waited for later.
 
-Between the beginning and the result its owner may begin more. That pays where Redis works meanwhile: a producer's
+Between the beginning and the result its owner may begin more. That pays while Redis works: a producer's
 next request is checked and sent while the one before it is being written.
 """
 

@@ -59,7 +59,7 @@ def handle(
 def refuse(
     request: DescribeTopicPartitionsRequest, _caller: Caller, error: KafkaError
 ) -> DescribeTopicPartitionsResponse:
-    """Answer every topic asked for with the error; where all were asked for, that of the cursor."""
+    """Answer every topic asked for with the error; if all were asked for, that of the cursor."""
     names = [each.name for each in request.topics]
     if not names and request.cursor is not None:
         names = [request.cursor.topic_name]

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4-18: reads partitions, waiting for records where there are too few.
+"""Fetch (key 1), versions 4-18: reads partitions, and waits for records if there are too few.
 
 Incremental sessions (version 7, KIP-227) are declined: every response says session 0, which keeps clients at naming
 all their partitions, and a session that a request names cannot be one of this broker's. Versions up to 12 name

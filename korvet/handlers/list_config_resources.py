@@ -24,7 +24,7 @@ _VERSION_OF_ALL_TYPES = 1
 def handle(
     request: ListConfigResourcesRequest, caller: Caller, api: ClusterApi
 ) -> ListConfigResourcesResponse:
-    """List what there is of the types that are asked for, of every type where none is named."""
+    """List the resources of the types that are asked for, of every type if none is named."""
     asked = (
         request.resource_types if caller.version >= _VERSION_OF_ALL_TYPES else [ResourceType.CLIENT_METRICS]
     )

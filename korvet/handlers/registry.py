@@ -17,7 +17,7 @@ from korvet.protocol.schema import Message
 
 
 class Reply(NamedTuple):
-    """A response, None where none is to be sent, and for how long the connection then takes no requests."""
+    """A response, None if the client gets none, and for how long the connection then takes no requests."""
 
     response: Message | None
     throttle_ms: int = 0

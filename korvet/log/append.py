@@ -67,7 +67,7 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
 
     One wrong record refuses the whole batch. Raises RecordsRefusedError, which names those that are (KIP-467):
     INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one whose time is out of range;
-    where both occur, INVALID_TIMESTAMP.
+    if both occur, INVALID_TIMESTAMP.
     """
     timestamps = [record.timestamp for record in records]
     largest = max(timestamps)
@@ -254,7 +254,7 @@ class PendingAppends:
     """The batches of one request, from their sending to the result of each (Pending).
 
     `in_order` turns to false if some are still to be sent, or had to be sent again. The latter may come to what was
-    begun after these too, so nothing else is to begin then before all that has begun is finished.
+    begun after these too, so nothing else may begin then until all that has begun is finished.
     """
 
     __slots__ = (

@@ -32,7 +32,7 @@ FIRST_COUNT = 8
 first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
 
 END_COUNT = 32
-"""Entries asked at the end of a log, where most likely nothing is, and else what came in since the last fetch."""
+"""Entries asked at the end of a log: most likely there are none, or those that came in since the last fetch."""
 
 COUNT_MAX = 1000
 """Entries asked of a partition at once: larger replies cost Python more for each record, not less."""

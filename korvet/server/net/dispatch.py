@@ -34,11 +34,11 @@ _API_VERSIONS = ApiVersionsRequest.api.key
 
 
 class FaultError(Exception):
-    """A mistake of ours, logged already, leaves no response to send: the connection is to be closed."""
+    """A mistake of ours, logged already, leaves no response to send: the connection must close."""
 
 
 class ResponseFrame(NamedTuple):
-    """A response as bytes, none where none is to be sent; and for how long the connection then takes no requests."""
+    """A response as bytes, none if the client gets none; and for how long the connection then takes no requests."""
 
     chunks: list[Buffer]
     throttle_ms: int = 0
@@ -82,7 +82,7 @@ class PendingResponse:
     def result(self) -> ResponseFrame:
         """Wait for the response and return its bytes.
 
-        Raises ProtocolError or FaultError where the connection is to be closed; every other error becomes a response.
+        Raises ProtocolError or FaultError if the connection must close; every other error becomes a response.
         """
         code = ErrorCode.NONE
         timer = self._caller.timer
@@ -182,7 +182,7 @@ class Dispatcher:
     ) -> Pending[ResponseFrame]:
         """Begin to serve the request in `frame` (without its size), which had `arrived` then (time.monotonic) or now.
 
-        `reserve_memory` is the Caller's. Raises ProtocolError where the connection is to be closed.
+        `reserve_memory` is the Caller's. Raises ProtocolError if the connection must close.
         """
         header = read_request_header(frame, self._is_flexible)
         served = self._served.get(header.api_key)

@@ -69,7 +69,7 @@ class Channel:
     def receive(self, size_max: int, seconds: float | None) -> bytes:
         """Return what has arrived, up to `size_max` bytes; waits for the first of it, None: without a limit.
 
-        Returns b"" where the peer has closed. Raises TimeoutError, OSError.
+        Returns b"" if the peer has closed. Raises TimeoutError, OSError.
         """
         self.waited = False
         while True:
