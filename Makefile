@@ -76,7 +76,7 @@ test-console: $(VENV)/.console ## test the console in headless Chromium: $$CHROM
 test-loadtest: $(VENV)/.dev ## test that whole runs of the load tests pass, and fail where something is lost
 	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
 
-test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime, takes ten minutes
+test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
 check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
