@@ -34,7 +34,7 @@ class Context:
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             observer=REDIS_METRICS,
         )
-        self.keeper_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
+        self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
         self.log_store = LogStore(self.redis, self.redis, self.keys)
         self.topics = TopicRegistry(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
         self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))

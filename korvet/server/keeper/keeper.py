@@ -95,7 +95,7 @@ class Keeper:
     def __init__(self, settings: Settings, metrics_directory: Path | None = None) -> None:
         """`metrics_directory` is where ops looks for stats of the logs; None: nothing reads them."""
         self.context = Context(settings)
-        self.lease = KeeperLease(self.context.keeper_store, settings.broker_id, settings.keeper_lease_ms)
+        self.lease = KeeperLease(self.context.lease_store, settings.broker_id, settings.keeper_lease_ms)
         self._tasks = every(settings, metrics_directory)
         self._metrics_directory = metrics_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
