@@ -10,7 +10,7 @@
 -- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
 -- version without listeners advertise them.
 -- A row of the same address is that of an earlier start, and is taken over at once. A free id is the one that this address
--- had before, else the lowest that no broker has had of late. allow-oom: a broker must start when memory is full, for
+-- had before, else the lowest that no broker has had recently. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
 
 local brokers = KEYS[1]
@@ -65,7 +65,7 @@ local started_ms = now_ms
 if row and row.incarnation == incarnation then
   started_ms = tonumber(row.started) or now_ms
 elseif row and row['until'] > now_ms and not own and not is_here(row) then
-  return redis.error_reply(string.format('DUPLICATE_BROKER_REGISTRATION broker.id %s is that of a live broker at %s:%s,'
+  return redis.error_reply(string.format('DUPLICATE_BROKER_REGISTRATION broker.id %s belongs to a live broker at %s:%s,'
     .. ' whose registration runs for another %d ms', field, tostring(row.host), tostring(row.port), row['until'] - now_ms))
 end
 redis.call('HSET', brokers, field, cjson.encode({

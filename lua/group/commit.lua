@@ -36,7 +36,7 @@ if state and (generation >= 0 or state ~= 'Empty') then
   local found = redis.call('HMGET', members, 'm:' .. member_id, 'i:' .. instance_id)
   if instance_id ~= '' and found[2] and found[2] ~= member_id then
     return redis.error_reply('FENCED_INSTANCE_ID instance ' .. instance_id .. ' of group ' .. group_id
-      .. ' is another member by now')
+      .. ' belongs to another member now')
   end
   if not found[1] or instance_id ~= '' and not found[2] then
     return redis.error_reply('UNKNOWN_MEMBER_ID group ' .. group_id .. ' has no member ' .. member_id)
@@ -46,7 +46,7 @@ if state and (generation >= 0 or state ~= 'Empty') then
       tostring(held[2]), generation))
   end
   if state == 'CompletingRebalance' then
-    return redis.error_reply('REBALANCE_IN_PROGRESS group ' .. group_id .. ' awaits its assignments')
+    return redis.error_reply('REBALANCE_IN_PROGRESS group ' .. group_id .. ' waits for its assignments')
   end
   local readable, member = pcall(cjson.decode, found[1])
   local session_ms = readable and type(member) == 'table' and tonumber(member.session_ms)

@@ -35,6 +35,6 @@ local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 redis.call('ZADD', deadlines, 'XX', 'GT', string.format('%d', now_ms + tonumber(session_ms)), member)
 if stored[1] == 'PreparingRebalance' then
-  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 end
 return 1

@@ -21,12 +21,12 @@ if what == 'join' then
     return {'WAIT', due_in()}
   end
   if generation == asked then
-    return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+    return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
   end
   return joined(member, false)
 end
 if generation ~= asked or state == 'PreparingRebalance' then
-  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 elseif state == 'Stable' then
   return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}
 end

@@ -25,7 +25,7 @@ elseif (ARGV[6] ~= '' and ARGV[6] ~= protocol_type) or (ARGV[7] ~= '' and ARGV[7
   return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type .. ' with protocol '
     .. protocol)
 elseif state == 'PreparingRebalance' then
-  return redis.error_reply('REBALANCE_IN_PROGRESS the members are to join again')
+  return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 end
 
 local row = row_of(member)

@@ -45,7 +45,7 @@ def test_the_id_of_a_live_broker_is_refused_with_its_address(
         before = rows(raw_redis)[3]
         with echo_broker(tmp_path / "two", url, "broker.id=3", ready=False) as two:
             line = refusal(two)
-            assert line.startswith(f"korvet: broker.id 3 is that of a live broker at {one.bootstrap}, whose")
+            assert line.startswith(f"korvet: broker.id 3 belongs to a live broker at {one.bootstrap}, whose")
             assert "give each broker an id of its own" in line
             assert not processes.children(two.pid)
         assert rows(raw_redis)[3]["incarnation"] == before["incarnation"]
