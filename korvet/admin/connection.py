@@ -34,7 +34,7 @@ from korvet.protocol.wire import Buffer, skip_tagged_fields
 _PAUSE_FIRST = 0.05
 _PAUSE_MAX = 1.0
 
-# The time of a broker for one attempt. It is below _ANSWER_SECONDS_MAX, so that the broker itself reports a time-out
+# The time of a broker for one attempt. It is below _ANSWER_SECONDS_MAX, so that the broker itself reports a timeout
 # before it is taken for one that hangs.
 _BROKER_SECONDS_MAX = 10.0
 

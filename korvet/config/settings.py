@@ -356,10 +356,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, ConfigDef("How long the first rebalance of a group waits for more members.")
     ] = 3_000
     group_min_session_timeout_ms: Annotated[
-        int, ConfigDef("Shortest session time-out of a group member.", 1)
+        int, ConfigDef("Shortest session timeout of a group member.", 1)
     ] = 6_000
     group_max_session_timeout_ms: Annotated[
-        int, ConfigDef("Longest session time-out of a group member.", 1)
+        int, ConfigDef("Longest session timeout of a group member.", 1)
     ] = 1_800_000
     group_max_size: Annotated[int, ConfigDef("Most members of a group.", least=1)] = INT32_MAX
     offsets_retention_minutes: Annotated[

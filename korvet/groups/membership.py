@@ -10,7 +10,7 @@ worker of any broker serves any member. A worker holds nothing but requests that
     Stable               every member has its assignment
 
     Empty, Dead          -> PreparingRebalance    a member joins: it waits group.initial.rebalance.delay.ms for others
-    PreparingRebalance   -> CompletingRebalance   all members have joined, or the longest rebalance time-out is over
+    PreparingRebalance   -> CompletingRebalance   all members have joined, or the longest rebalance timeout is over
     CompletingRebalance  -> Stable                the leader syncs
     Completing, Stable   -> PreparingRebalance    a member joins, leaves, is removed, or changes its protocols
     PreparingRebalance   -> Empty                 no member is left
@@ -106,7 +106,7 @@ class GroupCoordinator:
         """Join, and wait until the rebalance is complete; raises KafkaError by Kafka's rules, MemberIdRequiredError."""
         _check_group(request.group)
         if request.session_ms not in self._session_ms:
-            message = f"the session time-out must be from {self._session_ms[0]} to {self._session_ms[-1]} ms"
+            message = f"the session timeout must be from {self._session_ms[0]} to {self._session_ms[-1]} ms"
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, message)
         _check_protocols(request.protocols)
         new_member_id = f"{request.instance or request.client_id}-{uuid.uuid4()}"

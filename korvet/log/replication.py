@@ -19,11 +19,11 @@ from korvet.redis.keys import Keys
 from korvet.redis.replies import RespError
 
 WAIT_SHARE = 0.8
-"""Of the connection's time-out: WAIT must have given up, and answered, before that."""
+"""Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
 
 class Replicas:
-    """The replicas of one worker's Redis. `redis` carries nothing else; `timeout_ms` is its time-out."""
+    """The replicas of one worker's Redis. `redis` carries nothing else; `timeout_ms` is its timeout."""
 
     def __init__(self, redis: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
         """`replicas` 0 waits for none."""

@@ -4,7 +4,7 @@ Three files, three duties:
 
     client       what callers see: commands, pipelines, scripts. It connects, pauses after a failed attempt, loads
                  scripts that Redis lacks, and bounds what is in flight
-    multiplex    the order of one connection: which reply is whose, time-outs, the end of a silent connection
+    multiplex    the order of one connection: which reply is whose, timeouts, the end of a silent connection
     connection   the socket: handshake, framing, coalesced writes
 
 Nobody retries: a request that fails on a lost connection is never sent again, since an append may have been done. The
@@ -73,7 +73,7 @@ class PendingReplies:
 
 
 class Redis:
-    """Redis over one multiplexed connection: coalesced writes, replies in order, a time-out on every call.
+    """Redis over one multiplexed connection: coalesced writes, replies in order, a timeout on every call.
 
     Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
     `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:

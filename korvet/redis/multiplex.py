@@ -1,8 +1,8 @@
 """Many greenlets on one connection: requests out in the order they came, replies back to their callers.
 
 It owns the order. Redis answers in the order of the requests, so a queue of pending replies is all the bookkeeping. A
-caller that gives up (its own time-out, or it is killed) leaves its entry in the queue; the reply, when it comes, is
-dropped there. A connection is closed if nothing at all was heard for a whole time-out while a reply was due, and if it
+caller that gives up (its own timeout, or it is killed) leaves its entry in the queue; the reply, when it comes, is
+dropped there. A connection is closed if nothing at all was heard for a whole timeout while a reply was due, and if it
 leads to a master that has become a replica: after a failover its name leads elsewhere, but this connection does not.
 """
 

@@ -31,7 +31,7 @@ DURATION_BUCKETS = (
     30.0,
 )
 
-# From reading a hash on the same machine to a Redis that hangs until the time-out.
+# From reading a hash on the same machine to a Redis that hangs until the timeout.
 ROUND_TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
 # From a task without work to a pass over large logs.

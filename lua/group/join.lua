@@ -8,7 +8,7 @@
 -- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} if it waits for others, or
 --          {"JOINED", member id, generation, protocol type, protocol, leader, 1 if the leader is to assign nothing else
 --          0, and for the leader of each member: its id, its instance id or "", its protocols}
--- Errors   MEMBER_ID_REQUIRED (the id is kept for a session time-out), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+-- Errors   MEMBER_ID_REQUIRED (the id is kept for a session timeout), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 --          INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
@@ -156,7 +156,7 @@ if asked == '' or pending then
     added = true
   end
   write()
-  -- A row of its own in `deadlines` before the rebalance time-outs of all are read.
+  -- A row of its own in `deadlines` before the rebalance timeouts of all are read.
   redis.call('ZADD', deadlines, '+inf', member)
   if leader == '' then
     leader = member

@@ -173,7 +173,7 @@ def test_a_redis_that_is_away_fails_fast_and_is_found_again(redis_url: str, conn
     with proxy(redis_url) as network:
         connection = connect(network.url, timeout_ms=60_000)
         connection.call("PING")
-    # Its time-out is a minute: what fails here fails because the connection is refused.
+    # Its timeout is a minute: what fails here fails because the connection is refused.
     messages = [unavailable(connection, "PING") for _ in range(20)]
     assert any("cannot be reached: Connection refused" in message for message in messages)
 

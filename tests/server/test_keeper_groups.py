@@ -42,7 +42,7 @@ def watching(settings: Settings) -> Keeper:
 
 
 def expired(redis: Redis, raw: Any, name: str) -> Group:
-    """Make a group whose one member has not been heard of for its session time-out."""
+    """Make a group whose one member has not been heard of for its session timeout."""
     group = Group(redis, raw, name)
     group.stable("a")
     time_is_up(group)

@@ -131,7 +131,7 @@ class RemoteTier:
     def timestamps(self, requests: Sequence[RemoteTimestampRequest]) -> list[Stamp | KafkaError | None]:
         """Return for each request the record's offset and timestamp (ms), None without one.
 
-        They share one time-out. In the answers KafkaError KAFKA_STORAGE_ERROR.
+        They share one timeout. In the answers KafkaError KAFKA_STORAGE_ERROR.
         """
         deadline = self._clock() + self._timeout_s
         answers: list[Stamp | KafkaError | None] = []

@@ -12,7 +12,7 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class HeartbeatRequest(Message, kw_only=True):
-    """Keeps a member's session for another session time-out."""
+    """Keeps a member's session for another session timeout."""
 
     api = Api(key=12, versions=(0, 4), flexible=4)
 

@@ -1,6 +1,6 @@
 """JoinGroup (key 11), versions 0-9, flexible from 6. A member joins a group's next generation.
 
-Version 1 adds the rebalance time-out. From 4 on a new member gets its id first, and joins with it (KIP-394). 5 adds
+Version 1 adds the rebalance timeout. From 4 on a new member gets its id first, and joins with it (KIP-394). 5 adds
 static members (KIP-345). 7 answers the protocol type (KIP-559). 8 adds the reason (KIP-800). 9 lets a leader skip the
 assignment (KIP-814).
 """

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5, flexible from 4. Members go, and the group need not wait for their time-outs.
+"""LeaveGroup (key 13), versions 0-5, flexible from 4. Members go, and the group need not wait for their timeouts.
 
 From version 3 on many may be named, static ones by their instance (KIP-345). 5 adds the reason (KIP-800).
 """

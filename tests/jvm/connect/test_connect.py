@@ -20,7 +20,7 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
 
 FORMATS = ("record", "batch")
-# Two time-outs of sessions, a worker's and its consumer's, on a machine that has other work.
+# Two timeouts of sessions, a worker's and its consumer's, on a machine that has other work.
 TAKEN_OVER_SECONDS_MAX = 90.0
 
 CONFIGS, OFFSETS, STATUS = "connect-configs", "connect-offsets", "connect-status"
