@@ -34,7 +34,7 @@ help: ## show this list
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
 
-lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake; to run, they take Java 17
+lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake; they run on Java 17
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal
 # What a change breaks first, without a broker's processes, clients of others or Java.
@@ -69,7 +69,7 @@ test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed;
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
 
-test-console: $(VENV)/.console ## test the console in headless Chromium: $$CHROMIUM, that on PATH, or one fetched by npm
+test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMIUM, the one on PATH, or one fetched by npm
 	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
 

@@ -64,7 +64,7 @@ class Ops:
         return _json(alive, {"status": "ok" if alive else "the supervisor is gone"})
 
     def readiness(self) -> Answer:
-        """Say whether clients are served: a worker accepts, Redis answers, and nobody is draining."""
+        """Say whether clients are served: a worker accepts, Redis answers, and the broker is not draining."""
         workers = self._table.workers()
         counts = {
             state.name.lower(): sum(row.state is state for row in workers) for state in ProcessState if state

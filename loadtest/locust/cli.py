@@ -195,7 +195,7 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         prog="make loadtest",
         description="Run locust against Korvet, check every record and the thresholds.",
-        epilog="All other flags are locust's, and those of the load: see `.venv/bin/locust --help` in README.",
+        epilog="All other flags are those of the load and of locust: see loadtest/README.md.",
         allow_abbrev=False,
     )
     parser.add_argument("--host", help="a running broker, HOST:PORT; by default one is started, and watched")

@@ -74,7 +74,7 @@ export function createTopic(page) {
     title: "Create topic",
     fields: [
       field("Name", "name", { required: true, maxlength: 249, pattern: "[A-Za-z0-9._\\-]+", autofocus: true }, "letters, digits, . _ -"),
-      field("Partitions", "partitions", { type: "number", min: 1, max: 100000, placeholder: "broker default" }),
+      field("Partitions", "partitions", { type: "number", min: 1, max: 10000, placeholder: "broker default" }),
       h("label", {}, "Configs", h("textarea", { name: "configs", rows: 3, spellcheck: "false", placeholder: "retention.ms=86400000" }), h("small", {}, "one NAME=VALUE per line")),
     ],
     action: "Create",
@@ -95,7 +95,7 @@ export function addPartitions(page, topic) {
   return asked({
     title: `Add partitions to ${topic.name}`,
     text: "Keys will map to other partitions: records with the same key keep their order only from now on. Partitions cannot be removed.",
-    fields: [field("New total number of partitions", "partitions", { type: "number", required: true, min: now + 1, max: 100000, value: now + 1, autofocus: true })],
+    fields: [field("New total number of partitions", "partitions", { type: "number", required: true, min: now + 1, max: 10000, value: now + 1, autofocus: true })],
     action: "Add",
     done: async ({ partitions }) => {
       await change("POST", "topics/partitions", { name: topic.name, partitions: Number(partitions) });

@@ -53,7 +53,7 @@ export const overview = {
 function state(now) {
   const { ready } = now;
   const problems = [];
-  if (ready.draining) problems.push("The broker is shutting down and accepts no new connections.");
+  if (ready.draining) problems.push("The broker is shutting down.");
   if (ready.redis !== "ok") problems.push(`Redis: ${ready.redis}`);
   if (!ready.workers.accepting) problems.push("No worker accepts connections.");
   const counts = { ...now.totals, restarts: now.restarts };
