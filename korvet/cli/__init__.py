@@ -1,5 +1,4 @@
-"""The `korvet` command: parse what the operator wrote, make one call, print what came of it.
+"""The `korvet` command: parses flags, makes one call, prints the outcome as a table or JSON, sets the exit code.
 
-Knows flags, exit codes and tables; nothing of Kafka or Redis. Each command has a file of its own, and imports
-what it calls only when it is called: `korvet --help` stays quick.
+Each noun has a file of its own, which imports what a command calls only when it runs: `korvet --help` stays quick.
 """

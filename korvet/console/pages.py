@@ -50,7 +50,7 @@ _TIERED = "remote.storage.enable"
 
 
 class ConsoleMetrics:
-    """What the processes of this broker have published in one directory: the figures of /metrics, without Redis."""
+    """What the processes of this broker have published in one directory: /metrics without the part of Redis."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

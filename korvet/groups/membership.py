@@ -19,10 +19,10 @@ Deadlines. The sorted set `deadlines` has the end of each member's session; a me
 it cannot send heartbeats meanwhile. `korvet:groups` has the next deadline of each group. A heartbeat or commit renews
 the session.
 
-When a member's session ends, lua/group/advance.lua removes the member, as LeaveGroup would, and begins a rebalance. It
-is called by the first who sees that the deadline is over: a worker with a request that waits for the group (`_wait`
-below), or the keeper's task that reads `korvet:groups` once a second (server/keeper/group_tasks.py). The same call ends
-a rebalance that waits too long, and removes members that never synced. A static member is removed at its session's end
+When a member's session ends, lua/group/advance.lua removes the member, as LeaveGroup would, and begins a rebalance. The
+process that first sees the deadline pass calls it: a worker with a request that waits for the group (`_wait` below), or
+the keeper's task that reads `korvet:groups` once a second (server/keeper/group_tasks.py). The same call ends a
+rebalance that waits too long, and removes members that never synced. A static member is removed at its session's end
 too, but not when it misses a rebalance. After an outage the keeper first begins all sessions again, by
 lua/group/resume.lua.
 

@@ -282,7 +282,7 @@ def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
     try:
         committed = msgspec.json.decode(row, type=Committed)
     except msgspec.DecodeError:
-        # It is an error for those who fetch it, and evidence for an administrator.
+        # It is an error for a client that fetches it, and evidence for an administrator.
         return StoredOffset(at, row, None, counts=True)
     # A state that cannot be read does not show that the topic was deleted.
     gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())

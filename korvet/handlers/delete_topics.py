@@ -39,7 +39,7 @@ def handle(request: DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Delet
         code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
         code = ErrorCode.TOPIC_DELETION_DISABLED if code_known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
-    # A topic that this worker knows may have been created again meanwhile: the new one is to be deleted.
+    # A topic that this worker knows may have been created again meanwhile: the new one must be deleted.
     api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))

@@ -158,7 +158,7 @@ class Appender:
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
-        Appends that are begun one after the other are written in that order; their results are to be taken in the same
+        Appends that are begun one after the other are written in that order; take their results in the same
         order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
         until the request is answered.

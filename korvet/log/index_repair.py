@@ -48,8 +48,8 @@ ROWS_PER_STEP = 1000
 class IndexState(NamedTuple):
     """The state and the ends of an index; texts are None if the state has no such field.
 
-    `below` is the last row at or below the log's start, `above` the first two after it. `reindex`: the index is to be
-    rebuilt. `rebase` is where forgetting old timestamps has come to.
+    `below` is the last row at or below the log's start, `above` the first two after it. `reindex`: the index must be
+    rebuilt. `rebase` is the offset up to which old timestamps are removed.
     """
 
     totals: Totals

@@ -50,7 +50,7 @@ class ReadAhead:
         return self._clock()
 
     def begin(self, read: Read, size_bytes: int) -> None:
-        """Read ahead what will be asked for next and is expected to weigh so much, unless too much is held already."""
+        """Read ahead what the next fetch will ask for, of about `size_bytes`, unless too much is held."""
         stream = read.partition.stream
         self._drop(stream)
         if self._held_bytes + size_bytes > HELD_BYTES_MAX:

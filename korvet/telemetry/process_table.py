@@ -31,7 +31,7 @@ _DRAINING, _RESTARTS = range(2)
 
 
 class ProcessState(IntEnum):
-    """What a child is doing; `EMPTY` is a row without a child, `DEAD` one whose child died and is to be replaced."""
+    """What a child is doing; `EMPTY` is a row without a child, `DEAD` one whose child died and will be replaced."""
 
     EMPTY = 0
     STARTING = 1
@@ -85,7 +85,7 @@ class ProcessTable:
         self._write(index + 1, _STATE, state)
 
     def workers(self) -> list[ProcessRow]:
-        """Return the row of every worker that lives or is to be replaced, by index."""
+        """Return the row of every worker that lives or will be replaced, by index."""
         rows = (self.row(index) for index in range(WORKER_ROWS))
         return [row for row in rows if row.state is not ProcessState.EMPTY]
 
@@ -106,11 +106,11 @@ class ProcessTable:
 
     @property
     def restarts(self) -> int:
-        """How many children were started in the place of one that died."""
+        """How many children were started to replace one that died."""
         return self._read(0, _RESTARTS)
 
     def count_restart(self) -> None:
-        """Count one child started in the place of one that died; called by the supervisor."""
+        """Count one child started to replace one that died; called by the supervisor."""
         self._write(0, _RESTARTS, self.restarts + 1)
 
     def _read(self, row: int, field: int) -> int:

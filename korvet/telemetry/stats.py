@@ -86,7 +86,7 @@ class LogStats(Stats, frozen=True, kw_only=True):
     def dirty_ratio(self) -> float | None:
         """The share of bytes that is not compacted, 0 to 1.
 
-        None for a log that was never compacted, and for the sum over topics, not all of which are to be compacted.
+        None for a log that was never compacted, and for the sum over topics, not all of which are compacted.
         """
         if self.compacted_bytes is None or self.topic == OTHER:
             return None

@@ -24,7 +24,7 @@ HELD_SECONDS_MAX = 30.0
 """How long a request, or its answer, is held for a consumer that does not come for it again."""
 
 ANSWER_SECONDS_MAX = 20.0
-"""How long a consumer may come for the same answer in vain, before it gets an error."""
+"""How long a consumer may ask for the same records without an answer before it gets an error."""
 
 HELD_MAX = 128
 """Requests of one worker that may be under way or held."""
