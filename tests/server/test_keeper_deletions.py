@@ -17,7 +17,7 @@ from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import finish_deletions
-from korvet.topics import deletion as topic_removal
+from korvet.topics import deletion as topic_deletion
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRef
 from tests.support.domain import Domain, domain
@@ -27,12 +27,12 @@ GROUPS = ("a", "b")
 
 PROGRAM = """
 import os, signal, sys
-from korvet.topics import deletion as topic_removal
+from korvet.topics import deletion as topic_deletion
 from tests.support.domain import Domain, domain
 
-topic_removal.AT_ONCE_PARTITIONS_MAX = 0
-topic_removal._FENCED_PER_STEP = topic_removal._CLEARED_PER_STEP = 2
-topic_removal._GROUPS_PER_STEP = 1
+topic_deletion.AT_ONCE_PARTITIONS_MAX = 0
+topic_deletion._FENCED_PER_STEP = topic_deletion._CLEARED_PER_STEP = 2
+topic_deletion._GROUPS_PER_STEP = 1
 
 with domain(sys.argv[1]) as here:
     redis, left = here.redis, [int(sys.argv[2])]
@@ -65,8 +65,8 @@ def here(redis_url: str) -> Iterator[Domain]:
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_removal, "AT_ONCE_PARTITIONS_MAX", 0)
-    monkeypatch.setattr(topic_removal, "_CLEARED_PER_STEP", 2)
+    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
+    monkeypatch.setattr(topic_deletion, "_CLEARED_PER_STEP", 2)
 
 
 def commit(here: Domain, topic: Topic) -> None:
