@@ -9,7 +9,7 @@ import asyncio
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import aiokafka
@@ -98,24 +98,24 @@ def with_confluent(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
 
 def with_kafka_python(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
     """Do the same as `with_confluent`."""
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
-    for number, value in enumerate(RECORDS):
-        producer.send(topic, value, partition=number % PARTITIONS)
-    producer.flush(WAIT_SECONDS_MAX)
-    reported = {f"{each.host}:{each.port}" for each in producer._metadata.brokers()}
-    producer.close()
+    with closing(kafka.KafkaProducer(bootstrap_servers=bootstrap)) as producer:
+        for number, value in enumerate(RECORDS):
+            producer.send(topic, value, partition=number % PARTITIONS)
+        producer.flush(WAIT_SECONDS_MAX)
+        reported = {f"{each.host}:{each.port}" for each in producer._metadata.brokers()}
     consumer = kafka.KafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
     )
     received: list[bytes] = []
 
     def more() -> bool:
-        received.extend(each.value for found in consumer.poll(100).values() for each in found)
+        # kafka-python loses its membership if a poll ends between the responses of JoinGroup and SyncGroup.
+        received.extend(each.value for found in consumer.poll(10_000).values() for each in found)
         return len(received) >= len(RECORDS)
 
-    wait_until(more, "all records come")
-    consumer.commit()
-    consumer.close()
+    with closing(consumer):
+        wait_until(more, "all records come")
+        consumer.commit()
     return reported, received
 
 

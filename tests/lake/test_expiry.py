@@ -439,5 +439,5 @@ def test_tables_without_any_topic_are_reported(redis_url: str, tmp_path: Path) -
         tiers.archive_batches((1000,))
         elsewhere = tiers.source.__class__(redis_url=redis_url, namespace="another")
         assert Expiry(tiers.source, tiers.lake).round((), 24, 0).gone == []
-        with pytest.raises(ValueError, match="is that the Redis and the namespace of this lake"):
+        with pytest.raises(ValueError, match="do Redis and namespace belong to this lake"):
             run_upkeep(elsewhere, tiers.lake, now_ms=0)
