@@ -104,14 +104,17 @@ def merge_runner(session: SparkSession, storage_options: StorageOptions = None) 
     def run(tasks: Sequence[MergeTask]) -> Iterable[WrittenMerge]:
         waiting = list(tasks)
         while waiting:
-            done = job(waiting[: context.defaultParallelism * _MERGES_PER_CORE])
+            done = job(waiting)
             del waiting[: len(done)]
             yield from done
 
     def job(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
+        """Do the first of some merges."""
         try:
+            # The parallelism is asked of Java too, which may be gone.
+            some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
             work = partial(rewrite, storage_options=storage_options)
-            return context.parallelize(tasks, len(tasks)).map(work).collect()
+            return context.parallelize(some, len(some)).map(work).collect()
         except JOB_ERRORS as error:
             raise _failed(session, error) from error
 

@@ -26,7 +26,7 @@ with session("test", master="local[1,4]", launch=java.launch) as spark:
     source = LakeSource(redis_url="redis://127.0.0.1:1")
     with source.opened() as stores:
         partition = stores.logs.partition("orders", 0, "AAAAAAAAAAAAAAAAAAAAAA", 10, "batch")
-    task = ArchiveTask(partition=partition, first=0, after=1, bytes=1, last=True, uri=".", log_append_time=False)
+    task = ArchiveTask(partition=partition, first=0, end=1, bytes=1, last=True, uri=".", log_append_time=False)
     run = archive_runner(spark, source)
     print("error", [each.error is not None for each in run([task])])
     print("stopped", is_stopped(spark))
