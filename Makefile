@@ -11,8 +11,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
-# Each runs tests with brokers and a Redis of its own; "auto" is one per core, and no more than eight.
-TEST_PROCESSES := auto
+# Each runs tests with brokers and a Redis of its own. One more than cores, as tests also wait; no more than eight.
+TEST_PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
@@ -44,7 +44,7 @@ check: lint ## run all checks and the fast tests, in about three minutes; ARGS a
 	@echo "==> pytest, the fast tests"
 	@$(PYTEST) --quiet $(FAST) $(ARGS)
 
-test: lint ## run all checks and all tests (those of the lake need Java 17), in about ten minutes; ARGS are flags of pytest
+test: lint ## run all checks and all tests (those of the lake need Java 17), in eight minutes; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(PYTEST) $(ARGS)
 
