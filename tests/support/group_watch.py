@@ -110,14 +110,14 @@ class GroupWatch:
     def go_on(self) -> None:
         """Wait until the group has committed more than now in every partition."""
         now = dict(self.committed)
-        wait_until(
-            lambda: (
-                self.problems
-                or all(self.committed.get(each, 0) > now.get(each, 0) for each in self._partitions)
-            ),
-            f"{self._group} goes on",
-            SECONDS_MAX,
-        )
+
+        def still() -> list[int]:
+            return [each for each in self._partitions if self.committed.get(each, 0) <= now.get(each, 0)]
+
+        try:
+            wait_until(lambda: self.problems or not still(), f"{self._group} goes on", SECONDS_MAX)
+        except AssertionError as error:
+            raise AssertionError(f"{still()} of {self.committed} stand still\n{self._last}") from error
         self.check()
 
     def generation(self) -> int:
