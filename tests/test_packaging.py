@@ -36,6 +36,7 @@ def pins(lock: str) -> dict[str, str]:
     return {pin["name"]: pin["version"] for pin in _PIN.finditer((ROOT / lock).read_text(encoding="utf-8"))}
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: Path) -> None:
     wheel = build("wheel", tmp_path / "dist")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)

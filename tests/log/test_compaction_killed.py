@@ -23,6 +23,8 @@ from tests.log.compacting import CompactedLog, Held
 from tests.support.batches import TIMESTAMP
 from tests.support.domain import TIMEOUT_MS, Domain
 
+pytestmark = pytest.mark.slow
+
 FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
 OLD_MS = 5
 

@@ -17,6 +17,8 @@ from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import Format
 from tests.support.redis_servers import DurableServer
 
+pytestmark = pytest.mark.slow
+
 # Few keys, so that records have predecessors; few timestamps, so that some are equal, out of order, or far ahead.
 TICK_MS = 10**9
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])

@@ -75,6 +75,7 @@ def by_aiokafka(broker: Broker, topic: str) -> list[bytes]:
     return asyncio.run(asyncio.wait_for(consume(), WAIT_SECONDS_MAX))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", ["none", "lz4"])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_every_client_reads_what_the_topics_codec_made_of_a_batch(

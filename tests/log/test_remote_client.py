@@ -21,6 +21,8 @@ from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
 
+pytestmark = pytest.mark.slow
+
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
 SECONDS = 30.0

@@ -29,6 +29,8 @@ from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, read
 
+pytestmark = pytest.mark.slow
+
 FORMATS: tuple[Literal["record", "batch"], ...] = ("record", "batch")
 BATCHES, PER_BATCH = 30, 10
 
