@@ -63,7 +63,7 @@ class Offsets:
         topics = None
         if partitions is not None:
             topics = [
-                offset_fetch.OffsetFetchRequestTopic(
+                offset_fetch.OffsetFetchRequestTopics(
                     name=name, partition_indexes=[each.partition for each in some]
                 )
                 for name, some in by_topic(set(partitions))

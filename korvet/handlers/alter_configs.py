@@ -6,18 +6,14 @@ It serves clients older than IncrementalAlterConfigs. What is fixed when a topic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_code, error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from korvet.protocol.messages import alter_configs as wire
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import ConfigChange, ConfigResource
 
@@ -30,10 +26,10 @@ class _AlteredResource(Protocol):
 _R = TypeVar("_R", bound=_AlteredResource)
 
 
-def handle(request: AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> AlterConfigsResponse:
+def handle(request: wire.AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> wire.AlterConfigsResponse:
     """Set the configs of each resource; the failure of one leaves the others unaffected."""
 
-    def alter(resource: AlterConfigsResource) -> None:
+    def alter(resource: wire.AlterConfigsResource) -> None:
         api.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
             [ConfigChange(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
@@ -41,21 +37,22 @@ def handle(request: AlterConfigsRequest, _caller: Caller, api: ClusterApi) -> Al
             validate_only=request.validate_only,
         )
 
-    return AlterConfigsResponse(
-        responses=[_result(resource, error) for resource, error in alter_each(request.resources, alter)]
-    )
+    return wire.AlterConfigsResponse(responses=alter_each(request.resources, alter))
 
 
-def refuse(request: AlterConfigsRequest, _caller: Caller, error: KafkaError) -> AlterConfigsResponse:
+def refuse(
+    request: wire.AlterConfigsRequest, _caller: Caller, error: KafkaError
+) -> wire.AlterConfigsResponse:
     """Answer every resource with the error."""
-    return AlterConfigsResponse(responses=[_result(resource, error) for resource in request.resources])
+    return wire.AlterConfigsResponse(responses=[result(resource, error) for resource in request.resources])
 
 
 def alter_each(
     resources: Sequence[_R], alter: Callable[[_R], None]
-) -> Iterator[tuple[_R, KafkaError | None]]:
-    """Alter each resource that is named once; yield it with the reason for which it was refused, if it was."""
+) -> list[wire.AlterConfigsResourceResponse]:
+    """Alter each resource that is named once; returns for each whether it was altered, and if not, why."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
+    results = []
     for resource in resources:
         refusal: KafkaError | None = None
         if times[resource.resource_type, resource.resource_name] > 1:
@@ -65,16 +62,18 @@ def alter_each(
                 alter(resource)
             except KafkaError as error:
                 refusal = error
-        yield resource, refusal
+        results.append(result(resource, refusal))
+    return results
 
 
-def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.message or None,
+def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:
+    """Return the result for a resource: altered, or refused with `error`."""
+    return wire.AlterConfigsResourceResponse(
+        error_code=error_code(error),
+        error_message=error_message(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
 
 
-register(AlterConfigsRequest, ClusterApi, handle, refuse)
+register(wire.AlterConfigsRequest, ClusterApi, handle, refuse)

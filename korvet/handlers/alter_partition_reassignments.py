@@ -11,22 +11,16 @@ from itertools import repeat
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.common import error_code, error_message
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopic,
-    ReassignableTopicResponse,
-)
+from korvet.protocol.messages import alter_partition_reassignments as wire
 from korvet.topics.placement import Target, reassign
 
 
 def handle(
-    request: AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
-) -> AlterPartitionReassignmentsResponse:
+    request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
+) -> wire.AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; the failure of one leaves the others unaffected."""
     live = api.cluster.refresh()
     api.topics.refresh()
@@ -39,7 +33,7 @@ def handle(
         name: iter(_move(name, moves, live, api, factor_may_change=factor_may_change))
         for name, moves in targets.items()
     }
-    return AlterPartitionReassignmentsResponse(
+    return wire.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=factor_may_change,
         error_message=None,
         responses=[_answer(topic, outcomes[topic.name]) for topic in request.topics],
@@ -47,13 +41,13 @@ def handle(
 
 
 def refuse(
-    request: AlterPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
-) -> AlterPartitionReassignmentsResponse:
+    request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
+) -> wire.AlterPartitionReassignmentsResponse:
     """Answer the whole and every partition with the error."""
-    return AlterPartitionReassignmentsResponse(
+    return wire.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,
-        error_message=error.message or None,
+        error_message=error_message(error),
         responses=[_answer(topic, repeat(error)) for topic in request.topics],
     )
 
@@ -73,19 +67,23 @@ def _move(
         return [error] * len(targets)
 
 
-def _answer(asked: ReassignableTopic, outcomes: Iterator[KafkaError | None]) -> ReassignableTopicResponse:
+def _answer(
+    asked: wire.ReassignableTopic, outcomes: Iterator[KafkaError | None]
+) -> wire.ReassignableTopicResponse:
     """Answer for these partitions with the next of the outcomes, which are those of all of the topic in the request."""
-    return ReassignableTopicResponse(
+    return wire.ReassignableTopicResponse(
         name=asked.name, partitions=[_result(each, next(outcomes)) for each in asked.partitions]
     )
 
 
-def _result(asked: ReassignablePartition, outcome: KafkaError | None) -> ReassignablePartitionResponse:
-    return ReassignablePartitionResponse(
+def _result(
+    asked: wire.ReassignablePartition, outcome: KafkaError | None
+) -> wire.ReassignablePartitionResponse:
+    return wire.ReassignablePartitionResponse(
         partition_index=asked.partition_index,
-        error_code=ErrorCode.NONE if outcome is None else outcome.code,
-        error_message=None if outcome is None else outcome.message or None,
+        error_code=error_code(outcome),
+        error_message=error_message(outcome),
     )
 
 
-register(AlterPartitionReassignmentsRequest, TopicApi, handle, refuse)
+register(wire.AlterPartitionReassignmentsRequest, TopicApi, handle, refuse)

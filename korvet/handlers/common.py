@@ -1,9 +1,25 @@
-"""What several handlers need: deadlines, the error codes of groups, and authorized operations."""
+"""What several handlers need: deadlines, answers to errors, and authorized operations."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.handlers.context import Caller
+from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS
+
+
+class _NamedTopic(Protocol):
+    name: str
+
+
+N = TypeVar("N", bound=_NamedTopic)
+R = TypeVar("R", bound=Message)
 
 
 def work_until(timeout_ms: int, now: float) -> float:
@@ -14,14 +30,46 @@ def work_until(timeout_ms: int, now: float) -> float:
     return now + timeout_ms / 1000 / 2
 
 
-def group_error_code(error: KafkaError) -> ErrorCode:
+def error_code(error: KafkaError | None) -> ErrorCode:
+    """Return the code of an error, NONE if there is none."""
+    return ErrorCode.NONE if error is None else error.code
+
+
+def error_message(error: KafkaError | None) -> str | None:
+    """Return the message of an error, None if there is no error or it has none."""
+    return None if error is None else error.message or None
+
+
+def group_error_code(error: KafkaError | None) -> ErrorCode:
     """Return the code that a request about a group is answered with.
 
     Consumers take KAFKA_STORAGE_ERROR for the end of their group. COORDINATOR_NOT_AVAILABLE is what Kafka answers if a
     group's state cannot be reached: every client finds the coordinator again, and retries.
     """
     unavailable = isinstance(error, StorageUnavailableError)
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if unavailable else error.code
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if unavailable else error_code(error)
+
+
+def refuse_whole(
+    response: type[R], code_of: Callable[[KafkaError], ErrorCode] = error_code, **others: object
+) -> Callable[[Any, Caller, KafkaError], R]:
+    """Return what answers with an error of the whole request: code, message if `response` has one, and `others`."""
+    make: Callable[..., R] = response
+    has_message = any(field.name == "error_message" for field in msgspec.structs.fields(response))
+
+    def refuse(_request: Message, _caller: Caller, error: KafkaError) -> R:
+        message = {"error_message": error_message(error)} if has_message else {}
+        return make(error_code=code_of(error), **message, **others)
+
+    return refuse
+
+
+def each_named_once(topics: Sequence[N]) -> Iterator[tuple[N, KafkaError | None]]:
+    """Yield each topic of a request once, with the error INVALID_REQUEST if it is named more often."""
+    times = Counter(topic.name for topic in topics)
+    for topic in {topic.name: topic for topic in topics}.values():
+        message = f"The request names topic '{topic.name}' twice."
+        yield topic, KafkaError(ErrorCode.INVALID_REQUEST, message) if times[topic.name] > 1 else None
 
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)

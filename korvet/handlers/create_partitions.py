@@ -6,45 +6,39 @@ finds the new partitions.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import each_named_once, error_code, error_message
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
+from korvet.protocol.messages import create_partitions as wire
 from korvet.topics.placement import with_partitions
 
 
-def handle(request: CreatePartitionsRequest, _caller: Caller, api: TopicApi) -> CreatePartitionsResponse:
+def handle(
+    request: wire.CreatePartitionsRequest, _caller: Caller, api: TopicApi
+) -> wire.CreatePartitionsResponse:
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
     api.topics.refresh()
     live = {each.broker_id for each in api.cluster.refresh().all}
-    times = Counter(topic.name for topic in request.topics)
-    results = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        error = None
-        if times[topic.name] > 1:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
-        else:
-            error = _grow(topic, live, api, validate_only=request.validate_only)
-        results.append(_result(topic.name, error))
-    return CreatePartitionsResponse(results=results)
+    results = [
+        _result(topic.name, twice or _grow(topic, live, api, validate_only=request.validate_only))
+        for topic, twice in each_named_once(request.topics)
+    ]
+    return wire.CreatePartitionsResponse(results=results)
 
 
-def refuse(request: CreatePartitionsRequest, _caller: Caller, error: KafkaError) -> CreatePartitionsResponse:
+def refuse(
+    request: wire.CreatePartitionsRequest, _caller: Caller, error: KafkaError
+) -> wire.CreatePartitionsResponse:
     """Answer every topic with the error."""
-    return CreatePartitionsResponse(results=[_result(topic.name, error) for topic in request.topics])
+    return wire.CreatePartitionsResponse(results=[_result(topic.name, error) for topic in request.topics])
 
 
 def _grow(
-    asked: CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
+    asked: wire.CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
 ) -> KafkaError | None:
     """Return the reason for which it is refused, if it is."""
     topic = api.topics.get_cached(asked.name)
@@ -59,10 +53,10 @@ def _grow(
     return None
 
 
-def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
-    if error is None:
-        return CreatePartitionsTopicResult(name=name)
-    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+def _result(name: str, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:
+    return wire.CreatePartitionsTopicResult(
+        name=name, error_code=error_code(error), error_message=error_message(error)
+    )
 
 
-register(CreatePartitionsRequest, TopicApi, handle, refuse)
+register(wire.CreatePartitionsRequest, TopicApi, handle, refuse)

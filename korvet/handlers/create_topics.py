@@ -9,47 +9,40 @@ worker finds the topic. Half of the timeout is for removing first what is left o
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import work_until
+from korvet.handlers.common import each_named_once, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from korvet.protocol.messages import create_topics as wire
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
 
 
-def handle(request: CreateTopicsRequest, _caller: Caller, api: TopicApi) -> CreateTopicsResponse:
+def handle(request: wire.CreateTopicsRequest, _caller: Caller, api: TopicApi) -> wire.CreateTopicsResponse:
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
     api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, time.monotonic())
-    times = Counter(topic.name for topic in request.topics)
-    results = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        if times[topic.name] > 1:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, f"The request names topic '{topic.name}' twice.")
-            results.append(_failed(topic.name, error))
-        else:
-            results.append(_create(topic, api, until, validate_only=request.validate_only))
-    return CreateTopicsResponse(topics=results)
+    results = [
+        _failed(topic.name, twice)
+        if twice
+        else _create(topic, api, until, validate_only=request.validate_only)
+        for topic, twice in each_named_once(request.topics)
+    ]
+    return wire.CreateTopicsResponse(topics=results)
 
 
-def refuse(request: CreateTopicsRequest, _caller: Caller, error: KafkaError) -> CreateTopicsResponse:
+def refuse(
+    request: wire.CreateTopicsRequest, _caller: Caller, error: KafkaError
+) -> wire.CreateTopicsResponse:
     """Answer every topic with the error."""
-    return CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
+    return wire.CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
 
 
 def _create(
-    topic: CreatableTopic, api: TopicApi, until: float, *, validate_only: bool
-) -> CreatableTopicResult:
+    topic: wire.CreatableTopic, api: TopicApi, until: float, *, validate_only: bool
+) -> wire.CreatableTopicResult:
     try:
         # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
         api.topics.check_available(topic.name)
@@ -59,7 +52,7 @@ def _create(
     return _result(created, api)
 
 
-def _new_topic(topic: CreatableTopic, api: TopicApi) -> TopicSpec:
+def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
     partitions, assignment = topic.num_partitions, None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -83,9 +76,9 @@ def _new_topic(topic: CreatableTopic, api: TopicApi) -> TopicSpec:
     )
 
 
-def _result(topic: Topic, api: TopicApi) -> CreatableTopicResult:
+def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
     configs = [
-        CreatableTopicConfigs(
+        wire.CreatableTopicConfigs(
             name=entry.definition.name,
             value=entry.synonyms[0].value,
             read_only=not entry.definition.dynamic,
@@ -94,7 +87,7 @@ def _result(topic: Topic, api: TopicApi) -> CreatableTopicResult:
         )
         for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides)
     ]
-    return CreatableTopicResult(
+    return wire.CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
         error_message=None,
@@ -104,8 +97,8 @@ def _result(topic: Topic, api: TopicApi) -> CreatableTopicResult:
     )
 
 
-def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+def _failed(name: str, error: KafkaError) -> wire.CreatableTopicResult:
+    return wire.CreatableTopicResult(name=name, error_code=error.code, error_message=error_message(error))
 
 
-register(CreateTopicsRequest, TopicApi, handle, refuse)
+register(wire.CreateTopicsRequest, TopicApi, handle, refuse)

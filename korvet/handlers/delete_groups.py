@@ -6,31 +6,31 @@ from korvet.errors import KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from korvet.protocol.messages import delete_groups as wire
 
 
-def handle(request: DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> DeleteGroupsResponse:
+def handle(request: wire.DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> wire.DeleteGroupsResponse:
     """Delete each group; the failure of one leaves the others unaffected. One named twice is deleted once."""
     results = []
     for group in dict.fromkeys(request.groups_names):
         try:
             api.admin.delete(group)
         except KafkaError as error:
-            results.append(DeletableGroupResult(group_id=group, error_code=group_error_code(error)))
+            results.append(wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error)))
         else:
-            results.append(DeletableGroupResult(group_id=group))
-    return DeleteGroupsResponse(results=results)
+            results.append(wire.DeletableGroupResult(group_id=group))
+    return wire.DeleteGroupsResponse(results=results)
 
 
-def refuse(request: DeleteGroupsRequest, _caller: Caller, error: KafkaError) -> DeleteGroupsResponse:
+def refuse(
+    request: wire.DeleteGroupsRequest, _caller: Caller, error: KafkaError
+) -> wire.DeleteGroupsResponse:
     """Answer every group with the error."""
     names = dict.fromkeys(request.groups_names)
-    results = [DeletableGroupResult(group_id=group, error_code=group_error_code(error)) for group in names]
-    return DeleteGroupsResponse(results=results)
+    results = [
+        wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error)) for group in names
+    ]
+    return wire.DeleteGroupsResponse(results=results)
 
 
-register(DeleteGroupsRequest, GroupApi, handle, refuse)
+register(wire.DeleteGroupsRequest, GroupApi, handle, refuse)

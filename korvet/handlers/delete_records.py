@@ -13,20 +13,14 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.trim import Deletion
-from korvet.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from korvet.protocol.messages import delete_records as wire
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 NO_LOW_WATERMARK = -1
 
 
-def handle(request: DeleteRecordsRequest, _caller: Caller, api: LogApi) -> DeleteRecordsResponse:
+def handle(request: wire.DeleteRecordsRequest, _caller: Caller, api: LogApi) -> wire.DeleteRecordsResponse:
     """Delete records of each partition; the failure of one leaves the others unaffected."""
     refs = [
         PartitionRef(TopicRef(topic.name), each.partition_index, each)
@@ -36,12 +30,14 @@ def handle(request: DeleteRecordsRequest, _caller: Caller, api: LogApi) -> Delet
     return _response(request, iter(api.topics.ask(refs, _deletion, api.deletion.delete)))
 
 
-def refuse(request: DeleteRecordsRequest, _caller: Caller, error: KafkaError) -> DeleteRecordsResponse:
+def refuse(
+    request: wire.DeleteRecordsRequest, _caller: Caller, error: KafkaError
+) -> wire.DeleteRecordsResponse:
     """Answer every partition with the error."""
     return _response(request, repeat(error))
 
 
-def _deletion(asked: DeleteRecordsPartition, topic: Topic, partition: Partition) -> Deletion:
+def _deletion(asked: wire.DeleteRecordsPartition, topic: Topic, partition: Partition) -> Deletion:
     if not topic.config.delete:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic.name} does not include delete"
@@ -49,25 +45,27 @@ def _deletion(asked: DeleteRecordsPartition, topic: Topic, partition: Partition)
     return Deletion(partition, asked.offset)
 
 
-def _response(request: DeleteRecordsRequest, answers: Iterator[int | KafkaError]) -> DeleteRecordsResponse:
+def _response(
+    request: wire.DeleteRecordsRequest, answers: Iterator[int | KafkaError]
+) -> wire.DeleteRecordsResponse:
     topics = [
-        DeleteRecordsTopicResult(
+        wire.DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[_result(each.partition_index, next(answers)) for each in topic.partitions],
         )
         for topic in request.topics
     ]
-    return DeleteRecordsResponse(topics=topics)
+    return wire.DeleteRecordsResponse(topics=topics)
 
 
-def _result(index: int, answer: int | KafkaError) -> DeleteRecordsPartitionResult:
+def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartitionResult:
     if isinstance(answer, KafkaError):
-        return DeleteRecordsPartitionResult(
+        return wire.DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=answer.code
         )
-    return DeleteRecordsPartitionResult(
+    return wire.DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=answer, error_code=ErrorCode.NONE
     )
 
 
-register(DeleteRecordsRequest, LogApi, handle, refuse)
+register(wire.DeleteRecordsRequest, LogApi, handle, refuse)

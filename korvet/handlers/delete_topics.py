@@ -14,15 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import work_until
+from korvet.handlers.common import error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from korvet.protocol.messages import delete_topics as wire
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
@@ -33,7 +28,7 @@ Given = Mapping[tuple[str | None, bytes], int]
 """How often each topic is given in a request: by its name with the zero id, or by its id without a name."""
 
 
-def handle(request: DeleteTopicsRequest, caller: Caller, api: TopicApi) -> DeleteTopicsResponse:
+def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> wire.DeleteTopicsResponse:
     """Delete each topic; the failure of one leaves the others unaffected."""
     if not api.live.settings.delete_topic_enable:
         code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
@@ -43,31 +38,33 @@ def handle(request: DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Delet
     api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
-    return DeleteTopicsResponse(
+    return wire.DeleteTopicsResponse(
         responses=[_delete(name, topic_id, given, api, until) for name, topic_id in given]
     )
 
 
-def refuse(request: DeleteTopicsRequest, _caller: Caller, error: KafkaError) -> DeleteTopicsResponse:
+def refuse(
+    request: wire.DeleteTopicsRequest, _caller: Caller, error: KafkaError
+) -> wire.DeleteTopicsResponse:
     """Answer every topic with the error."""
-    return DeleteTopicsResponse(
+    return wire.DeleteTopicsResponse(
         responses=[_failed(state.name, state.topic_id, error) for state in _states(request)]
     )
 
 
-def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:
+    return request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
 
 
 def _delete(
     name: str | None, topic_id: bytes, given: Given, api: TopicApi, until: float
-) -> DeletableTopicResult:
+) -> wire.DeletableTopicResult:
     try:
         topic = _find_once(name, topic_id, given, api)
         api.topics.delete(topic, until)
     except KafkaError as error:
         return _failed(name, topic_id, error)
-    return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+    return wire.DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 
 def _find_once(name: str | None, topic_id: bytes, given: Given, api: TopicApi) -> Topic:
@@ -93,10 +90,10 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 
 
-def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> wire.DeletableTopicResult:
+    return wire.DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error_message(error)
     )
 
 
-register(DeleteTopicsRequest, TopicApi, handle, refuse)
+register(wire.DeleteTopicsRequest, TopicApi, handle, refuse)

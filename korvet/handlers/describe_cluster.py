@@ -6,31 +6,27 @@ There are no separate controllers to ask for (KIP-919), and no broker is ever fe
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import CLUSTER_OPERATIONS, authorized
+from korvet.handlers.common import CLUSTER_OPERATIONS, authorized, refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.describe_cluster import (
-    ENDPOINT_BROKERS,
-    ENDPOINT_CONTROLLERS,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
+from korvet.protocol.messages import describe_cluster as wire
 
 
-def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> DescribeClusterResponse:
+def handle(
+    request: wire.DescribeClusterRequest, caller: Caller, api: ClusterApi
+) -> wire.DescribeClusterResponse:
     """Answer with the live brokers that have the caller's listener."""
-    if request.endpoint_type == ENDPOINT_CONTROLLERS:
+    if request.endpoint_type == wire.ENDPOINT_CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
-    if request.endpoint_type != ENDPOINT_BROKERS:
+    if request.endpoint_type != wire.ENDPOINT_BROKERS:
         message = f"endpoint type {request.endpoint_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     live = api.cluster.refresh().on(caller.listener)
-    return DescribeClusterResponse(
+    return wire.DescribeClusterResponse(
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
+            wire.DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
         cluster_authorized_operations=authorized(
@@ -39,9 +35,5 @@ def handle(request: DescribeClusterRequest, caller: Caller, api: ClusterApi) -> 
     )
 
 
-def refuse(_request: DescribeClusterRequest, _caller: Caller, error: KafkaError) -> DescribeClusterResponse:
-    """Answer with the error."""
-    return DescribeClusterResponse(error_code=error.code, error_message=error.message or None, cluster_id="")
-
-
-register(DescribeClusterRequest, ClusterApi, handle, refuse)
+refuse = refuse_whole(wire.DescribeClusterResponse, cluster_id="")
+register(wire.DescribeClusterRequest, ClusterApi, handle, refuse)

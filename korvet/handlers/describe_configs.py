@@ -12,23 +12,19 @@ from functools import cache, partial
 
 from korvet.config.described import ConfigEntry
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
+from korvet.protocol.messages import describe_configs as wire
 from korvet.topics.config_admin import ConfigResource
 
 REPEATS_MAX = 10
 """Results for one resource in one response: a name takes a few bytes of a request, its configs thousands."""
 
 
-def handle(request: DescribeConfigsRequest, _caller: Caller, api: ClusterApi) -> DescribeConfigsResponse:
+def handle(
+    request: wire.DescribeConfigsRequest, _caller: Caller, api: ClusterApi
+) -> wire.DescribeConfigsResponse:
     """Describe each resource; the failure of one leaves the others unaffected."""
     api.configs.refresh()
     # Many topics have most entries in common: each is encoded once.
@@ -43,26 +39,28 @@ def handle(request: DescribeConfigsRequest, _caller: Caller, api: ClusterApi) ->
             results.append(_failed(resource, KafkaError(ErrorCode.INVALID_REQUEST, message)))
         else:
             results.append(_result(resource, described, api))
-    return DescribeConfigsResponse(results=results)
+    return wire.DescribeConfigsResponse(results=results)
 
 
-def refuse(request: DescribeConfigsRequest, _caller: Caller, error: KafkaError) -> DescribeConfigsResponse:
+def refuse(
+    request: wire.DescribeConfigsRequest, _caller: Caller, error: KafkaError
+) -> wire.DescribeConfigsResponse:
     """Answer every resource with the error."""
-    return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
+    return wire.DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
 
 
 def _result(
-    resource: DescribeConfigsResource,
-    described: Callable[[ConfigEntry], DescribeConfigsResourceResult],
+    resource: wire.DescribeConfigsResource,
+    described: Callable[[ConfigEntry], wire.DescribeConfigsResourceResult],
     api: ClusterApi,
-) -> DescribeConfigsResult:
+) -> wire.DescribeConfigsResult:
     try:
         entries = api.configs.describe(ConfigResource(resource.resource_type, resource.resource_name))
     except KafkaError as error:
         return _failed(resource, error)
     # Kafka reads an empty list of names as no list.
     names = set(resource.configuration_keys or ())
-    return DescribeConfigsResult(
+    return wire.DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -70,16 +68,18 @@ def _result(
     )
 
 
-def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _described(
+    entry: ConfigEntry, request: wire.DescribeConfigsRequest
+) -> wire.DescribeConfigsResourceResult:
     definition, synonyms = entry.definition, entry.synonyms
-    return DescribeConfigsResourceResult(
+    return wire.DescribeConfigsResourceResult(
         name=definition.name,
         value=synonyms[0].value,
         read_only=not definition.dynamic,
         config_source=synonyms[0].source,
         is_sensitive=definition.secret,
         synonyms=[
-            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            wire.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
             for each in (synonyms if request.include_synonyms else ())
         ],
         config_type=definition.type,
@@ -87,13 +87,13 @@ def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeC
     )
 
 
-def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
+def _failed(resource: wire.DescribeConfigsResource, error: KafkaError) -> wire.DescribeConfigsResult:
+    return wire.DescribeConfigsResult(
         error_code=error.code,
-        error_message=error.message or None,
+        error_message=error_message(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
 
 
-register(DescribeConfigsRequest, ClusterApi, handle, refuse)
+register(wire.DescribeConfigsRequest, ClusterApi, handle, refuse)

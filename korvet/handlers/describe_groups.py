@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember
-from korvet.handlers.common import GROUP_OPERATIONS, authorized, group_error_code
+from korvet.handlers.common import GROUP_OPERATIONS, authorized, error_message, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from korvet.protocol.messages import describe_groups as wire
 
 NOT_FOUND_VERSION_FIRST = 6
 
 
-def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> DescribeGroupsResponse:
+def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -> wire.DescribeGroupsResponse:
     """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
     operations = authorized(GROUP_OPERATIONS, requested=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
@@ -35,17 +30,19 @@ def handle(request: DescribeGroupsRequest, caller: Caller, api: GroupApi) -> Des
             groups.append(_refused(group, caller, error))
         else:
             groups.append(_described(group, outcome, operations))
-    return DescribeGroupsResponse(groups=groups)
+    return wire.DescribeGroupsResponse(groups=groups)
 
 
-def refuse(request: DescribeGroupsRequest, caller: Caller, error: KafkaError) -> DescribeGroupsResponse:
+def refuse(
+    request: wire.DescribeGroupsRequest, caller: Caller, error: KafkaError
+) -> wire.DescribeGroupsResponse:
     """Answer every group with the error."""
-    return DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
+    return wire.DescribeGroupsResponse(groups=[_refused(group, caller, error) for group in request.groups])
 
 
-def _described(group: str, found: StoredGroup, operations: int) -> DescribedGroup:
+def _described(group: str, found: StoredGroup, operations: int) -> wire.DescribedGroup:
     is_stable = found.state == STABLE
-    return DescribedGroup(
+    return wire.DescribedGroup(
         group_id=group,
         group_state=found.state,
         protocol_type=found.protocol_type,
@@ -55,8 +52,8 @@ def _described(group: str, found: StoredGroup, operations: int) -> DescribedGrou
     )
 
 
-def _member(member: StoredMember, *, is_stable: bool) -> DescribedGroupMember:
-    return DescribedGroupMember(
+def _member(member: StoredMember, *, is_stable: bool) -> wire.DescribedGroupMember:
+    return wire.DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance or None,
         client_id=member.client_id,
@@ -66,15 +63,15 @@ def _member(member: StoredMember, *, is_stable: bool) -> DescribedGroupMember:
     )
 
 
-def _refused(group: str, caller: Caller, error: KafkaError) -> DescribedGroup:
+def _refused(group: str, caller: Caller, error: KafkaError) -> wire.DescribedGroup:
     has_message = caller.version >= NOT_FOUND_VERSION_FIRST
     not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
-    return DescribedGroup(
+    return wire.DescribedGroup(
         group_id=group,
         group_state=DEAD if not_found else "",
         error_code=group_error_code(error),
-        error_message=(error.message or None) if has_message else None,
+        error_message=error_message(error) if has_message else None,
     )
 
 
-register(DescribeGroupsRequest, GroupApi, handle, refuse)
+register(wire.DescribeGroupsRequest, GroupApi, handle, refuse)

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import StorageUnavailableError
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from korvet.protocol.messages import describe_log_dirs as wire
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
 
-def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) -> DescribeLogDirsResponse:
+def handle(
+    request: wire.DescribeLogDirsRequest, _caller: Caller, api: ClusterApi
+) -> wire.DescribeLogDirsResponse:
     """Describe the one log directory; it is offline while Redis is away."""
     log_dir = api.log_dir
     try:
@@ -35,24 +32,19 @@ def handle(request: DescribeLogDirsRequest, _caller: Caller, api: ClusterApi) ->
             led += [topic.partitions[each] for each in indexes if leaders[each] == api.cluster.this.broker_id]
         sizes = log_dir.sizes(led)
     except StorageUnavailableError as error:
-        offline = DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
-        return DescribeLogDirsResponse(results=[offline])
+        offline = wire.DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
+        return wire.DescribeLogDirsResponse(results=[offline])
     room = log_dir.space()
-    result = DescribeLogDirsResult(
+    result = wire.DescribeLogDirsResult(
         log_dir=log_dir.place,
         topics=_topics(zip(led, sizes, strict=True)),
         total_bytes=room.total_bytes,
         usable_bytes=room.usable_bytes,
     )
-    return DescribeLogDirsResponse(results=[result])
+    return wire.DescribeLogDirsResponse(results=[result])
 
 
-def refuse(_request: DescribeLogDirsRequest, _caller: Caller, error: KafkaError) -> DescribeLogDirsResponse:
-    """Answer with the error, which versions before 3 do not carry, and no directory."""
-    return DescribeLogDirsResponse(error_code=error.code)
-
-
-def _asked(request: DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
+def _asked(request: wire.DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:
     """Return the topics asked for, each with the indexes of the partitions asked for that it has, each once."""
     if request.topics is None:
         return [(topic, range(len(topic.partitions))) for topic in api.topics.list_cached()]
@@ -67,18 +59,21 @@ def _asked(request: DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[T
     ]
 
 
-def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[DescribeLogDirsTopic]:
-    topics: dict[str, DescribeLogDirsTopic] = {}
+def _topics(sizes: Iterable[tuple[Partition, int | None]]) -> list[wire.DescribeLogDirsTopic]:
+    topics: dict[str, wire.DescribeLogDirsTopic] = {}
     for partition, size in sizes:
         if size is None:
             continue
-        topic = topics.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic, partitions=[]))
+        topic = topics.setdefault(
+            partition.topic, wire.DescribeLogDirsTopic(name=partition.topic, partitions=[])
+        )
         topic.partitions.append(
-            DescribeLogDirsPartition(
+            wire.DescribeLogDirsPartition(
                 partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False
             )
         )
     return list(topics.values())
 
 
-register(DescribeLogDirsRequest, ClusterApi, handle, refuse)
+refuse = refuse_whole(wire.DescribeLogDirsResponse)
+register(wire.DescribeLogDirsRequest, ClusterApi, handle, refuse)

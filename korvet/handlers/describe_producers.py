@@ -14,13 +14,7 @@ from korvet.errors import KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
-from korvet.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
+from korvet.protocol.messages import describe_producers as wire
 
 NO_COORDINATOR = -1
 
@@ -28,7 +22,9 @@ Asked = Mapping[str, Iterable[int]]
 """The partitions of each topic, each once: one takes 4 bytes of a request, its producers thousands of a response."""
 
 
-def handle(request: DescribeProducersRequest, _caller: Caller, api: LogApi) -> DescribeProducersResponse:
+def handle(
+    request: wire.DescribeProducersRequest, _caller: Caller, api: LogApi
+) -> wire.DescribeProducersResponse:
     """Describe the producers of each partition; the failure of one leaves the others unaffected."""
     asked = _asked(request)
     places = [(name, index) for name, indexes in asked.items() for index in indexes]
@@ -36,13 +32,13 @@ def handle(request: DescribeProducersRequest, _caller: Caller, api: LogApi) -> D
 
 
 def refuse(
-    request: DescribeProducersRequest, _caller: Caller, error: KafkaError
-) -> DescribeProducersResponse:
+    request: wire.DescribeProducersRequest, _caller: Caller, error: KafkaError
+) -> wire.DescribeProducersResponse:
     """Answer every partition with the error."""
     return _response(_asked(request), repeat(error))
 
 
-def _asked(request: DescribeProducersRequest) -> Asked:
+def _asked(request: wire.DescribeProducersRequest) -> Asked:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -51,23 +47,23 @@ def _asked(request: DescribeProducersRequest) -> Asked:
 
 def _response(
     asked: Asked, answers: Iterator[list[ActiveProducer] | KafkaError]
-) -> DescribeProducersResponse:
+) -> wire.DescribeProducersResponse:
     topics = [
-        TopicResponse(name=name, partitions=[_partition(each, next(answers)) for each in indexes])
+        wire.TopicResponse(name=name, partitions=[_partition(each, next(answers)) for each in indexes])
         for name, indexes in asked.items()
     ]
-    return DescribeProducersResponse(topics=topics)
+    return wire.DescribeProducersResponse(topics=topics)
 
 
-def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> PartitionResponse:
+def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.PartitionResponse:
     if isinstance(answer, KafkaError):
-        return PartitionResponse(
+        return wire.PartitionResponse(
             partition_index=index, error_code=answer.code, error_message=answer.message or None
         )
-    return PartitionResponse(
+    return wire.PartitionResponse(
         partition_index=index,
         active_producers=[
-            ProducerState(
+            wire.ProducerState(
                 producer_id=each.producer_id,
                 producer_epoch=each.epoch,
                 last_sequence=each.last_sequence,
@@ -79,4 +75,4 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> Partiti
     )
 
 
-register(DescribeProducersRequest, LogApi, handle, refuse)
+register(wire.DescribeProducersRequest, LogApi, handle, refuse)

@@ -6,18 +6,12 @@ created by asking. A partition has no leader (-1) only for clients of a listener
 
 from __future__ import annotations
 
-from korvet.cluster.brokers import LEADER_EPOCH, Placed, ReachableBrokers
+from korvet.cluster.brokers import LEADER_EPOCH, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import TOPIC_OPERATIONS
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-)
+from korvet.protocol.messages import describe_topic_partitions as wire
 from korvet.topics.registry import Topic, check_name
 
 PARTITIONS_MAX = 2000
@@ -25,12 +19,12 @@ PARTITIONS_MAX = 2000
 
 
 def handle(
-    request: DescribeTopicPartitionsRequest, caller: Caller, api: TopicApi
-) -> DescribeTopicPartitionsResponse:
+    request: wire.DescribeTopicPartitionsRequest, caller: Caller, api: TopicApi
+) -> wire.DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
     live = api.cluster.refresh().on(caller.listener)
     unknown = _refresh(api)
-    cursor = request.cursor or Cursor(topic_name="", partition_index=0)
+    cursor = request.cursor or wire.Cursor(topic_name="", partition_index=0)
     if request.topics:
         names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
     else:
@@ -38,11 +32,13 @@ def handle(
     _check_cursor(request, names)
     # At least one: else following the cursor would never end.
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
-    described: list[DescribeTopicPartitionsResponseTopic] = []
+    described: list[wire.DescribeTopicPartitionsResponseTopic] = []
+    next_cursor = None
     for name in names:
-        topic = api.topics.get_cached(name)
         if left == 0:
-            return _response(described, Cursor(topic_name=name, partition_index=0))
+            next_cursor = wire.Cursor(topic_name=name, partition_index=0)
+            break
+        topic = api.topics.get_cached(name)
         if topic is None:
             # One that was asked for: this worker knows each of all topics.
             described.append(_failed(name, _why_unknown(name, unknown)))
@@ -51,19 +47,22 @@ def handle(
         end = min(first + left, len(topic.partitions))
         described.append(_described(topic, live, first, end))
         if end < len(topic.partitions):
-            return _response(described, Cursor(topic_name=name, partition_index=end))
+            next_cursor = wire.Cursor(topic_name=name, partition_index=end)
+            break
         left -= max(end - first, 0)
-    return _response(described, None)
+    return wire.DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
 
 
 def refuse(
-    request: DescribeTopicPartitionsRequest, _caller: Caller, error: KafkaError
-) -> DescribeTopicPartitionsResponse:
+    request: wire.DescribeTopicPartitionsRequest, _caller: Caller, error: KafkaError
+) -> wire.DescribeTopicPartitionsResponse:
     """Answer every topic asked for with the error; if all were asked for, that of the cursor."""
     names = [each.name for each in request.topics]
     if not names and request.cursor is not None:
         names = [request.cursor.topic_name]
-    return _response([_failed(name, error.code) for name in names], None)
+    return wire.DescribeTopicPartitionsResponse(
+        topics=[_failed(name, error.code) for name in names], next_cursor=None
+    )
 
 
 def _refresh(api: TopicApi) -> ErrorCode:
@@ -76,7 +75,7 @@ def _refresh(api: TopicApi) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _check_cursor(request: DescribeTopicPartitionsRequest, names: list[str]) -> None:
+def _check_cursor(request: wire.DescribeTopicPartitionsRequest, names: list[str]) -> None:
     cursor = request.cursor
     if cursor is None:
         return
@@ -98,37 +97,30 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 
 def _described(
     topic: Topic, live: ReachableBrokers, first: int, end: int
-) -> DescribeTopicPartitionsResponseTopic:
+) -> wire.DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
-    return DescribeTopicPartitionsResponseTopic(
+    return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
-        partitions=[_partition(index, places[index]) for index in range(first, end)],
+        partitions=[
+            wire.DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=placed.leader,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=placed.replicas,
+                isr_nodes=placed.live,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=placed.offline,
+            )
+            for index, placed in enumerate(places[first:end], first)
+        ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(index: int, placed: Placed) -> DescribeTopicPartitionsResponsePartition:
-    return DescribeTopicPartitionsResponsePartition(
-        partition_index=index,
-        leader_id=placed.leader,
-        leader_epoch=LEADER_EPOCH,
-        replica_nodes=placed.replicas,
-        isr_nodes=placed.live,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=placed.offline,
-    )
+def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
-
-
-def _response(
-    topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
-
-
-register(DescribeTopicPartitionsRequest, TopicApi, handle, refuse)
+register(wire.DescribeTopicPartitionsRequest, TopicApi, handle, refuse)

@@ -14,12 +14,7 @@ from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
+from korvet.protocol.messages import elect_leaders as wire
 from korvet.protocol.types import ElectionType
 from korvet.topics.placement import election_outcome
 from korvet.topics.registry import Topic
@@ -27,7 +22,7 @@ from korvet.topics.registry import Topic
 ERROR_VERSION_FIRST = 1
 
 
-def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> ElectLeadersResponse:
+def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) -> wire.ElectLeadersResponse:
     """Return the outcome of an election for each partition."""
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
@@ -44,14 +39,14 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
             }
             if others:
                 results.append(_result(topic.name, list(others), others))
-        return ElectLeadersResponse(replica_election_results=results)
+        return wire.ElectLeadersResponse(replica_election_results=results)
 
     @cache  # a few bytes of a request name a topic again, and it may have very many partitions
     def outcomes_of(name: str) -> dict[int, KafkaError]:
         found = api.topics.get_cached(name)
         return {} if found is None else _outcomes(found, live, unclean=unclean)
 
-    return ElectLeadersResponse(
+    return wire.ElectLeadersResponse(
         replica_election_results=[
             _result(asked.topic, asked.partitions, outcomes_of(asked.topic))
             for asked in request.topic_partitions
@@ -59,7 +54,7 @@ def handle(request: ElectLeadersRequest, _caller: Caller, api: TopicApi) -> Elec
     )
 
 
-def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> ElectLeadersResponse:
+def refuse(request: wire.ElectLeadersRequest, caller: Caller, error: KafkaError) -> wire.ElectLeadersResponse:
     """Answer with the error, at the top and for every partition."""
     results = [
         _result(asked.topic, asked.partitions, dict.fromkeys(asked.partitions, error))
@@ -67,7 +62,7 @@ def refuse(request: ElectLeadersRequest, caller: Caller, error: KafkaError) -> E
     ]
     # KIP-460: version 0 has no top-level error.
     code = error.code if caller.version >= ERROR_VERSION_FIRST else ErrorCode.NONE
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+    return wire.ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, KafkaError]:
@@ -76,7 +71,9 @@ def _outcomes(topic: Topic, live: LiveBrokers, *, unclean: bool) -> dict[int, Ka
     return {index: election_outcome(placed, unclean=unclean) for index, placed in enumerate(places)}
 
 
-def _result(name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError]) -> ReplicaElectionResult:
+def _result(
+    name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError]
+) -> wire.ReplicaElectionResult:
     results = []
     for index in indexes:
         outcome = outcomes.get(index)
@@ -84,11 +81,11 @@ def _result(name: str, indexes: Sequence[int], outcomes: Mapping[int, KafkaError
             message = f"there is no partition {name}-{index}"
             outcome = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         results.append(
-            PartitionResult(
+            wire.PartitionResult(
                 partition_id=index, error_code=outcome.code, error_message=outcome.message or None
             )
         )
-    return ReplicaElectionResult(topic=name, partition_result=results)
+    return wire.ReplicaElectionResult(topic=name, partition_result=results)
 
 
-register(ElectLeadersRequest, TopicApi, handle, refuse)
+register(wire.ElectLeadersRequest, TopicApi, handle, refuse)

@@ -16,13 +16,7 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.fetch import FetchLimits, check_leader_epoch
 from korvet.log.reader import FetchPartitionSpec, FetchResult
-from korvet.protocol.messages.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from korvet.protocol.messages import fetch as wire
 from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
@@ -34,7 +28,7 @@ EPOCHS_WITHOUT_SESSION = (0, -1)
 """0 asks for a new session, -1 for none (KIP-227)."""
 
 
-def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
+def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.FetchResponse:
     """Read what is asked for, within the limits of request and broker."""
     if request.session_epoch not in EPOCHS_WITHOUT_SESSION:
         raise KafkaError(
@@ -48,7 +42,7 @@ def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
     refs = _refs(request, caller)
 
-    def spec(asked: FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
+    def spec(asked: wire.FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
         check_leader_epoch(asked.current_leader_epoch)
         return FetchPartitionSpec(
             topic, partition, asked.fetch_offset, asked.partition_max_bytes, zstd_known=zstd_known
@@ -73,17 +67,17 @@ def handle(request: FetchRequest, caller: Caller, api: LogApi) -> FetchResponse:
             for each in found
         ]
 
-    return FetchResponse(responses=_topics(request, iter(api.topics.ask(refs, spec, read))))
+    return wire.FetchResponse(responses=_topics(request, iter(api.topics.ask(refs, spec, read))))
 
 
-def refuse(request: FetchRequest, _caller: Caller, error: KafkaError) -> FetchResponse:
+def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wire.FetchResponse:
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
     if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-        return FetchResponse(error_code=error.code)
-    return FetchResponse(error_code=error.code, responses=_topics(request, repeat(error)))
+        return wire.FetchResponse(error_code=error.code)
+    return wire.FetchResponse(error_code=error.code, responses=_topics(request, repeat(error)))
 
 
-def _refs(request: FetchRequest, caller: Caller) -> list[PartitionRef[FetchPartition] | KafkaError]:
+def _refs(request: wire.FetchRequest, caller: Caller) -> list[PartitionRef[wire.FetchPartition] | KafkaError]:
     """Return the partitions of the request, in its order.
 
     One that is named twice is an error: no client asks so, and a large batch could be read and held 10,000 times.
@@ -91,7 +85,7 @@ def _refs(request: FetchRequest, caller: Caller) -> list[PartitionRef[FetchParti
     by_id = caller.version >= TOPIC_ID_VERSION_FIRST
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
     seen: set[tuple[TopicRef, int]] = set()
-    refs: list[PartitionRef[FetchPartition] | KafkaError] = []
+    refs: list[PartitionRef[wire.FetchPartition] | KafkaError] = []
     for asked in request.topics:
         topic = TopicRef(asked.topic, asked.topic_id if by_id else None)
         for each in asked.partitions:
@@ -102,11 +96,11 @@ def _refs(request: FetchRequest, caller: Caller) -> list[PartitionRef[FetchParti
 
 
 def _topics(
-    request: FetchRequest, answers: Iterator[FetchResult | KafkaError]
-) -> list[FetchableTopicResponse]:
+    request: wire.FetchRequest, answers: Iterator[FetchResult | KafkaError]
+) -> list[wire.FetchableTopicResponse]:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     return [
-        FetchableTopicResponse(
+        wire.FetchableTopicResponse(
             topic=topic.topic,
             topic_id=topic.topic_id,
             partitions=[
@@ -117,9 +111,9 @@ def _topics(
     ]
 
 
-def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> PartitionData:
+def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:
     found = FetchResult(error=answer.code) if isinstance(answer, KafkaError) else answer
-    return PartitionData(
+    return wire.PartitionData(
         partition_index=index,
         error_code=found.error,
         high_watermark=found.high_watermark,
@@ -130,4 +124,4 @@ def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> P
     )
 
 
-register(FetchRequest, LogApi, handle, refuse, timed=True)
+register(wire.FetchRequest, LogApi, handle, refuse, timed=True)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from korvet.protocol.messages import find_coordinator as wire
 from korvet.protocol.types import CoordinatorType
 
 BATCH_VERSION_FIRST = 4
@@ -25,43 +22,47 @@ UNSUPPORTED: dict[int, str] = {
 }
 
 
-def handle(request: FindCoordinatorRequest, caller: Caller, api: ClusterApi) -> FindCoordinatorResponse:
+def handle(
+    request: wire.FindCoordinatorRequest, caller: Caller, api: ClusterApi
+) -> wire.FindCoordinatorResponse:
     """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
     if request.key_type != CoordinatorType.GROUP:
         message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = api.cluster.refresh().on(caller.listener)
 
-    def found(key: str) -> Coordinator:
+    def found(key: str) -> wire.Coordinator:
         try:
             address = live.coordinator(key)
         except KafkaError as error:
             return _none(key, error)
-        return Coordinator(
+        return wire.Coordinator(
             key=key, node_id=address.broker_id, host=address.host, port=address.port, error_message=None
         )
 
     return _response(request, caller, found)
 
 
-def refuse(request: FindCoordinatorRequest, caller: Caller, error: KafkaError) -> FindCoordinatorResponse:
+def refuse(
+    request: wire.FindCoordinatorRequest, caller: Caller, error: KafkaError
+) -> wire.FindCoordinatorResponse:
     """Answer every key with the error."""
     return _response(request, caller, lambda key: _none(key, error))
 
 
-def _none(key: str, error: KafkaError) -> Coordinator:
-    return Coordinator(
-        key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
+def _none(key: str, error: KafkaError) -> wire.Coordinator:
+    return wire.Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error_message(error)
     )
 
 
 def _response(
-    request: FindCoordinatorRequest, caller: Caller, find: Callable[[str], Coordinator]
-) -> FindCoordinatorResponse:
+    request: wire.FindCoordinatorRequest, caller: Caller, find: Callable[[str], wire.Coordinator]
+) -> wire.FindCoordinatorResponse:
     if caller.version >= BATCH_VERSION_FIRST:
-        return FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
+        return wire.FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
     one = find(request.key)
-    return FindCoordinatorResponse(
+    return wire.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
         node_id=one.node_id,
@@ -70,4 +71,4 @@ def _response(
     )
 
 
-register(FindCoordinatorRequest, ClusterApi, handle, refuse)
+register(wire.FindCoordinatorRequest, ClusterApi, handle, refuse)

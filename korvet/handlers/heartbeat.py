@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
-from korvet.handlers.common import group_error_code
+from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from korvet.protocol.messages import heartbeat as wire
 
 
-def handle(request: HeartbeatRequest, _caller: Caller, api: GroupApi) -> HeartbeatResponse:
+def handle(request: wire.HeartbeatRequest, _caller: Caller, api: GroupApi) -> wire.HeartbeatResponse:
     """Renew the member's session."""
     instance = request.group_instance_id or ""
     api.coordinator.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
-    return HeartbeatResponse()
+    return wire.HeartbeatResponse()
 
 
-def refuse(_request: HeartbeatRequest, _caller: Caller, error: KafkaError) -> HeartbeatResponse:
-    """Answer with the error."""
-    return HeartbeatResponse(error_code=group_error_code(error))
-
-
-register(HeartbeatRequest, GroupApi, handle, refuse)
+refuse = refuse_whole(wire.HeartbeatResponse, group_error_code)
+register(wire.HeartbeatRequest, GroupApi, handle, refuse)

@@ -7,47 +7,37 @@ on the new configs, and every other worker of the cluster once it is notified of
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.alter_configs import alter_each
+from korvet.handlers.alter_configs import alter_each, result
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from korvet.protocol.messages import incremental_alter_configs as wire
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import ConfigChange, ConfigResource
 
 
 def handle(
-    request: IncrementalAlterConfigsRequest, _caller: Caller, api: ClusterApi
-) -> IncrementalAlterConfigsResponse:
+    request: wire.IncrementalAlterConfigsRequest, _caller: Caller, api: ClusterApi
+) -> wire.IncrementalAlterConfigsResponse:
     """Alter each resource; the failure of one leaves the others unaffected."""
 
-    def alter(resource: AlterConfigsResource) -> None:
+    def alter(resource: wire.AlterConfigsResource) -> None:
         api.configs.alter(
             ConfigResource(resource.resource_type, resource.resource_name),
             [_change(each) for each in resource.configs],
             validate_only=request.validate_only,
         )
 
-    return IncrementalAlterConfigsResponse(
-        responses=[_result(resource, error) for resource, error in alter_each(request.resources, alter)]
-    )
+    return wire.IncrementalAlterConfigsResponse(responses=alter_each(request.resources, alter))
 
 
 def refuse(
-    request: IncrementalAlterConfigsRequest, _caller: Caller, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
+    request: wire.IncrementalAlterConfigsRequest, _caller: Caller, error: KafkaError
+) -> wire.IncrementalAlterConfigsResponse:
     """Answer every resource with the error."""
-    return IncrementalAlterConfigsResponse(
-        responses=[_result(resource, error) for resource in request.resources]
-    )
+    return wire.IncrementalAlterConfigsResponse(responses=[result(each, error) for each in request.resources])
 
 
-def _change(config: AlterableConfig) -> ConfigChange:
+def _change(config: wire.AlterableConfig) -> ConfigChange:
     try:
         operation = ConfigOperation(config.config_operation)
     except ValueError:
@@ -56,13 +46,4 @@ def _change(config: AlterableConfig) -> ConfigChange:
     return ConfigChange(config.name, operation, config.value)
 
 
-def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.message or None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
-register(IncrementalAlterConfigsRequest, ClusterApi, handle, refuse)
+register(wire.IncrementalAlterConfigsRequest, ClusterApi, handle, refuse)

@@ -12,7 +12,7 @@ from korvet.groups.types import JoinRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from korvet.protocol.messages import join_group as wire
 
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
 MEMBER_ID_REQUIRED_VERSION_FIRST = 4
@@ -20,7 +20,7 @@ NULL_PROTOCOL_VERSION_FIRST = 7
 SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 
-def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGroupResponse:
+def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wire.JoinGroupResponse:
     """Join, waiting for the other members."""
     # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
@@ -39,7 +39,7 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
             supports_skip_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
         )
     )
-    return JoinGroupResponse(
+    return wire.JoinGroupResponse(
         generation_id=joined.generation,
         protocol_type=joined.protocol_type,
         protocol_name=joined.protocol,
@@ -47,7 +47,7 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
         members=[
-            JoinGroupResponseMember(
+            wire.JoinGroupResponseMember(
                 member_id=each.member_id, group_instance_id=each.instance or None, metadata=each.metadata
             )
             for each in joined.members
@@ -55,14 +55,14 @@ def handle(request: JoinGroupRequest, caller: Caller, api: GroupApi) -> JoinGrou
     )
 
 
-def refuse(request: JoinGroupRequest, caller: Caller, error: KafkaError) -> JoinGroupResponse:
+def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
     """Answer with the error, and with the id that a new member is to join with."""
     member_id = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
-    return JoinGroupResponse(
+    return wire.JoinGroupResponse(
         error_code=group_error_code(error),
         protocol_name=None if caller.version >= NULL_PROTOCOL_VERSION_FIRST else "",
         member_id=member_id,
     )
 
 
-register(JoinGroupRequest, GroupApi, handle, refuse)
+register(wire.JoinGroupRequest, GroupApi, handle, refuse)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
-from korvet.handlers.common import group_error_code
+from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from korvet.protocol.messages import leave_group as wire
 
 BATCH_VERSION_FIRST = 3
 
 
-def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGroupResponse:
+def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wire.LeaveGroupResponse:
     """Remove the members."""
     if caller.version < BATCH_VERSION_FIRST:
         [outcome] = api.coordinator.leave(request.group_id, [(request.member_id, "")])
-        return LeaveGroupResponse(error_code=outcome)
+        return wire.LeaveGroupResponse(error_code=outcome)
     names = [(each.member_id, each.group_instance_id or "") for each in request.members]
     outcomes = api.coordinator.leave(request.group_id, names)
-    return LeaveGroupResponse(
+    return wire.LeaveGroupResponse(
         members=[
-            MemberResponse(
+            wire.MemberResponse(
                 member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=outcome
             )
             for each, outcome in zip(request.members, outcomes, strict=True)
@@ -28,9 +27,5 @@ def handle(request: LeaveGroupRequest, caller: Caller, api: GroupApi) -> LeaveGr
     )
 
 
-def refuse(_request: LeaveGroupRequest, _caller: Caller, error: KafkaError) -> LeaveGroupResponse:
-    """Answer with the error, for all members."""
-    return LeaveGroupResponse(error_code=group_error_code(error))
-
-
-register(LeaveGroupRequest, GroupApi, handle, refuse)
+refuse = refuse_whole(wire.LeaveGroupResponse, group_error_code)
+register(wire.LeaveGroupRequest, GroupApi, handle, refuse)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
 from korvet.groups.listing import CLASSIC
-from korvet.handlers.common import group_error_code
+from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from korvet.protocol.messages import list_groups as wire
 
 
-def handle(request: ListGroupsRequest, _caller: Caller, api: GroupApi) -> ListGroupsResponse:
+def handle(request: wire.ListGroupsRequest, _caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
     found = api.admin.list_groups(request.states_filter, request.types_filter)
     groups = [
-        ListedGroup(
+        wire.ListedGroup(
             group_id=each.group,
             protocol_type=each.protocol_type,
             group_state=each.state,
@@ -22,12 +21,8 @@ def handle(request: ListGroupsRequest, _caller: Caller, api: GroupApi) -> ListGr
         )
         for each in found
     ]
-    return ListGroupsResponse(groups=groups)
+    return wire.ListGroupsResponse(groups=groups)
 
 
-def refuse(_request: ListGroupsRequest, _caller: Caller, error: KafkaError) -> ListGroupsResponse:
-    """Answer with the error."""
-    return ListGroupsResponse(error_code=group_error_code(error))
-
-
-register(ListGroupsRequest, GroupApi, handle, refuse)
+refuse = refuse_whole(wire.ListGroupsResponse, group_error_code)
+register(wire.ListGroupsRequest, GroupApi, handle, refuse)

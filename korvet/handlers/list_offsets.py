@@ -15,13 +15,7 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, OffsetQuery
-from korvet.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from korvet.protocol.messages import list_offsets as wire
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -38,10 +32,10 @@ SPECIAL_SINCE: dict[int, int] = {
 """The version from which on a special timestamp may be asked for (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
 
-def handle(request: ListOffsetsRequest, caller: Caller, api: LogApi) -> ListOffsetsResponse:
+def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wire.ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
 
-    def query(asked: ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
+    def query(asked: wire.ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
         check_leader_epoch(asked.current_leader_epoch)
         if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
@@ -58,28 +52,30 @@ def handle(request: ListOffsetsRequest, caller: Caller, api: LogApi) -> ListOffs
     return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
 
 
-def refuse(request: ListOffsetsRequest, caller: Caller, error: KafkaError) -> ListOffsetsResponse:
+def refuse(request: wire.ListOffsetsRequest, caller: Caller, error: KafkaError) -> wire.ListOffsetsResponse:
     """Answer every partition with the error."""
     return _response(request, caller, repeat(error))
 
 
 def _response(
-    request: ListOffsetsRequest, caller: Caller, answers: Iterator[OffsetFound | KafkaError]
-) -> ListOffsetsResponse:
+    request: wire.ListOffsetsRequest, caller: Caller, answers: Iterator[OffsetFound | KafkaError]
+) -> wire.ListOffsetsResponse:
     topics = [
-        ListOffsetsTopicResponse(
+        wire.ListOffsetsTopicResponse(
             name=topic.name,
             partitions=[_partition(each.partition_index, next(answers), caller) for each in topic.partitions],
         )
         for topic in request.topics
     ]
-    return ListOffsetsResponse(topics=topics)
+    return wire.ListOffsetsResponse(topics=topics)
 
 
-def _partition(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> ListOffsetsPartitionResponse:
+def _partition(
+    index: int, answer: OffsetFound | KafkaError, caller: Caller
+) -> wire.ListOffsetsPartitionResponse:
     if isinstance(answer, KafkaError):
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=answer.code)
-    return ListOffsetsPartitionResponse(
+        return wire.ListOffsetsPartitionResponse(partition_index=index, error_code=answer.code)
+    return wire.ListOffsetsPartitionResponse(
         partition_index=index,
         timestamp=answer.timestamp,
         offset=answer.offset,
@@ -88,4 +84,4 @@ def _partition(index: int, answer: OffsetFound | KafkaError, caller: Caller) -> 
     )
 
 
-register(ListOffsetsRequest, LogApi, handle, refuse)
+register(wire.ListOffsetsRequest, LogApi, handle, refuse)

@@ -5,27 +5,18 @@ A move is done when it is answered. Partitions that do not exist are left out, a
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
+from korvet.protocol.messages import list_partition_reassignments as wire
 
 
 def handle(
-    _request: ListPartitionReassignmentsRequest, _caller: Caller, _api: TopicApi
-) -> ListPartitionReassignmentsResponse:
+    _request: wire.ListPartitionReassignmentsRequest, _caller: Caller, _api: TopicApi
+) -> wire.ListPartitionReassignmentsResponse:
     """Answer that no partition is being moved."""
-    return ListPartitionReassignmentsResponse(error_message=None)
+    return wire.ListPartitionReassignmentsResponse(error_message=None)
 
 
-def refuse(
-    _request: ListPartitionReassignmentsRequest, _caller: Caller, error: KafkaError
-) -> ListPartitionReassignmentsResponse:
-    """Answer with the error."""
-    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
-
-
-register(ListPartitionReassignmentsRequest, TopicApi, handle, refuse)
+refuse = refuse_whole(wire.ListPartitionReassignmentsResponse)
+register(wire.ListPartitionReassignmentsRequest, TopicApi, handle, refuse)

@@ -16,13 +16,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from korvet.protocol.messages import metadata as wire
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
@@ -33,7 +27,7 @@ LISTENER_NOT_FOUND_VERSION_FIRST = 6
 _AT_ONCE = -math.inf
 
 
-def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataResponse:
+def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire.MetadataResponse:
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     live = _refresh(api).on(caller.listener)
@@ -41,9 +35,9 @@ def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataR
         topics = [_described(topic, live, request, caller) for topic in api.topics.list_cached()]
     else:
         topics = _asked(request, caller, api, live)
-    return MetadataResponse(
+    return wire.MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
+            wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
         cluster_id=api.cluster.cluster_id,
@@ -55,11 +49,11 @@ def handle(request: MetadataRequest, caller: Caller, api: TopicApi) -> MetadataR
     )
 
 
-def refuse(request: MetadataRequest, _caller: Caller, error: KafkaError) -> MetadataResponse:
+def refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
     """Answer every topic asked for with the error; version 13 carries it for the whole response too."""
     # A null name is legal only in the versions that can ask for an id; an empty one is in all.
     topics = [_failed(topic.name or "", topic.topic_id, error) for topic in request.topics or ()]
-    return MetadataResponse(topics=topics, error_code=error.code)
+    return wire.MetadataResponse(topics=topics, error_code=error.code)
 
 
 def _refresh(api: TopicApi) -> LiveBrokers:
@@ -70,9 +64,9 @@ def _refresh(api: TopicApi) -> LiveBrokers:
 
 
 def _asked(
-    request: MetadataRequest, caller: Caller, api: TopicApi, live: ReachableBrokers
-) -> list[MetadataResponseTopic]:
-    answers: dict[str | bytes, MetadataResponseTopic] = {}
+    request: wire.MetadataRequest, caller: Caller, api: TopicApi, live: ReachableBrokers
+) -> list[wire.MetadataResponseTopic]:
+    answers: dict[str | bytes, wire.MetadataResponseTopic] = {}
     for topic in request.topics or ():
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
         if by_id and caller.version < TOPIC_ID_VERSION_FIRST:
@@ -116,14 +110,14 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool)
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, request: MetadataRequest, caller: Caller
-) -> MetadataResponseTopic:
+    topic: Topic, live: ReachableBrokers, request: wire.MetadataRequest, caller: Caller
+) -> wire.MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; clients retry both, since the leader may have the listener after its next start.
     code_known = caller.version >= LISTENER_NOT_FOUND_VERSION_FIRST
     unreached = ErrorCode.LISTENER_NOT_FOUND if code_known else ErrorCode.LEADER_NOT_AVAILABLE
     partitions = [
-        MetadataResponsePartition(
+        wire.MetadataResponsePartition(
             error_code=unreached if placed.leader == NOBODY else ErrorCode.NONE,
             partition_index=index,
             leader_id=placed.leader,
@@ -134,7 +128,7 @@ def _described(
         )
         for index, placed in enumerate(places)
     ]
-    return MetadataResponseTopic(
+    return wire.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         partitions=partitions,
@@ -144,10 +138,10 @@ def _described(
     )
 
 
-def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> MetadataResponseTopic:
+def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> wire.MetadataResponseTopic:
     # While Redis is away clients are to wait and ask again, as for a leader that is not available.
     code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, StorageUnavailableError) else error.code
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+    return wire.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
 
 
-register(MetadataRequest, TopicApi, handle, refuse)
+register(wire.MetadataRequest, TopicApi, handle, refuse)

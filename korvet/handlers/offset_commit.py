@@ -6,18 +6,15 @@ to 4 may carry a retention time; -1, and every other version, means offsets.rete
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from korvet.protocol.messages import offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
 
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
@@ -25,7 +22,7 @@ TOPIC_ID_VERSION_FIRST = 10
 RETENTION_OF_BROKER = -1
 
 
-def handle(request: OffsetCommitRequest, caller: Caller, api: GroupApi) -> OffsetCommitResponse:
+def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> wire.OffsetCommitResponse:
     """Commit the offset of each partition."""
     by = Committer(
         request.group_id,
@@ -56,27 +53,34 @@ def handle(request: OffsetCommitRequest, caller: Caller, api: GroupApi) -> Offse
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
         raise
-    answers = iter(outcomes)
-    topics = [_topic(topic, [next(answers) for _ in topic.partitions]) for topic in request.topics]
-    return OffsetCommitResponse(topics=topics)
+    return _response(request, outcomes)
 
 
-def refuse(request: OffsetCommitRequest, _caller: Caller, error: KafkaError) -> OffsetCommitResponse:
+def refuse(
+    request: wire.OffsetCommitRequest, _caller: Caller, error: KafkaError
+) -> wire.OffsetCommitResponse:
     """Answer every partition with the error."""
-    return OffsetCommitResponse(
-        topics=[_topic(topic, [error for _ in topic.partitions]) for topic in request.topics]
-    )
+    return _response(request, repeat(error))
 
 
-def _topic(topic: OffsetCommitRequestTopic, errors: list[KafkaError | None]) -> OffsetCommitResponseTopic:
-    partitions = [
-        OffsetCommitResponsePartition(
-            partition_index=each.partition_index,
-            error_code=ErrorCode.NONE if error is None else group_error_code(error),
+def _response(
+    request: wire.OffsetCommitRequest, outcomes: Iterable[KafkaError | None]
+) -> wire.OffsetCommitResponse:
+    remaining = iter(outcomes)
+    topics = [
+        wire.OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                wire.OffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=group_error_code(next(remaining))
+                )
+                for each in topic.partitions
+            ],
         )
-        for each, error in zip(topic.partitions, errors, strict=True)
+        for topic in request.topics
     ]
-    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+    return wire.OffsetCommitResponse(topics=topics)
 
 
-register(OffsetCommitRequest, GroupApi, handle, refuse)
+register(wire.OffsetCommitRequest, GroupApi, handle, refuse)

@@ -9,24 +9,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+from korvet.protocol.messages import offset_fetch as wire
 from korvet.protocol.types import TopicPartition
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.types import TopicRef
@@ -39,7 +27,7 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 
 
-def handle(request: OffsetFetchRequest, caller: Caller, api: GroupApi) -> OffsetFetchResponse:
+def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> wire.OffsetFetchResponse:
     """Answer for each group; the failure of one leaves the others unaffected."""
     groups = []
     # All offsets of a group are returned once, however often it is named: a name is short, and they may be many.
@@ -56,31 +44,26 @@ def handle(request: OffsetFetchRequest, caller: Caller, api: GroupApi) -> Offset
     return _response(groups, caller)
 
 
-def refuse(request: OffsetFetchRequest, caller: Caller, error: KafkaError) -> OffsetFetchResponse:
+def refuse(request: wire.OffsetFetchRequest, caller: Caller, error: KafkaError) -> wire.OffsetFetchResponse:
     """Answer every group with the error."""
     return _response([_refused(asked, error) for asked in _groups(request, caller)], caller)
 
 
-def _groups(request: OffsetFetchRequest, caller: Caller) -> list[OffsetFetchRequestGroup]:
+def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.OffsetFetchRequestGroup]:
     """Return what is asked for as in version 8."""
     if caller.version >= GROUPS_VERSION_FIRST:
         return request.groups
-    topics = request.topics
-    if topics is not None:
-        named = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in topics
-        ]
-        return [OffsetFetchRequestGroup(group_id=request.group_id, topics=named)]
-    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
+    return [wire.OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
 
 
-def _group(asked: OffsetFetchRequestGroup, caller: Caller, api: GroupApi) -> OffsetFetchResponseGroup:
+def _group(
+    asked: wire.OffsetFetchRequestGroup, caller: Caller, api: GroupApi
+) -> wire.OffsetFetchResponseGroup:
     if asked.member_epoch >= 0 and not api.committed.exists(asked.group_id):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
     if asked.topics is None:
         found = api.committed.fetch_all(asked.group_id)
-        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
+        return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
     names = [_name(topic, caller, api) for topic in asked.topics]
     asked_for = [
         TopicPartition(name, index)
@@ -89,21 +72,21 @@ def _group(asked: OffsetFetchRequestGroup, caller: Caller, api: GroupApi) -> Off
         for index in topic.partition_indexes
     ]
     answers = iter(api.committed.fetch(asked.group_id, asked_for))
-    topics = []
-    for name, topic in zip(names, asked.topics, strict=True):
-        if isinstance(name, KafkaError):
-            partitions = [
-                _partition(index, None, group_error_code(name)) for index in topic.partition_indexes
-            ]
-        else:
-            partitions = [_partition(index, next(answers)) for index in topic.partition_indexes]
-        topics.append(
-            OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+    topics = [
+        wire.OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                _partition(index, name if isinstance(name, KafkaError) else next(answers))
+                for index in topic.partition_indexes
+            ],
         )
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+        for name, topic in zip(names, asked.topics, strict=True)
+    ]
+    return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _name(topic: OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
+def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
     if caller.version < TOPIC_ID_VERSION_FIRST:
         return topic.name
     try:
@@ -112,68 +95,56 @@ def _name(topic: OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str
         return error
 
 
-def _every(found: Mapping[TopicPartition, Committed]) -> list[OffsetFetchResponseTopics]:
-    by_topic: dict[str, OffsetFetchResponseTopics] = {}
+def _every(found: Mapping[TopicPartition, Committed]) -> list[wire.OffsetFetchResponseTopics]:
+    by_topic: dict[str, wire.OffsetFetchResponseTopics] = {}
     for at in sorted(found):
         row = found[at]
         topic = by_topic.get(at.topic)
         if topic is None:
             topic_id = base64.urlsafe_b64decode(row.topic_id + "==")
-            topic = OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
+            topic = wire.OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
             by_topic[at.topic] = topic
         topic.partitions.append(_partition(at.partition, row))
     return list(by_topic.values())
 
 
-def _partition(
-    index: int, row: Committed | None, code: ErrorCode = ErrorCode.NONE
-) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
+def _partition(index: int, answer: Committed | KafkaError | None) -> wire.OffsetFetchResponsePartitions:
+    row = answer if isinstance(answer, Committed) else None
+    return wire.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=NO_OFFSET if row is None else row.offset,
         committed_leader_epoch=NO_EPOCH if row is None else row.epoch,
         metadata="" if row is None else row.metadata,
-        error_code=code,
+        error_code=group_error_code(answer) if isinstance(answer, KafkaError) else ErrorCode.NONE,
     )
 
 
-def _refused(asked: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
+def _refused(asked: wire.OffsetFetchRequestGroup, error: KafkaError) -> wire.OffsetFetchResponseGroup:
     """Answer a group with an error, at its partitions too for versions without a top-level one."""
     topics = [
-        OffsetFetchResponseTopics(
+        wire.OffsetFetchResponseTopics(
             name=topic.name,
             topic_id=ZERO_UUID,
-            partitions=[
-                _partition(index, None, group_error_code(error)) for index in topic.partition_indexes
-            ],
+            partitions=[_partition(index, error) for index in topic.partition_indexes],
         )
         for topic in asked.topics or ()
     ]
-    return OffsetFetchResponseGroup(
+    return wire.OffsetFetchResponseGroup(
         group_id=asked.group_id, topics=topics, error_code=group_error_code(error)
     )
 
 
-def _response(groups: Sequence[OffsetFetchResponseGroup], caller: Caller) -> OffsetFetchResponse:
+def _response(groups: Sequence[wire.OffsetFetchResponseGroup], caller: Caller) -> wire.OffsetFetchResponse:
     if caller.version >= GROUPS_VERSION_FIRST:
         for each in groups:
             if each.error_code:
                 each.topics = []
-        return OffsetFetchResponse(groups=list(groups))
+        return wire.OffsetFetchResponse(groups=list(groups))
     [group] = groups
     code = group.error_code
     # Version 1 carries errors at the partitions only.
-    answered = [] if code and caller.version >= TOP_LEVEL_ERROR_VERSION_FIRST else group.topics
-    topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(**msgspec.structs.asdict(each)) for each in topic.partitions
-            ],
-        )
-        for topic in answered
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=code)
+    topics = [] if code and caller.version >= TOP_LEVEL_ERROR_VERSION_FIRST else group.topics
+    return wire.OffsetFetchResponse(topics=topics, error_code=code)
 
 
-register(OffsetFetchRequest, GroupApi, handle, refuse)
+register(wire.OffsetFetchRequest, GroupApi, handle, refuse)

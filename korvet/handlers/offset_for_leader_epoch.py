@@ -14,20 +14,14 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound
-from korvet.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from korvet.protocol.messages import offset_for_leader_epoch as wire
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 
 def handle(
-    request: OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
-) -> OffsetForLeaderEpochResponse:
+    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, api: LogApi
+) -> wire.OffsetForLeaderEpochResponse:
     """Answer for each partition."""
     refs = [
         PartitionRef(TopicRef(topic.topic), each.partition, each)
@@ -38,34 +32,36 @@ def handle(
 
 
 def refuse(
-    request: OffsetForLeaderEpochRequest, _caller: Caller, error: KafkaError
-) -> OffsetForLeaderEpochResponse:
+    request: wire.OffsetForLeaderEpochRequest, _caller: Caller, error: KafkaError
+) -> wire.OffsetForLeaderEpochResponse:
     """Answer every partition with the error."""
     return _response(request, repeat(error))
 
 
-def _query(asked: OffsetForLeaderPartition, _topic: Topic, partition: Partition) -> tuple[Partition, int]:
+def _query(
+    asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
+) -> tuple[Partition, int]:
     check_leader_epoch(asked.current_leader_epoch)
     return partition, asked.leader_epoch
 
 
 def _response(
-    request: OffsetForLeaderEpochRequest, answers: Iterator[OffsetFound | KafkaError]
-) -> OffsetForLeaderEpochResponse:
+    request: wire.OffsetForLeaderEpochRequest, answers: Iterator[OffsetFound | KafkaError]
+) -> wire.OffsetForLeaderEpochResponse:
     topics = [
-        OffsetForLeaderTopicResult(
+        wire.OffsetForLeaderTopicResult(
             topic=topic.topic,
             partitions=[_partition(each.partition, next(answers)) for each in topic.partitions],
         )
         for topic in request.topics
     ]
-    return OffsetForLeaderEpochResponse(topics=topics)
+    return wire.OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _partition(index: int, answer: OffsetFound | KafkaError) -> EpochEndOffset:
+def _partition(index: int, answer: OffsetFound | KafkaError) -> wire.EpochEndOffset:
     if isinstance(answer, KafkaError):
-        return EpochEndOffset(partition=index, error_code=answer.code)
-    return EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)
+        return wire.EpochEndOffset(partition=index, error_code=answer.code)
+    return wire.EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)
 
 
-register(OffsetForLeaderEpochRequest, LogApi, handle, refuse)
+register(wire.OffsetForLeaderEpochRequest, LogApi, handle, refuse)

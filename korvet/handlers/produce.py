@@ -14,19 +14,16 @@ THROTTLING_QUOTA_EXCEEDED as an answer to Produce.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
+from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register_pipelined
 from korvet.log.append import AppendResult
 from korvet.pending import Done, Pending, Then
-from korvet.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
+from korvet.protocol.messages import produce as wire
 from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
 from korvet.telemetry.request_timer import REDIS, WAIT
@@ -37,7 +34,7 @@ ZSTD_VERSION_FIRST = 7
 ACKS = (0, 1, ACKS_ALL)
 
 
-def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Reply]:
+def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending[Reply]:
     """Check, decode and send what is in the request; the reply waits for Redis."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
@@ -67,7 +64,7 @@ def handle(request: ProduceRequest, caller: Caller, api: LogApi) -> Pending[Repl
     return Then(appends, reply, waits=waits_for_replicas)
 
 
-def _refuse_all(request: ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
+def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
     """Answer a request of which nothing is written, since the store has no room."""
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
     results: list[AppendResult] = [error for topic in request.topic_data for _ in topic.partition_data]
@@ -76,34 +73,32 @@ def _refuse_all(request: ProduceRequest, api: LogApi, reason: str, throttle_ms: 
 
 
 def _response(
-    request: ProduceRequest, results: list[AppendResult], throttle_ms: int
-) -> ProduceResponse | None:
+    request: wire.ProduceRequest, results: Iterable[AppendResult], throttle_ms: int = 0
+) -> wire.ProduceResponse | None:
     """Return the response, None for acks 0."""
     if request.acks == 0:
         _close_on_failure(results)
         return None
     remaining = iter(results)
     responses = [
-        _topic_response(
-            topic, [_partition_response(each.index, next(remaining)) for each in topic.partition_data]
+        wire.TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id or ZERO_UUID,
+            partition_responses=[
+                _partition_response(each.index, next(remaining)) for each in topic.partition_data
+            ],
         )
         for topic in request.topic_data
     ]
-    return ProduceResponse(responses=responses, throttle_time_ms=throttle_ms)
+    return wire.ProduceResponse(responses=responses, throttle_time_ms=throttle_ms)
 
 
-def refuse(request: ProduceRequest, _caller: Caller, error: KafkaError) -> ProduceResponse | None:
+def refuse(request: wire.ProduceRequest, _caller: Caller, error: KafkaError) -> wire.ProduceResponse | None:
     """Answer every partition with the error."""
-    if request.acks == 0:
-        _close_on_failure([error])
-    responses = [
-        _topic_response(topic, [_partition_response(each.index, error) for each in topic.partition_data])
-        for topic in request.topic_data
-    ]
-    return ProduceResponse(responses=responses)
+    return _response(request, repeat(error))
 
 
-def _close_on_failure(results: list[AppendResult]) -> None:
+def _close_on_failure(results: Iterable[AppendResult]) -> None:
     """Without a response, closing is the only way to say that records were lost, as Kafka's broker does."""
     for result in results:
         if isinstance(result, KafkaError):
@@ -111,28 +106,20 @@ def _close_on_failure(results: list[AppendResult]) -> None:
             raise ProtocolError(message)
 
 
-def _topic_response(
-    topic: TopicProduceData, partitions: list[PartitionProduceResponse]
-) -> TopicProduceResponse:
-    return TopicProduceResponse(
-        name=topic.name, topic_id=topic.topic_id or ZERO_UUID, partition_responses=partitions
-    )
-
-
-def _partition_response(index: int, result: AppendResult) -> PartitionProduceResponse:
+def _partition_response(index: int, result: AppendResult) -> wire.PartitionProduceResponse:
     if isinstance(result, KafkaError):
         wrong = result.records if isinstance(result, RecordsRefusedError) else ()
-        return PartitionProduceResponse(
+        return wire.PartitionProduceResponse(
             index=index,
             error_code=result.code,
             base_offset=-1,
             record_errors=[
-                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=what)
+                wire.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=what)
                 for at, what in wrong
             ],
-            error_message=result.message or None,
+            error_message=error_message(result),
         )
-    return PartitionProduceResponse(
+    return wire.PartitionProduceResponse(
         index=index,
         base_offset=result.base_offset,
         log_append_time_ms=result.timestamp,
@@ -140,4 +127,4 @@ def _partition_response(index: int, result: AppendResult) -> PartitionProduceRes
     )
 
 
-register_pipelined(ProduceRequest, LogApi, handle, refuse)
+register_pipelined(wire.ProduceRequest, LogApi, handle, refuse)

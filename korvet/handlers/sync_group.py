@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SyncRequest
-from korvet.handlers.common import group_error_code
+from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
-from korvet.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from korvet.protocol.messages import sync_group as wire
 
 PROTOCOL_VERSION_FIRST = 5
 
 
-def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGroupResponse:
+def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wire.SyncGroupResponse:
     """Return the member's assignment."""
     if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
         message = "the request has no protocol type or no protocol name"
@@ -31,14 +31,10 @@ def handle(request: SyncGroupRequest, caller: Caller, api: GroupApi) -> SyncGrou
             assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
         )
     )
-    return SyncGroupResponse(
+    return wire.SyncGroupResponse(
         protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
     )
 
 
-def refuse(_request: SyncGroupRequest, _caller: Caller, error: KafkaError) -> SyncGroupResponse:
-    """Answer with the error."""
-    return SyncGroupResponse(error_code=group_error_code(error))
-
-
-register(SyncGroupRequest, GroupApi, handle, refuse)
+refuse = refuse_whole(wire.SyncGroupResponse, group_error_code)
+register(wire.SyncGroupRequest, GroupApi, handle, refuse)

@@ -18,7 +18,7 @@ from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from korvet.protocol.schema import Message
 from tests.handlers.groups import Member, join_request, sync_request
@@ -164,7 +164,7 @@ def offsets_asked(version: int) -> OffsetFetchRequest:
     """Ask for offsets in the form of a version."""
     if version >= 8:
         return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-    topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    topics = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
     return OffsetFetchRequest(group_id="g", topics=topics)
 
 

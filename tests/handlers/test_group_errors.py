@@ -26,7 +26,7 @@ from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 
 ERRORS = [
@@ -54,7 +54,7 @@ def test_every_partition_of_a_commit_has_the_error(error: KafkaError, code: Erro
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 def test_an_offset_fetch_carries_its_error_where_its_version_can(error: KafkaError, code: ErrorCode) -> None:
-    topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[3])]
+    topics = [OffsetFetchRequestTopics(name="orders", partition_indexes=[3])]
     request = OffsetFetchRequest(group_id="g", topics=topics)
     first = offset_fetch.refuse(request, caller(1), error)
     assert [each.error_code for each in first.topics[0].partitions] == [code]

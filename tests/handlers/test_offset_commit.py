@@ -16,7 +16,6 @@ from korvet.protocol.messages.offset_commit import (
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from korvet.protocol.wire import ZERO_UUID
@@ -65,7 +64,7 @@ def fetch(
     """Ask for a topic's partitions from 0 on; returns offset, epoch, metadata and error of each."""
     indexes = list(range(partitions))
     if version < 8:
-        asked = [OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)]
+        asked = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
         answer = client.call(OffsetFetchRequest(group_id=group, topics=asked), version)
     else:
         of_topic = OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
@@ -209,7 +208,7 @@ def test_a_row_that_cannot_be_read_is_an_error_of_its_group(client: Client, topi
     client.create(topic)
     commit(client, topic, topic, 5)
     stored.hset(f"korvet:group:{topic}:offsets", f"korvet:{topic}:0", "no row")
-    asked = [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    asked = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     for version in (1, 2, 7):
         answer = client.call(OffsetFetchRequest(group_id=topic, topics=asked), version)
         if version == 1:

@@ -1,8 +1,7 @@
 """AlterConfigs (key 33), versions 0-2, flexible from 2. Replaces all configs of topics or brokers.
 
 Since KIP-133. What the request does not name goes back to its default; IncrementalAlterConfigs changes only what it
-names (KIP-339).
-Version 1 is the same as version 0.
+names (KIP-339). Version 1 is the same as version 0.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ from korvet.protocol.wire import boolean, int8, int16, int32, string
 
 
 class AlterableConfig(Part, kw_only=True):
-    """A setting and its new value."""
-
     name: string
     value: string | None
 
 
 class AlterConfigsResource(Part, kw_only=True):
-    """A topic or a broker, and all configs it is to have."""
-
     resource_type: int8
     resource_name: string
     configs: list[AlterableConfig]
@@ -36,8 +31,6 @@ class AlterConfigsRequest(Message, kw_only=True):
 
 
 class AlterConfigsResourceResponse(Part, kw_only=True):
-    """What became of one resource."""
-
     error_code: int16 = 0
     error_message: string | None
     resource_type: int8
@@ -45,8 +38,6 @@ class AlterConfigsResourceResponse(Part, kw_only=True):
 
 
 class AlterConfigsResponse(Message, kw_only=True):
-    """The result for every resource of the request."""
-
     api = AlterConfigsRequest.api
 
     throttle_time_ms: int32 = 0

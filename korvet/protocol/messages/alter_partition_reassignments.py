@@ -19,15 +19,11 @@ class ReassignablePartition(Part, kw_only=True):
 
 
 class ReassignableTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[ReassignablePartition]
 
 
 class AlterPartitionReassignmentsRequest(Message, kw_only=True):
-    """Begins moves, or gives them up."""
-
     api = Api(key=45, versions=(0, 1), flexible=0)
 
     timeout_ms: int32 = 60_000
@@ -36,16 +32,12 @@ class AlterPartitionReassignmentsRequest(Message, kw_only=True):
 
 
 class ReassignablePartitionResponse(Part, kw_only=True):
-    """What became of one partition."""
-
     partition_index: int32
     error_code: int16 = 0
     error_message: string | None
 
 
 class ReassignableTopicResponse(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[ReassignablePartitionResponse]
 

@@ -1,8 +1,7 @@
 """ApiVersions (key 18), versions 0-4, flexible from 3. A client asks which APIs and versions it may use.
 
-The response has the plain response header in every version (KIP-511): a client that does not know
-yet what the broker speaks must be able to read it. Version 4 is version 3 with the range 0 of a feature
-allowed.
+The response has the plain response header in every version (KIP-511): a client that does not know yet what the broker
+speaks must be able to read it. Version 4 is version 3 with the range 0 of a feature allowed.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ class ApiVersionsRequest(Message, kw_only=True):
 
 
 class ApiVersion(Part, kw_only=True):
-    """One API and the versions of it that are served, inclusive."""
-
     api_key: int16
     min_version: int16
     max_version: int16

@@ -10,8 +10,6 @@ from korvet.protocol.wire import boolean, int16, int32, string
 
 
 class CreatePartitionsAssignment(Part, kw_only=True):
-    """The brokers that one new partition is to lie on, the preferred leader first."""
-
     broker_ids: list[int32]
 
 
@@ -34,16 +32,12 @@ class CreatePartitionsRequest(Message, kw_only=True):
 
 
 class CreatePartitionsTopicResult(Part, kw_only=True):
-    """What became of one topic."""
-
     name: string
     error_code: int16 = 0
     error_message: string | None = None
 
 
 class CreatePartitionsResponse(Message, kw_only=True):
-    """The result for every topic of the request."""
-
     api = CreatePartitionsRequest.api
 
     throttle_time_ms: int32 = 0

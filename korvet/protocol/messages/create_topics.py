@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 2-7, flexible from 5. An administrator creates topics.
 
-Versions 0 and 1 are gone since Kafka 4.0. Version 4 lets the broker choose partitions and replicas (-1)
-(KIP-464). 5 answers the configuration that the topic got (KIP-525). 6 allows THROTTLING_QUOTA_EXCEEDED
-(KIP-599). 7 answers the topic's id (KIP-516).
+Versions 0 and 1 are gone since Kafka 4.0. Version 4 lets the broker choose partitions and replicas (-1) (KIP-464). 5
+answers the configuration that the topic got (KIP-525). 6 allows THROTTLING_QUOTA_EXCEEDED (KIP-599). 7 answers the
+topic's id (KIP-516).
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ class CreatableTopicConfigs(Part, kw_only=True):
 
 
 class CreatableTopicResult(Part, kw_only=True):
-    """What became of one topic."""
-
     name: string
     topic_id: Annotated[uuid, since(7, ignorable=True)] = ZERO_UUID
     error_code: int16 = 0
@@ -72,8 +70,6 @@ class CreatableTopicResult(Part, kw_only=True):
 
 
 class CreateTopicsResponse(Message, kw_only=True):
-    """The result for every topic of the request."""
-
     api = CreateTopicsRequest.api
 
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0

@@ -7,23 +7,17 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class DeleteGroupsRequest(Message, kw_only=True):
-    """Deletes the named groups."""
-
     api = Api(key=42, versions=(0, 2), flexible=2)
 
     groups_names: list[string]
 
 
 class DeletableGroupResult(Part, kw_only=True):
-    """What became of one group."""
-
     group_id: string
     error_code: int16 = 0
 
 
 class DeleteGroupsResponse(Message, kw_only=True):
-    """The result for every group of the request."""
-
     api = DeleteGroupsRequest.api
 
     throttle_time_ms: int32 = 0

@@ -17,15 +17,11 @@ class DeleteRecordsPartition(Part, kw_only=True):
 
 
 class DeleteRecordsTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[DeleteRecordsPartition]
 
 
 class DeleteRecordsRequest(Message, kw_only=True):
-    """Deletes the records before the given offsets."""
-
     api = Api(key=21, versions=(0, 2), flexible=2)
 
     topics: list[DeleteRecordsTopic]
@@ -41,15 +37,11 @@ class DeleteRecordsPartitionResult(Part, kw_only=True):
 
 
 class DeleteRecordsTopicResult(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[DeleteRecordsPartitionResult]
 
 
 class DeleteRecordsResponse(Message, kw_only=True):
-    """The result for every partition of the request."""
-
     api = DeleteRecordsRequest.api
 
     throttle_time_ms: int32 = 0

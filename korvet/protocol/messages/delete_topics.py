@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), versions 1-6, flexible from 4. An administrator deletes topics.
 
-Version 0 is gone since Kafka 4.0. Version 3 allows TOPIC_DELETION_DISABLED. 5 brings a message beside the
-error (KIP-599). 6 deletes by id as well as by name (KIP-516).
+Version 0 is gone since Kafka 4.0. Version 3 allows TOPIC_DELETION_DISABLED. 5 brings a message beside the error
+(KIP-599). 6 deletes by id as well as by name (KIP-516).
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ class DeletableTopicResult(Part, kw_only=True):
 
 
 class DeleteTopicsResponse(Message, kw_only=True):
-    """The result for every topic of the request."""
-
     api = DeleteTopicsRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

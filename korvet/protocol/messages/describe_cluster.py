@@ -1,7 +1,6 @@
 """DescribeCluster (key 60), versions 0-2, flexible from 0. Who the brokers are, for administrators.
 
-Since KIP-700. Version 1 can ask for the controllers instead (KIP-919). Version 2 can include fenced brokers
-(KIP-1073).
+Since KIP-700. Version 1 can ask for the controllers instead (KIP-919). Version 2 can include fenced brokers (KIP-1073).
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ ENDPOINT_CONTROLLERS = 2
 
 
 class DescribeClusterRequest(Message, kw_only=True):
-    """Asks for the brokers or the controllers."""
-
     api = Api(key=60, versions=(0, 2), flexible=0)
 
     include_cluster_authorized_operations: boolean
@@ -27,8 +24,6 @@ class DescribeClusterRequest(Message, kw_only=True):
 
 
 class DescribeClusterBroker(Part, kw_only=True):
-    """A broker, by the address that clients are to use."""
-
     broker_id: int32
     host: string
     port: int32
@@ -37,8 +32,6 @@ class DescribeClusterBroker(Part, kw_only=True):
 
 
 class DescribeClusterResponse(Message, kw_only=True):
-    """The cluster as this broker sees it now."""
-
     api = DescribeClusterRequest.api
 
     throttle_time_ms: int32 = 0

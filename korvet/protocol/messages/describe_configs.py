@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), versions 1-4, flexible from 4. An administrator asks how topics and brokers are set.
 
-Version 0 is gone since Kafka 4.0. Version 1 adds the source of a value and its synonyms (KIP-226). 3 adds the type
-and the documentation (KIP-569).
+Version 0 is gone since Kafka 4.0. Version 1 adds the source of a value and its synonyms (KIP-226). 3 adds the type and
+the documentation (KIP-569).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ class DescribeConfigsResource(Part, kw_only=True):
 
 
 class DescribeConfigsRequest(Message, kw_only=True):
-    """Asks for settings."""
-
     api = Api(key=32, versions=(1, 4), flexible=4)
 
     resources: list[DescribeConfigsResource]
@@ -55,8 +53,6 @@ class DescribeConfigsResourceResult(Part, kw_only=True):
 
 
 class DescribeConfigsResult(Part, kw_only=True):
-    """The settings of one resource, or an error."""
-
     error_code: int16 = 0
     error_message: string | None
     resource_type: int8
@@ -65,8 +61,6 @@ class DescribeConfigsResult(Part, kw_only=True):
 
 
 class DescribeConfigsResponse(Message, kw_only=True):
-    """The result for every resource of the request."""
-
     api = DescribeConfigsRequest.api
 
     throttle_time_ms: int32 = 0

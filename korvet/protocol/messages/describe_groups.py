@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6, flexible from 5. The state of groups, and who their members are.
 
-Version 3 may ask what the client is allowed to do (KIP-430). 4 adds instance ids of static members (KIP-345).
-6 has an error for a group that is not there (KIP-1043).
+Version 3 may ask what the client is allowed to do (KIP-430). 4 adds instance ids of static members (KIP-345). 6 has an
+error for a group that is not there (KIP-1043).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from korvet.protocol.wire import boolean, bytestring, int16, int32, string
 
 
 class DescribeGroupsRequest(Message, kw_only=True):
-    """Asks for the named groups."""
-
     api = Api(key=15, versions=(0, 6), flexible=5)
 
     groups: list[string]
@@ -34,8 +32,6 @@ class DescribedGroupMember(Part, kw_only=True):
 
 
 class DescribedGroup(Part, kw_only=True):
-    """One group, or why it is not described."""
-
     error_code: int16 = 0
     error_message: Annotated[string | None, since(6)] = None
     group_id: string
@@ -47,8 +43,6 @@ class DescribedGroup(Part, kw_only=True):
 
 
 class DescribeGroupsResponse(Message, kw_only=True):
-    """The groups, in the order in which they were asked for."""
-
     api = DescribeGroupsRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

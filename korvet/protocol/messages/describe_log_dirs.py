@@ -13,8 +13,6 @@ from korvet.protocol.wire import boolean, int16, int32, int64, string
 
 
 class DescribableLogDirTopic(Part, kw_only=True):
-    """Partitions of one topic."""
-
     topic: string
     partitions: list[int32]
 
@@ -37,8 +35,6 @@ class DescribeLogDirsPartition(Part, kw_only=True):
 
 
 class DescribeLogDirsTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[DescribeLogDirsPartition]
 
@@ -54,8 +50,6 @@ class DescribeLogDirsResult(Part, kw_only=True):
 
 
 class DescribeLogDirsResponse(Message, kw_only=True):
-    """The log directories of the broker."""
-
     api = DescribeLogDirsRequest.api
 
     throttle_time_ms: int32 = 0

@@ -1,7 +1,4 @@
-"""DescribeProducers (key 61), versions 0-0, flexible from 0. An administrator asks who writes.
-
-Since KIP-664.
-"""
+"""DescribeProducers (key 61), versions 0-0, flexible from 0. An administrator asks who writes (KIP-664)."""
 
 from __future__ import annotations
 
@@ -10,15 +7,11 @@ from korvet.protocol.wire import int16, int32, int64, string
 
 
 class TopicRequest(Part, kw_only=True):
-    """Partitions of one topic."""
-
     name: string
     partition_indexes: list[int32]
 
 
 class DescribeProducersRequest(Message, kw_only=True):
-    """Asks the leader of partitions for their idempotent producers."""
-
     api = Api(key=61, versions=(0, 0), flexible=0)
 
     topics: list[TopicRequest]
@@ -36,8 +29,6 @@ class ProducerState(Part, kw_only=True):
 
 
 class PartitionResponse(Part, kw_only=True):
-    """The producers of one partition, or an error."""
-
     partition_index: int32
     error_code: int16 = 0
     error_message: string | None = None
@@ -45,15 +36,11 @@ class PartitionResponse(Part, kw_only=True):
 
 
 class TopicResponse(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[PartitionResponse]
 
 
 class DescribeProducersResponse(Message, kw_only=True):
-    """The result for every partition of the request."""
-
     api = DescribeProducersRequest.api
 
     throttle_time_ms: int32 = 0

@@ -13,8 +13,6 @@ from korvet.protocol.wire import ZERO_UUID, boolean, int16, int32, string, uuid
 
 
 class TopicRequest(Part, kw_only=True):
-    """A topic by name."""
-
     name: string
 
 
@@ -50,8 +48,6 @@ class DescribeTopicPartitionsResponsePartition(Part, kw_only=True):
 
 
 class DescribeTopicPartitionsResponseTopic(Part, kw_only=True):
-    """A topic, or an error."""
-
     error_code: int16 = 0
     name: string | None
     topic_id: Annotated[uuid, since(0, ignorable=True)] = ZERO_UUID

@@ -13,8 +13,6 @@ from korvet.protocol.wire import int8, int16, int32, string
 
 
 class TopicPartitions(Part, kw_only=True):
-    """Partitions of one topic."""
-
     topic: string
     partitions: list[int32]
 
@@ -30,16 +28,12 @@ class ElectLeadersRequest(Message, kw_only=True):
 
 
 class PartitionResult(Part, kw_only=True):
-    """What became of one partition."""
-
     partition_id: int32
     error_code: int16 = 0
     error_message: string | None
 
 
 class ReplicaElectionResult(Part, kw_only=True):
-    """The partitions of one topic."""
-
     topic: string
     partition_result: list[PartitionResult]
 

@@ -1,11 +1,10 @@
 """Fetch (key 1), versions 4-18, flexible from 12. A consumer reads record batches, or waits for them.
 
-Version 4 brought transactions (KIP-98). 5 answers the log's start (KIP-107). 7 is incremental within a
-session (KIP-227). 9 fences by leader epoch (KIP-320). 10 allows zstd (KIP-110). 11 may send the reader to a
-nearer replica (KIP-392). 12 finds diverged logs (KIP-595). 13 names topics by id (KIP-516). 14 allows
-OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405). 15 moves the replica's id into a tagged struct (KIP-903). 16 may
-answer addresses of leaders (KIP-951). 17 and 18 carry more of the follower's state (KIP-853, KIP-1166), which
-no consumer sends.
+Version 4 brought transactions (KIP-98). 5 answers the log's start (KIP-107). 7 is incremental within a session
+(KIP-227). 9 fences by leader epoch (KIP-320). 10 allows zstd (KIP-110). 11 may send the reader to a nearer replica
+(KIP-392). 12 finds diverged logs (KIP-595). 13 names topics by id (KIP-516). 14 allows OFFSET_MOVED_TO_TIERED_STORAGE
+(KIP-405). 15 moves the replica's id into a tagged struct (KIP-903). 16 may answer addresses of leaders (KIP-951). 17
+and 18 carry more of the follower's state (KIP-853, KIP-1166), which no consumer sends.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ class ReplicaState(Part, kw_only=True):
 
 
 class FetchPartition(Part, kw_only=True):
-    """A partition and the offset to read from."""
-
     partition: int32
     current_leader_epoch: Annotated[int32, since(9, ignorable=True)] = -1
     fetch_offset: int64
@@ -44,8 +41,6 @@ class FetchPartition(Part, kw_only=True):
 
 
 class FetchTopic(Part, kw_only=True):
-    """The partitions of one topic, by name or (version 13) by id."""
-
     topic: Annotated[string, since(0, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
     partitions: list[FetchPartition]
@@ -123,8 +118,6 @@ class PartitionData(Part, kw_only=True):
 
 
 class FetchableTopicResponse(Part, kw_only=True):
-    """The partitions of one topic, named as the request named it."""
-
     topic: Annotated[string, since(0, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
     partitions: list[PartitionData]

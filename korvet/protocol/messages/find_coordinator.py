@@ -1,8 +1,7 @@
 """FindCoordinator (key 10), versions 0-6, flexible from 3. Which broker keeps a group or transaction.
 
-Version 1 adds the kind of key (KIP-98). Version 4 asks for many keys at once and answers for each (KIP-699).
-5 allows TRANSACTION_ABORTABLE (KIP-890). 6 knows share groups, whose key is "group:topic id:partition"
-(KIP-932).
+Version 1 adds the kind of key (KIP-98). Version 4 asks for many keys at once and answers for each (KIP-699). 5 allows
+TRANSACTION_ABORTABLE (KIP-890). 6 knows share groups, whose key is "group:topic id:partition" (KIP-932).
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ class FindCoordinatorRequest(Message, kw_only=True):
 
 
 class Coordinator(Part, kw_only=True):
-    """The coordinator of one key, or why there is none."""
-
     key: Annotated[string, since(4)]
     node_id: Annotated[int32, since(4)]
     host: Annotated[string, since(4)]
@@ -35,8 +32,6 @@ class Coordinator(Part, kw_only=True):
 
 
 class FindCoordinatorResponse(Message, kw_only=True):
-    """The coordinators; before version 4 the one coordinator lies in the response itself."""
-
     api = FindCoordinatorRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

@@ -12,8 +12,6 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class HeartbeatRequest(Message, kw_only=True):
-    """Keeps a member's session for another session timeout."""
-
     api = Api(key=12, versions=(0, 4), flexible=4)
 
     group_id: string
@@ -23,8 +21,6 @@ class HeartbeatRequest(Message, kw_only=True):
 
 
 class HeartbeatResponse(Message, kw_only=True):
-    """Says by its error whether the member has to do anything."""
-
     api = HeartbeatRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

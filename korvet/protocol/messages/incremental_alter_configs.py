@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from korvet.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from korvet.protocol.schema import Api, Message, Part
-from korvet.protocol.wire import boolean, int8, int16, int32, string
+from korvet.protocol.wire import boolean, int8, int32, string
 
 
 class AlterableConfig(Part, kw_only=True):
@@ -15,8 +16,6 @@ class AlterableConfig(Part, kw_only=True):
 
 
 class AlterConfigsResource(Part, kw_only=True):
-    """A topic or a broker, and the changes."""
-
     resource_type: int8
     resource_name: string
     configs: list[AlterableConfig]
@@ -31,18 +30,7 @@ class IncrementalAlterConfigsRequest(Message, kw_only=True):
     validate_only: boolean
 
 
-class AlterConfigsResourceResponse(Part, kw_only=True):
-    """What became of one resource."""
-
-    error_code: int16 = 0
-    error_message: string | None
-    resource_type: int8
-    resource_name: string
-
-
 class IncrementalAlterConfigsResponse(Message, kw_only=True):
-    """The result for every resource of the request."""
-
     api = IncrementalAlterConfigsRequest.api
 
     throttle_time_ms: int32 = 0

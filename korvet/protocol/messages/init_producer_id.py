@@ -1,8 +1,8 @@
 """InitProducerId (key 22), versions 0-5, flexible from 2. The id that makes appends idempotent.
 
-A null transactional id asks for an idempotent producer only (KIP-98). Version 3 sends the id and epoch that
-the producer has, to have its epoch raised (KIP-360). 4 allows PRODUCER_FENCED (KIP-588) and 5
-TRANSACTION_ABORTABLE (KIP-890). Version 6 (KIP-939) is not stable in Apache Kafka and not served here.
+A null transactional id asks for an idempotent producer only (KIP-98). Version 3 sends the id and epoch that the
+producer has, to have its epoch raised (KIP-360). 4 allows PRODUCER_FENCED (KIP-588) and 5 TRANSACTION_ABORTABLE
+(KIP-890). Version 6 (KIP-939) is not stable in Apache Kafka and not served here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from korvet.protocol.wire import int16, int32, int64, string
 
 
 class InitProducerIdRequest(Message, kw_only=True):
-    """Asks for a producer id, or for the next epoch of one."""
-
     api = Api(key=22, versions=(0, 5), flexible=2)
 
     transactional_id: string | None

@@ -36,8 +36,6 @@ class JoinGroupRequest(Message, kw_only=True):
 
 
 class JoinGroupResponseMember(Part, kw_only=True):
-    """A member, as the leader gets it."""
-
     member_id: string
     group_instance_id: Annotated[string | None, since(5, ignorable=True)] = None
     metadata: bytestring

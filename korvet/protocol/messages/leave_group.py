@@ -20,8 +20,6 @@ class MemberIdentity(Part, kw_only=True):
 
 
 class LeaveGroupRequest(Message, kw_only=True):
-    """Takes one member, or (from version 3 on) several out of the group."""
-
     api = Api(key=13, versions=(0, 5), flexible=4)
 
     group_id: string
@@ -30,16 +28,12 @@ class LeaveGroupRequest(Message, kw_only=True):
 
 
 class MemberResponse(Part, kw_only=True):
-    """What became of one of the members."""
-
     member_id: Annotated[string, since(3)]
     group_instance_id: Annotated[string | None, since(3)]
     error_code: Annotated[int16, since(3)] = 0
 
 
 class LeaveGroupResponse(Message, kw_only=True):
-    """The result of the whole, and of each member."""
-
     api = LeaveGroupRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

@@ -21,15 +21,11 @@ class ListConfigResourcesRequest(Message, kw_only=True):
 
 
 class ConfigResource(Part, kw_only=True):
-    """A resource by its name and type."""
-
     resource_name: string
     resource_type: Annotated[int8, since(1, ignorable=True)] = ResourceType.CLIENT_METRICS
 
 
 class ListConfigResourcesResponse(Message, kw_only=True):
-    """The resources there are."""
-
     api = ListConfigResourcesRequest.api
 
     throttle_time_ms: int32 = 0

@@ -30,8 +30,6 @@ class ListedGroup(Part, kw_only=True):
 
 
 class ListGroupsResponse(Message, kw_only=True):
-    """The groups."""
-
     api = ListGroupsRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

@@ -1,10 +1,9 @@
 """ListOffsets (key 2), versions 1-11, flexible from 6. The offset that belongs to a timestamp.
 
 Negative timestamps ask for an offset by its role: -1 the end, -2 the start, -3 the largest timestamp (version 7,
-KIP-734), -4 the local log start (8, KIP-405), -5 the last tiered offset (9, KIP-1005), -6 the earliest offset
-that is not tiered yet (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2
-knows transactions (KIP-98). 4 fences by leader epoch (KIP-320). 10 says how long a remote answer may take
-(KIP-1075).
+KIP-734), -4 the local log start (8, KIP-405), -5 the last tiered offset (9, KIP-1005), -6 the earliest offset that is
+not tiered yet (11, KIP-1023). Version 0 answered several offsets and is gone since Kafka 4.0. 2 knows transactions
+(KIP-98). 4 fences by leader epoch (KIP-320). 10 says how long a remote answer may take (KIP-1075).
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ class ListOffsetsPartition(Part, kw_only=True):
 
 
 class ListOffsetsTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[ListOffsetsPartition]
 
@@ -53,15 +50,11 @@ class ListOffsetsPartitionResponse(Part, kw_only=True):
 
 
 class ListOffsetsTopicResponse(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[ListOffsetsPartitionResponse]
 
 
 class ListOffsetsResponse(Message, kw_only=True):
-    """An offset for every partition of the request."""
-
     api = ListOffsetsRequest.api
 
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0

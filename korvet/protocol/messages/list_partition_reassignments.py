@@ -10,8 +10,6 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class ListPartitionReassignmentsTopics(Part, kw_only=True):
-    """Partitions of one topic."""
-
     name: string
     partition_indexes: list[int32]
 
@@ -35,8 +33,6 @@ class OngoingPartitionReassignment(Part, kw_only=True):
 
 
 class OngoingTopicReassignment(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[OngoingPartitionReassignment]
 

@@ -1,8 +1,7 @@
 """Metadata (key 3), versions 0-13, flexible from 9. Where topics are; asking may create them.
 
-Version 0 means all topics by an empty list, later ones by null (KIP-4). Version 4 may forbid automatic
-creation. Versions 10 to 13 carry topic ids (KIP-516); asking by id works from version 12. Version 13 adds a
-top-level error.
+Version 0 means all topics by an empty list, later ones by null (KIP-4). Version 4 may forbid automatic creation.
+Versions 10 to 13 carry topic ids (KIP-516); asking by id works from version 12. Version 13 adds a top-level error.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ class MetadataRequestTopic(Part, kw_only=True):
 
 
 class MetadataRequest(Message, kw_only=True):
-    """Asks for brokers and for some or all topics."""
-
     api = Api(key=3, versions=(0, 13), flexible=9)
 
     topics: Annotated[list[MetadataRequestTopic] | None, since(0, nullable=1)]
@@ -33,8 +30,6 @@ class MetadataRequest(Message, kw_only=True):
 
 
 class MetadataResponseBroker(Part, kw_only=True):
-    """A live broker, by the address that clients are to use."""
-
     node_id: int32
     host: string
     port: int32
@@ -54,8 +49,6 @@ class MetadataResponsePartition(Part, kw_only=True):
 
 
 class MetadataResponseTopic(Part, kw_only=True):
-    """A topic, or an error."""
-
     error_code: int16 = 0
     name: Annotated[string | None, since(0, nullable=12)]
     topic_id: Annotated[uuid, since(10, ignorable=True)] = ZERO_UUID
@@ -65,8 +58,6 @@ class MetadataResponseTopic(Part, kw_only=True):
 
 
 class MetadataResponse(Message, kw_only=True):
-    """The cluster as this broker sees it now."""
-
     api = MetadataRequest.api
 
     throttle_time_ms: Annotated[int32, since(3, ignorable=True)] = 0

@@ -22,8 +22,6 @@ class OffsetCommitRequestPartition(Part, kw_only=True):
 
 
 class OffsetCommitRequestTopic(Part, kw_only=True):
-    """The partitions of one topic, by name or (version 10) by id."""
-
     name: Annotated[string, since(0, until=9, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(10, ignorable=True)] = ZERO_UUID
     partitions: list[OffsetCommitRequestPartition]
@@ -43,15 +41,11 @@ class OffsetCommitRequest(Message, kw_only=True):
 
 
 class OffsetCommitResponsePartition(Part, kw_only=True):
-    """What became of one partition's offset."""
-
     partition_index: int32
     error_code: int16
 
 
 class OffsetCommitResponseTopic(Part, kw_only=True):
-    """The partitions of one topic, named as the request named it."""
-
     name: Annotated[string, since(0, until=9, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(10, ignorable=True)] = ZERO_UUID
     partitions: list[OffsetCommitResponsePartition]

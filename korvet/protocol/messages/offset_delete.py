@@ -9,21 +9,15 @@ from korvet.protocol.wire import int16, int32, string
 
 
 class OffsetDeleteRequestPartition(Part, kw_only=True):
-    """A partition whose offset is to go."""
-
     partition_index: int32
 
 
 class OffsetDeleteRequestTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[OffsetDeleteRequestPartition]
 
 
 class OffsetDeleteRequest(Message, kw_only=True):
-    """Deletes committed offsets of a group."""
-
     api = Api(key=47, versions=(0, 0))
 
     group_id: string
@@ -31,15 +25,11 @@ class OffsetDeleteRequest(Message, kw_only=True):
 
 
 class OffsetDeleteResponsePartition(Part, kw_only=True):
-    """What became of one partition's offset."""
-
     partition_index: int32
     error_code: int16
 
 
 class OffsetDeleteResponseTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     name: string
     partitions: list[OffsetDeleteResponsePartition]
 

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4. Where the records of an epoch end.
 
-A consumer compares the answer with its position and so finds out whether the log was truncated meanwhile
-(KIP-320). Versions 0 and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default
--2 is a debugging consumer.
+A consumer compares the answer with its position and so finds out whether the log was truncated meanwhile (KIP-320).
+Versions 0 and 1 are gone since Kafka 4.0. Version 3 adds the replica id (KIP-392), whose default -2 is a debugging
+consumer.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ class OffsetForLeaderPartition(Part, kw_only=True):
 
 
 class OffsetForLeaderTopic(Part, kw_only=True):
-    """The partitions of one topic."""
-
     topic: string
     partitions: list[OffsetForLeaderPartition]
 
 
 class OffsetForLeaderEpochRequest(Message, kw_only=True):
-    """Asks for the ends of epochs."""
-
     api = Api(key=23, versions=(2, 4), flexible=4)
 
     replica_id: Annotated[int32, since(3, ignorable=True)] = -2
@@ -47,15 +43,11 @@ class EpochEndOffset(Part, kw_only=True):
 
 
 class OffsetForLeaderTopicResult(Part, kw_only=True):
-    """The partitions of one topic."""
-
     topic: string
     partitions: list[EpochEndOffset]
 
 
 class OffsetForLeaderEpochResponse(Message, kw_only=True):
-    """The end of an epoch for every partition of the request."""
-
     api = OffsetForLeaderEpochRequest.api
 
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0

@@ -1,11 +1,11 @@
 """Produce (key 0), versions 3-13, flexible from 9. A producer appends record batches to partitions.
 
-Versions 0-2 carried older record formats and are gone since Kafka 4.0; they are still advertised, and
-refused, because librdkafka before 2.11 turns compression off if they are missing (KAFKA-18659). Version 3
-brought transactions and record batches of format 2 (KIP-98). 4 allows KAFKA_STORAGE_ERROR in the answer. 5
-answers the log's start (KIP-207). 7 allows zstd (KIP-110). 8 names the records that spoilt a batch (KIP-467).
-10 may name the new leader (KIP-951). 11 allows TRANSACTION_ABORTABLE and 12 adds the partition to the
-transaction by itself (KIP-890). 13 names topics by id (KIP-516).
+Versions 0-2 carried older record formats and are gone since Kafka 4.0; they are still advertised, and refused, because
+librdkafka before 2.11 turns compression off if they are missing (KAFKA-18659). Version 3 brought transactions and
+record batches of format 2 (KIP-98). 4 allows KAFKA_STORAGE_ERROR in the answer. 5 answers the log's start (KIP-207). 7
+allows zstd (KIP-110). 8 names the records that spoilt a batch (KIP-467). 10 may name the new leader (KIP-951). 11
+allows TRANSACTION_ABORTABLE and 12 adds the partition to the transaction by itself (KIP-890). 13 names topics by id
+(KIP-516).
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from korvet.protocol.wire import ZERO_UUID, int16, int32, int64, string, uuid
 
 
 class PartitionProduceData(Part, kw_only=True):
-    """The record batches for one partition."""
-
     index: int32
     records: wire.records | None
 
 
 class TopicProduceData(Part, kw_only=True):
-    """The partitions of one topic, by name or (version 13) by id."""
-
     name: Annotated[string, since(0, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
     partition_data: list[PartitionProduceData]
@@ -58,8 +54,6 @@ class LeaderIdAndEpoch(Part, kw_only=True):
 
 
 class PartitionProduceResponse(Part, kw_only=True):
-    """Where the records of one partition went, or why they did not."""
-
     index: int32
     error_code: int16 = 0
     base_offset: int64
@@ -71,8 +65,6 @@ class PartitionProduceResponse(Part, kw_only=True):
 
 
 class TopicProduceResponse(Part, kw_only=True):
-    """The results for one topic, named as the request named it."""
-
     name: Annotated[string, since(0, until=12, ignorable=True)] = ""
     topic_id: Annotated[uuid, since(13, ignorable=True)] = ZERO_UUID
     partition_responses: list[PartitionProduceResponse]
@@ -88,8 +80,6 @@ class NodeEndpoint(Part, kw_only=True):
 
 
 class ProduceResponse(Message, kw_only=True):
-    """The result for every partition of the request."""
-
     api = ProduceRequest.api
 
     responses: list[TopicProduceResponse] = []

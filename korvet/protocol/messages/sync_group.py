@@ -12,8 +12,6 @@ from korvet.protocol.wire import bytestring, int16, int32, string
 
 
 class SyncGroupRequestAssignment(Part, kw_only=True):
-    """What one member is to do, in words of the protocol."""
-
     member_id: string
     assignment: bytestring
 
@@ -33,8 +31,6 @@ class SyncGroupRequest(Message, kw_only=True):
 
 
 class SyncGroupResponse(Message, kw_only=True):
-    """The member's assignment."""
-
     api = SyncGroupRequest.api
 
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
