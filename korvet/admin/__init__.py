@@ -8,32 +8,25 @@
     {TopicPartition(topic='orders', partition=0): None}
 
 Requests about many topics, partitions, groups or brokers return an outcome for each: the value, or the AdminError of
-its failure; `settled` raises the first of these errors. Its modules:
-
-    errors      what can go wrong, with Kafka's error codes
-    connection  one connection to a broker: frames, versions, deadlines
-    types       topic ids, resources, the topology of a cluster, outcomes
-    routing     which broker a request goes to, and when it is retried
-    client      AdminClient: all requests, by subject
-    topics      list, describe, create, grow and delete topics, and delete records
-    configs     describe and change settings
-    partitions  reassignments, elections, log directories, producers
-    cluster     brokers, APIs, features
-    groups      list, describe and delete consumer groups
-    offsets     committed offsets, and offsets of logs
-    records     records of logs, in bounded slices
-    reset       plan a reset of committed offsets
-    lag         lag of groups, by offsets and as counted by brokers
-    producer    record batches to their partitions, each appended once
+its failure; `settled` raises the first of these errors.
 """
 
 from korvet.admin.client import AdminClient
-from korvet.admin.cluster import ApiVersions, BrokerNode, ClusterDescription, FeatureLevels, Features
+from korvet.admin.cluster import (
+    ApiVersions,
+    BrokerNode,
+    ClusterDescription,
+    FeatureLevels,
+    Features,
+    LogDir,
+    LogSize,
+    Producer,
+    Reassignment,
+)
 from korvet.admin.configs import Append, Change, Config, ConfigSynonym, Delete, Set, Subtract
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
-from korvet.admin.partitions import LogDir, LogSize, Producer, Reassignment
 from korvet.admin.records import LogRecord, LogSlice
 from korvet.admin.topics import (
     CreatedTopic,

@@ -10,16 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
-from korvet.admin.cluster import Cluster
+from korvet.admin.cluster import Cluster, Partitions
 from korvet.admin.configs import Configs
 from korvet.admin.connection import ANSWER_BYTES_MAX
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
-from korvet.admin.partitions import Partitions
 from korvet.admin.records import Records
 from korvet.admin.routing import ClusterClient
 from korvet.admin.topics import Topics
@@ -62,7 +60,5 @@ class AdminClient(ClusterClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

@@ -1,21 +1,52 @@
-"""Requests about the cluster: its brokers, and what they support. Reached as `AdminClient.cluster`."""
+"""Requests about the cluster, its brokers and where partitions are. Reached as `AdminClient.cluster` and `.partitions`.
+
+`Cluster` has brokers and what they support; `Partitions` has replicas, leaders, logs and producers of partitions. The
+controller reassigns and elects; each broker describes its own log directories, and leaders describe producers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from korvet.admin.connection import Address, Deadline
-from korvet.admin.errors import AdminError, UnsupportedError, raise_error_in
+from korvet.admin.errors import AdminError, UnsupportedError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
-from korvet.protocol.messages import MESSAGES
+from korvet.admin.types import (
+    Outcomes,
+    TopicPartition,
+    by_topic,
+    indexes_by_topic,
+    known,
+    name_error,
+    partitions_in,
+)
+from korvet.protocol.messages import MESSAGES, describe_log_dirs, elect_leaders
+from korvet.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from korvet.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from korvet.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicRequest,
+)
+from korvet.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.protocol.types import ElectionType
 
 _NAMES = {cls.api.key: cls.__name__.removesuffix("Request") for cls in MESSAGES if cls.is_request()}
 
@@ -65,6 +96,49 @@ class Features(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Reassignment(msgspec.Struct, frozen=True):
+    """An ongoing reassignment: the present replicas, those that are added, and those that are removed."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+class LogSize(msgspec.Struct, frozen=True):
+    """The log of a partition on a broker. A `future` one is being copied between its directories.
+
+    `offset_lag` is the number of offsets that it lacks.
+    """
+
+    size_bytes: int
+    offset_lag: int
+    future: bool
+
+
+class LogDir(msgspec.Struct, frozen=True):
+    """A log directory of a broker, or why it cannot be read, and the bytes of its volume, None if not known."""
+
+    path: str
+    error: AdminError | None
+    partitions: dict[TopicPartition, LogSize]
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """An idempotent producer of a partition, with sequence and timestamp (ms) of its last record, -1 if not known.
+
+    `transaction_start` is the first offset of its open transaction, if any.
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start: int | None
+
+
 class Cluster:
     """The requests about the cluster."""
 
@@ -102,7 +176,7 @@ class Cluster:
         self._client.remember(Address(each.host, each.port) for each in found.brokers if not each.fenced)
         return found
 
-    def apis(self, brokers: Iterable[int] | None = None) -> dict[int, dict[int, ApiVersions] | AdminError]:
+    def apis(self, brokers: Iterable[int] | None = None) -> Outcomes[int, dict[int, ApiVersions]]:
         """Return for each broker, these or all, the APIs that it serves by key, or an error.
 
         BROKER_NOT_AVAILABLE for an unknown broker. Raises AdminError if the brokers cannot be listed.
@@ -112,7 +186,7 @@ class Cluster:
         """
         ids = [*self._client.topology().brokers] if brokers is None else brokers
 
-        def ask(attempt: Attempt, keys: Sequence[int]) -> dict[int, dict[int, ApiVersions] | AdminError]:
+        def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, dict[int, ApiVersions]]:
             served = {
                 each.api_key: ApiVersions(
                     each.api_key, _NAMES.get(each.api_key, ""), each.min_version, each.max_version
@@ -148,6 +222,162 @@ class Cluster:
         return self._client.retry(attempt)
 
 
+class Partitions:
+    """The requests about partitions."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+    def reassign(
+        self,
+        replicas: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> Outcomes[TopicPartition, None]:
+        """Reassign partitions to these brokers, the preferred leader first. None cancels an ongoing reassignment.
+
+        Returns None or an error for each: UnknownTopicOrPartitionError, INVALID_REPLICA_ASSIGNMENT,
+        NO_REASSIGNMENT_IN_PROGRESS. To forbid a change of the number of replicas needs Kafka 4.1: UnsupportedError.
+
+            >>> admin.partitions.reassign({TopicPartition("orders", 0): [0]})
+            {TopicPartition(topic='orders', partition=0): None}
+        """
+
+        def wanted(key: TopicPartition) -> ReassignablePartition:
+            brokers = replicas[key]
+            return ReassignablePartition(
+                partition_index=key.partition, replicas=None if brokers is None else [*brokers]
+            )
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, None]:
+            request = AlterPartitionReassignmentsRequest(
+                timeout_ms=attempt.timeout_ms,
+                allow_replication_factor_change=allow_replication_factor_change,
+                topics=[
+                    ReassignableTopic(name=name, partitions=some) for name, some in by_topic(keys, wanted)
+                ],
+            )
+            response = attempt.send(request, AlterPartitionReassignmentsResponse)
+            raise_error_in(response.error_code, response.error_message)
+            return {
+                key: error_in(each.error_code, each.error_message)
+                for key, each in partitions_in(response.responses)
+            }
+
+        return self._client.for_each(replicas, self._client.to_controller, ask, idempotent=False)
+
+    def reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Return the ongoing reassignments, of these partitions or of all. Raises AdminError.
+
+        >>> admin.partitions.reassignments()
+        {}
+        """
+        topics = None
+        if partitions is not None:
+            topics = [
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
+                for name, indexes in _checked_by_topic(partitions)
+            ]
+
+        def attempt(deadline: Deadline) -> ListPartitionReassignmentsResponse:
+            controller = self._client.attempt_at_controller(deadline)
+            request = ListPartitionReassignmentsRequest(timeout_ms=controller.timeout_ms, topics=topics)
+            response = controller.send(request, ListPartitionReassignmentsResponse)
+            raise_error_in(response.error_code, response.error_message)
+            return response
+
+        return {
+            key: Reassignment(each.replicas, each.adding_replicas, each.removing_replicas)
+            for key, each in partitions_in(self._client.retry(attempt).topics)
+        }
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> Outcomes[TopicPartition, None]:
+        """Elect the preferred leaders, of these partitions or of all. Returns None or an error for each.
+
+        `unclean` elects any live replica if none is in sync: records are lost. Errors are ElectionNotNeededError,
+        UnknownTopicOrPartitionError, PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE. For all
+        partitions, those that need no election are left out, and AdminError is raised if the request fails.
+
+            >>> admin.partitions.elect_leaders([TopicPartition("orders", 0)])
+            {TopicPartition(topic='orders', partition=0): ElectionNotNeededError(...)}
+        """
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition] | None) -> Outcomes[TopicPartition, None]:
+            topics = None
+            if keys is not None:
+                topics = [
+                    elect_leaders.TopicPartitions(topic=name, partitions=indexes)
+                    for name, indexes in indexes_by_topic(keys)
+                ]
+            request = elect_leaders.ElectLeadersRequest(
+                election_type=ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
+                topic_partitions=topics,
+                timeout_ms=attempt.timeout_ms,
+            )
+            response = attempt.send(request, elect_leaders.ElectLeadersResponse)
+            raise_error_in(response.error_code)
+            return {
+                TopicPartition(topic.topic, each.partition_id): error_in(each.error_code, each.error_message)
+                for topic in response.replica_election_results
+                for each in topic.partition_result
+            }
+
+        if partitions is None:
+            return self._client.retry(
+                lambda deadline: ask(self._client.attempt_at_controller(deadline), None)
+            )
+        return self._client.for_each(partitions, self._client.to_controller, ask, idempotent=False)
+
+    def log_dirs(
+        self, brokers: Iterable[int] | None = None, partitions: Iterable[TopicPartition] | None = None
+    ) -> Outcomes[int, Sequence[LogDir]]:
+        """Return the log directories of each broker, these or all, with these partitions or all, or an error.
+
+        BROKER_NOT_AVAILABLE for an unknown broker. Raises AdminError if the brokers cannot be listed.
+
+            >>> sizes = settled(admin.partitions.log_dirs())
+        """
+        ids = [*self._client.topology().brokers] if brokers is None else brokers
+        topics = None
+        if partitions is not None:
+            topics = [
+                describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=indexes)
+                for name, indexes in _checked_by_topic(partitions)
+            ]
+
+        def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, Sequence[LogDir]]:
+            request = describe_log_dirs.DescribeLogDirsRequest(topics=topics)
+            response = attempt.send(request, describe_log_dirs.DescribeLogDirsResponse)
+            raise_error_in(response.error_code)
+            dirs = [_log_dir(each) for each in response.results]
+            return dict.fromkeys(keys, dirs)
+
+        return self._client.for_each(ids, self._client.to_brokers, ask)
+
+    def producers(self, partitions: Iterable[TopicPartition]) -> Outcomes[TopicPartition, Sequence[Producer]]:
+        """Return the idempotent producers of each partition, or an error.
+
+        UnknownTopicOrPartitionError for an unknown partition; UnsupportedError before Kafka 2.8.
+
+            >>> writing = settled(admin.partitions.producers([TopicPartition("orders", 0)]))
+        """
+
+        def ask(
+            attempt: Attempt, keys: Sequence[TopicPartition]
+        ) -> Outcomes[TopicPartition, Sequence[Producer]]:
+            topics = [
+                TopicRequest(name=name, partition_indexes=indexes) for name, indexes in indexes_by_topic(keys)
+            ]
+            response = attempt.send(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+            return {key: _producers(each) for key, each in partitions_in(response.topics)}
+
+        return self._client.for_each(partitions, self._client.to_leaders, ask)
+
+
 def _node(broker: DescribeClusterBroker) -> BrokerNode:
     return BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
 
@@ -158,3 +388,35 @@ def _description(
     nodes = sorted(brokers, key=lambda each: each.broker_id)
     controller = controller_id if controller_id in {each.broker_id for each in nodes} else None
     return ClusterDescription(cluster_id, controller, nodes)
+
+
+def _checked_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
+    """Yield topics with their partitions, each once. Raises the error of one whose name cannot be sent."""
+    checked = set(partitions)
+    for error in map(name_error, checked):
+        if error is not None:
+            raise error
+    return indexes_by_topic(checked)
+
+
+def _log_dir(result: describe_log_dirs.DescribeLogDirsResult) -> LogDir:
+    partitions = {
+        key: LogSize(each.partition_size, each.offset_lag, each.is_future_key)
+        for key, each in partitions_in(result.topics)
+    }
+    volume = known(result.total_bytes), known(result.usable_bytes)
+    return LogDir(result.log_dir, error_in(result.error_code), partitions, *volume)
+
+
+def _producers(partition: PartitionResponse) -> Sequence[Producer] | AdminError:
+    return error_in(partition.error_code, partition.error_message) or [
+        Producer(
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            each.last_timestamp,
+            each.coordinator_epoch,
+            known(each.current_txn_start_offset),
+        )
+        for each in partition.active_producers
+    ]

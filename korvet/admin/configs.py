@@ -7,13 +7,14 @@ changes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from korvet.admin.connection import Deadline
 from korvet.admin.errors import AdminError, UnsupportedError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient, Routes
-from korvet.admin.types import ConfigSource, ConfigType, Resource, ResourceType, resource_name_error
+from korvet.admin.types import ConfigSource, ConfigType, Outcomes, Resource, ResourceType
 from korvet.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
 from korvet.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -24,6 +25,7 @@ from korvet.protocol.types import ConfigOperation
 _OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 # The sources of values that a resource itself has: these AlterConfigs replaces.
 _OWN_SOURCES = (ConfigSource.TOPIC, ConfigSource.BROKER, ConfigSource.GROUP, ConfigSource.CLIENT_METRICS)
+E = TypeVar("E", ConfigSource, ConfigType)
 # Version 0 of ListConfigResources ignores the types of the request.
 _ANY_TYPE = (1, 1)
 
@@ -103,7 +105,7 @@ class Configs:
         names: Iterable[str] | None = None,
         synonyms: bool = False,
         documentation: bool = False,
-    ) -> dict[Resource, dict[str, Config] | AdminError]:
+    ) -> Outcomes[Resource, dict[str, Config]]:
         """Return the settings of each resource by name, all or only those named, or an error.
 
         UnknownTopicOrPartitionError for an unknown topic, BROKER_NOT_AVAILABLE for an unknown broker; UnsupportedError
@@ -117,15 +119,14 @@ class Configs:
         """
         named = None if names is None else [*names]
 
-        def ask(attempt: Attempt, keys: Sequence[Resource]) -> dict[Resource, dict[str, Config] | AdminError]:
+        def ask(attempt: Attempt, keys: Sequence[Resource]) -> Outcomes[Resource, dict[str, Config]]:
             return _describe(attempt, keys, named, synonyms=synonyms, documentation=documentation)
 
-        route = self._route(self._client.to_any)
-        return self._client.for_each(resources, route, ask, error_of=resource_name_error)
+        return self._client.for_each(resources, self._route(self._client.to_any), ask)
 
     def alter(
         self, changes: Mapping[Resource, Mapping[str, Change | str | None]], *, validate_only: bool = False
-    ) -> dict[Resource, AdminError | None]:
+    ) -> Outcomes[Resource, None]:
         """Change settings, all of a resource or none, or only check whether they could be changed.
 
         A str is short for Set and None for Delete; a list is changed by Append and Subtract. Returns None or an error
@@ -140,14 +141,13 @@ class Configs:
             {Resource(type=<ResourceType.TOPIC: 2>, name='orders'): None}
         """
 
-        def ask(attempt: Attempt, keys: Sequence[Resource]) -> dict[Resource, AdminError | None]:
+        def ask(attempt: Attempt, keys: Sequence[Resource]) -> Outcomes[Resource, None]:
             some = {key: {name: _change(each) for name, each in changes[key].items()} for key in keys}
             if attempt.serves(incremental_alter_configs.IncrementalAlterConfigsRequest):
                 return _alter(attempt, some, validate_only=validate_only)
             return _replace(attempt, some, validate_only=validate_only)
 
-        route = self._route(self._client.to_controller)
-        return self._client.for_each(changes, route, ask, error_of=resource_name_error)
+        return self._client.for_each(changes, self._route(self._client.to_controller), ask)
 
     def resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
         """Return the resources that have settings of their own, of these types or of all that the cluster lists.
@@ -158,9 +158,7 @@ class Configs:
             True
         """
         request = ListConfigResourcesRequest(resource_types=[*types])
-        response = self._client.retry(
-            lambda deadline: self._client.send_any(request, ListConfigResourcesResponse, deadline, _ANY_TYPE)
-        )
+        response = self._client.call_any(request, ListConfigResourcesResponse, _ANY_TYPE)
         raise_error_in(response.error_code)
         found = [_resource(each.resource_type, each.resource_name) for each in response.config_resources]
         return sorted(each for each in found if each is not None)
@@ -180,19 +178,12 @@ class Configs:
         return route
 
 
-def source_in(number: int) -> ConfigSource:
-    """Return the source in a response; UNKNOWN for one of a later Kafka."""
+def enum_in(kind: type[E], number: int) -> E:
+    """Return the member in a response; UNKNOWN for one of a later Kafka."""
     try:
-        return ConfigSource(number)
+        return kind(number)
     except ValueError:
-        return ConfigSource.UNKNOWN
-
-
-def _type_in(number: int) -> ConfigType:
-    try:
-        return ConfigType(number)
-    except ValueError:
-        return ConfigType.UNKNOWN
+        return kind.UNKNOWN
 
 
 def _resource(number: int, name: str) -> Resource | None:
@@ -216,7 +207,7 @@ def _describe(
     *,
     synonyms: bool = False,
     documentation: bool = False,
-) -> dict[Resource, dict[str, Config] | AdminError]:
+) -> Outcomes[Resource, dict[str, Config]]:
     request = describe_configs.DescribeConfigsRequest(
         resources=[
             describe_configs.DescribeConfigsResource(
@@ -240,12 +231,15 @@ def _config(config: describe_configs.DescribeConfigsResourceResult) -> Config:
     return Config(
         config.name,
         config.value,
-        source_in(config.config_source),
+        enum_in(ConfigSource, config.config_source),
         config.read_only,
         config.is_sensitive,
-        _type_in(config.config_type),
+        enum_in(ConfigType, config.config_type),
         config.documentation or None,
-        [ConfigSynonym(each.name, each.value, source_in(each.source)) for each in config.synonyms],
+        [
+            ConfigSynonym(each.name, each.value, enum_in(ConfigSource, each.source))
+            for each in config.synonyms
+        ],
     )
 
 

@@ -112,6 +112,7 @@ class Connection:
         self._answer_bytes_max = answer_bytes_max
         self._client_id = client_id.encode()
         self._correlation_id = 0
+        self._served: dict[int, tuple[int, int]] = {}
         try:
             self._socket = socket.create_connection(
                 address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
@@ -120,7 +121,8 @@ class Connection:
             raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._served = self._serve_versions(deadline)
+            served = self.api_versions(deadline)
+            self._served = {each.api_key: (each.min_version, each.max_version) for each in served.api_keys}
         except BaseException:
             self.close()
             raise
@@ -171,26 +173,19 @@ class Connection:
         return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
 
     def api_versions(self, deadline: Deadline) -> ApiVersionsResponse:
-        """Ask again what the broker serves, in the newest version that both sides know. Raises AdminError."""
-        version = self.version(ApiVersionsRequest)
-        frame = self._exchange(
-            ApiVersionsRequest.api, version, encode(_API_VERSIONS_REQUEST, version), deadline
-        )
-        response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
-        raise_error_in(response.error_code)
-        return response
+        """Ask what the broker serves, in the newest version that both sides know, if it was asked before.
 
-    def _serve_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
-        """Return the served versions by API key. A broker that is too old for the request answers in version 0."""
+        A broker that is too old for the request answers in version 0. Raises AdminError.
+        """
         api = ApiVersionsRequest.api
-        version = _API_VERSIONS_FIRST
+        version = self.version(ApiVersionsRequest) if self._served else _API_VERSIONS_FIRST
         frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
         if frame[_SIZE.size : _SIZE.size + 2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION):
             version = 0
             frame = self._exchange(api, version, encode(_API_VERSIONS_REQUEST, version), deadline)
         response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
         raise_error_in(response.error_code)
-        return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        return response
 
     def _exchange(self, api: Api, version: int, body: list[Buffer], deadline: Deadline) -> bytearray:
         """Send a request and return the frame of the response, without its size."""

@@ -1,12 +1,11 @@
 """Requests about consumer groups: list, describe and delete them. Reached as `AdminClient.groups`.
 
-Brokers pass on the assignments of members without reading them, so a client can put any bytes there. They are
-read here for the protocol type `consumer`, versions 0 and up; later versions append fields.
+Brokers pass on the assignments of members without reading them, so a client can put any bytes there. They are read
+here for the protocol type `consumer`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -14,19 +13,36 @@ import msgspec
 from korvet.admin.connection import Deadline
 from korvet.admin.errors import AdminError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
-from korvet.admin.types import TopicPartition, group_name_error
-from korvet.errors import ErrorCode
+from korvet.admin.types import Outcomes, TopicPartition, group_name_error
+from korvet.errors import ErrorCode, ProtocolError
+from korvet.protocol.compile import decode
 from korvet.protocol.messages import describe_groups
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from korvet.protocol.schema import Api, Message, Part
+from korvet.protocol.wire import int16, int32, string
 
 EMPTY = "Empty"
 """The state of a group without members that has committed offsets."""
 
 _DEAD = "Dead"
 _CONSUMER = "consumer"
-_SHORT = struct.Struct(">h")
-_INT = struct.Struct(">i")
+
+
+class AssignedTopic(Part):
+    """The partitions of a topic that a member reads."""
+
+    topic: string
+    partitions: list[int32]
+
+
+class ConsumerAssignment(Message):
+    """The assignment of a member of the protocol type `consumer`; later versions append fields."""
+
+    api = Api(key=-1, versions=(0, 0))
+
+    version: int16
+    assigned_partitions: list[AssignedTopic]
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -91,20 +107,20 @@ class Groups:
 
         return [each for _, each in sorted(self._client.retry(attempt).items())]
 
-    def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | AdminError]:
+    def describe(self, group_ids: Iterable[str]) -> Outcomes[str, GroupDescription]:
         """Return each group or an error: GroupIdNotFoundError if there is none.
 
         >>> described = admin.groups.describe(["billing", "shipping"])
         """
 
-        def ask(attempt: Attempt, keys: Sequence[str]) -> dict[str, GroupDescription | AdminError]:
+        def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, GroupDescription]:
             request = describe_groups.DescribeGroupsRequest(groups=[*keys])
             response = attempt.send(request, describe_groups.DescribeGroupsResponse)
             return {each.group_id: _description(each) for each in response.groups}
 
         return self._client.for_each(group_ids, self._client.to_coordinators, ask, error_of=group_name_error)
 
-    def delete(self, group_ids: Iterable[str]) -> dict[str, AdminError | None]:
+    def delete(self, group_ids: Iterable[str]) -> Outcomes[str, None]:
         """Delete groups with all their committed offsets. Returns None or an error for each.
 
         Errors are GroupIdNotFoundError, and NON_EMPTY_GROUP if the group has members.
@@ -113,7 +129,7 @@ class Groups:
             {'billing': None}
         """
 
-        def ask(attempt: Attempt, keys: Sequence[str]) -> dict[str, AdminError | None]:
+        def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, None]:
             response = attempt.send(DeleteGroupsRequest(groups_names=[*keys]), DeleteGroupsResponse)
             return {each.group_id: error_in(each.error_code) for each in response.results}
 
@@ -153,31 +169,11 @@ def partitions_of(assignment: bytes) -> list[TopicPartition] | None:
     if not assignment:
         return []
     try:
-        return sorted(_read(assignment))
-    except (struct.error, ValueError):
+        found = decode(ConsumerAssignment, 0, assignment)
+    except ProtocolError:
         return None
-
-
-def _read(data: bytes) -> list[TopicPartition]:
-    """Read the version, then the topics with their partitions. No allocation is sized by a number of the peer."""
-    (version,) = _SHORT.unpack_from(data)
-    (topics,) = _INT.unpack_from(data, _SHORT.size)
-    if version < 0 or topics < 0:
-        raise ValueError("negative version or length")
-    position = _SHORT.size + _INT.size
-    found = []
-    for _ in range(topics):
-        (length,) = _SHORT.unpack_from(data, position)
-        position += _SHORT.size
-        if length < 0 or position + length > len(data):
-            raise ValueError("a topic name is longer than the rest")
-        topic = data[position : position + length].decode()
-        position += length
-        (count,) = _INT.unpack_from(data, position)
-        position += _INT.size
-        if count < 0 or position + count * _INT.size > len(data):
-            raise ValueError("partitions are longer than the rest")
-        partitions = struct.unpack_from(f">{count}i", data, position)
-        position += count * _INT.size
-        found += [TopicPartition(topic, each) for each in partitions]
-    return found
+    if found.version < 0:
+        return None
+    return sorted(
+        TopicPartition(each.topic, index) for each in found.assigned_partitions for index in each.partitions
+    )

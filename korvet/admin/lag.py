@@ -8,10 +8,12 @@ records and in seconds, and publishes it in /metrics.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import math
 import re
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 import msgspec
 
@@ -36,7 +38,7 @@ def lag_of(committed: int, start: int, end: int) -> int | None:
     return None if end >= TIME_CODED_FROM else end - first
 
 
-Counted = Mapping[tuple[str, TopicPartition], int]
+GroupPartition = tuple[str, TopicPartition]
 
 
 class PartitionProgress(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ class PartitionProgress(msgspec.Struct, frozen=True):
 def progress_of(
     admin: AdminClient,
     groups: Iterable[GroupDescription],
-    counted: Counted,
-    ages: Mapping[tuple[str, TopicPartition], float] | None = None,
+    counted: Mapping[GroupPartition, int],
+    ages: Mapping[GroupPartition, float] | None = None,
 ) -> dict[str, list[PartitionProgress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
@@ -102,8 +104,6 @@ def _existing(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict
 PAGE_BYTES_MAX = 128 * 1024 * 1024
 """The largest page that is read."""
 
-GroupPartition = tuple[str, TopicPartition]
-
 
 class CountedLags(msgspec.Struct, frozen=True):
     """The lags of groups in records, and the ages in seconds of the oldest records that are not committed."""
@@ -117,7 +117,6 @@ _LINE = re.compile(
 )
 _LABEL = re.compile(r'(?P<name>\w+)="(?P<value>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_OK = 200
 
 
 def counted_lags(address: Address, timeout: float) -> CountedLags:
@@ -138,7 +137,7 @@ def counted_lags(address: Address, timeout: float) -> CountedLags:
         raise BadAnswerError(f"{address} does not speak HTTP: {error!r}") from error
     finally:
         connection.close()
-    if response.status != _OK or len(page) > PAGE_BYTES_MAX:
+    if response.status != HTTPStatus.OK or len(page) > PAGE_BYTES_MAX:
         raise BadAnswerError(f"{address} has no metrics page (status {response.status})")
     return parse_lags(page.decode(errors="replace"))
 
@@ -148,21 +147,14 @@ def parse_lags(page: str) -> CountedLags:
     found = CountedLags({}, {})
     for line in _LINE.finditer(page):
         labels = {
-            each["name"]: _ESCAPED.sub(_unescaped, each["value"]) for each in _LABEL.finditer(line["labels"])
+            each["name"]: _ESCAPED.sub(lambda escaped: escaped[1].replace("n", "\n"), each["value"])
+            for each in _LABEL.finditer(line["labels"])
         }
-        try:
+        with contextlib.suppress(KeyError, ValueError):
             partition = TopicPartition(labels["topic"], int(labels["partition"]))
             key, value = (labels["group"], partition), float(line["value"])
-            if not math.isfinite(value):
-                continue
-            if line["unit"] == "records":
+            if math.isfinite(value) and line["unit"] == "records":
                 found.records[key] = int(value)
-            else:
+            elif math.isfinite(value):
                 found.seconds[key] = value
-        except (KeyError, ValueError):
-            continue
     return found
-
-
-def _unescaped(escaped: re.Match[str]) -> str:
-    return "\n" if escaped[1] == "n" else escaped[1]

@@ -1,4 +1,7 @@
-"""Requests about offsets: what groups have committed, and what logs have. Reached as `AdminClient.offsets`."""
+"""Requests about offsets: what groups have committed, and how to reset it, and what logs have.
+
+Reached as `AdminClient.offsets`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, error_in, raise_error_in
+from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in, raise_error_in
+from korvet.admin.groups import EMPTY, Groups
 from korvet.admin.routing import Attempt, ClusterClient, Routes
-from korvet.admin.types import TopicPartition, by_topic, group_name_error, partition_name_error
+from korvet.admin.types import (
+    Outcomes,
+    TopicPartition,
+    by_topic,
+    group_name_error,
+    indexes_by_topic,
+    name_error,
+    partitions_in,
+    settled,
+)
 from korvet.protocol.messages import list_offsets, offset_commit, offset_delete, offset_fetch
 from korvet.protocol.types import SpecialTimestamp
 
@@ -43,8 +56,40 @@ class LogOffset(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
+class ToTimestamp(msgspec.Struct, frozen=True):
+    """The first record at or after a timestamp (ms), or EARLIEST or LATEST; the end if there is none."""
+
+    timestamp: int
+
+
+class ToOffset(msgspec.Struct, frozen=True):
+    """One offset for all partitions."""
+
+    offset: int
+
+
+class ShiftBy(msgspec.Struct, frozen=True):
+    """The committed offset plus this number, which may be negative."""
+
+    offsets: int
+
+
+Target = ToTimestamp | ToOffset | ShiftBy
+
+
+class OffsetReset(msgspec.Struct, frozen=True):
+    """The committed offset of a partition before and after; `before` is None if there was none."""
+
+    before: int | None
+    after: int
+
+
+class ResetRefusedError(AdminError):
+    """The offsets cannot be reset in this way; the message says why."""
+
+
 _Committed = dict[TopicPartition, CommittedOffset]
-_Errors = dict[TopicPartition, AdminError | None]
+_Errors = Outcomes[TopicPartition, None]
 
 
 class Offsets:
@@ -63,25 +108,18 @@ class Offsets:
         topics = None
         if partitions is not None:
             topics = [
-                offset_fetch.OffsetFetchRequestTopics(
-                    name=name, partition_indexes=[each.partition for each in some]
-                )
-                for name, some in by_topic(set(partitions))
+                offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                for name, indexes in indexes_by_topic(set(partitions))
             ]
+        request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=topics)
 
-        def ask(attempt: Attempt, groups: Sequence[str]) -> dict[str, _Committed | AdminError]:
-            request = offset_fetch.OffsetFetchRequest(group_id=groups[0], topics=topics)
+        def ask(attempt: Attempt, _: Sequence[str]) -> Outcomes[str, _Committed]:
             return {
-                groups[0]: _fetched(attempt.send(request, offset_fetch.OffsetFetchResponse, _FETCH_VERSIONS))
+                group_id: _fetched(attempt.send(request, offset_fetch.OffsetFetchResponse, _FETCH_VERSIONS))
             }
 
-        outcomes = self._client.for_each(
-            [group_id], self._client.to_coordinators, ask, error_of=group_name_error
-        )
-        outcome = outcomes[group_id]
-        if isinstance(outcome, AdminError):
-            raise outcome
-        return outcome
+        route = self._client.to_coordinators
+        return settled(self._client.for_each([group_id], route, ask, error_of=group_name_error))[group_id]
 
     def alter(self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> _Errors:
         """Commit offsets for a group without members. Returns None or an error for each.
@@ -91,31 +129,27 @@ class Offsets:
             >>> admin.offsets.alter("billing", {TopicPartition("orders", 0): 42})
             {TopicPartition(topic='orders', partition=0): None}
         """
-        given = {
-            key: CommittedOffset(offset) if isinstance(offset, int) else offset
-            for key, offset in offsets.items()
-        }
+
+        def wanted(key: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
+            given = offsets[key]
+            given = CommittedOffset(given) if isinstance(given, int) else given
+            return offset_commit.OffsetCommitRequestPartition(
+                partition_index=key.partition,
+                committed_offset=given.offset,
+                committed_leader_epoch=given.leader_epoch,
+                committed_metadata=given.metadata,
+            )
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_commit.OffsetCommitRequestTopic(
-                    name=name,
-                    partitions=[
-                        offset_commit.OffsetCommitRequestPartition(
-                            partition_index=each.partition,
-                            committed_offset=given[each].offset,
-                            committed_leader_epoch=given[each].leader_epoch,
-                            committed_metadata=given[each].metadata,
-                        )
-                        for each in some
-                    ],
-                )
-                for name, some in by_topic(keys)
+                offset_commit.OffsetCommitRequestTopic(name=name, partitions=some)
+                for name, some in by_topic(keys, wanted)
             ]
             request = offset_commit.OffsetCommitRequest(group_id=group_id, topics=topics)
-            return _errors(attempt.send(request, offset_commit.OffsetCommitResponse, _COMMIT_VERSIONS))
+            response = attempt.send(request, offset_commit.OffsetCommitResponse, _COMMIT_VERSIONS)
+            return {key: error_in(each.error_code) for key, each in partitions_in(response.topics)}
 
-        return self._client.for_each(given, self._to_coordinator(group_id), ask, error_of=_check(group_id))
+        return self._at_coordinator(group_id, offsets, ask)
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> _Errors:
         """Delete the committed offsets of partitions. Returns None or an error for each.
@@ -128,89 +162,128 @@ class Offsets:
 
         def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
             topics = [
-                offset_delete.OffsetDeleteRequestTopic(
-                    name=name,
-                    partitions=[
-                        offset_delete.OffsetDeleteRequestPartition(partition_index=each.partition)
-                        for each in some
-                    ],
-                )
-                for name, some in by_topic(keys)
+                offset_delete.OffsetDeleteRequestTopic(name=name, partitions=some)
+                for name, some in by_topic(keys, wanted)
             ]
             request = offset_delete.OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = attempt.send(request, offset_delete.OffsetDeleteResponse)
             raise_error_in(response.error_code)
-            return _errors(response)
+            return {key: error_in(each.error_code) for key, each in partitions_in(response.topics)}
 
-        route = self._to_coordinator(group_id)
-        return self._client.for_each(partitions, route, ask, error_of=_check(group_id))
+        def wanted(key: TopicPartition) -> offset_delete.OffsetDeleteRequestPartition:
+            return offset_delete.OffsetDeleteRequestPartition(partition_index=key.partition)
 
-    def at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogOffset | AdminError]:
+        return self._at_coordinator(group_id, partitions, ask)
+
+    def at(self, timestamps: Mapping[TopicPartition, int]) -> Outcomes[TopicPartition, LogOffset]:
         """Return for each partition the first offset at or after a timestamp (ms), or EARLIEST or LATEST, or an error.
 
         >>> ends = admin.offsets.at({TopicPartition("orders", 0): LATEST})
         """
 
-        def ask(
-            attempt: Attempt, keys: Sequence[TopicPartition]
-        ) -> dict[TopicPartition, LogOffset | AdminError]:
+        def wanted(key: TopicPartition) -> list_offsets.ListOffsetsPartition:
+            return list_offsets.ListOffsetsPartition(partition_index=key.partition, timestamp=timestamps[key])
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogOffset]:
             topics = [
-                list_offsets.ListOffsetsTopic(
-                    name=name,
-                    partitions=[
-                        list_offsets.ListOffsetsPartition(
-                            partition_index=each.partition, timestamp=timestamps[each]
-                        )
-                        for each in some
-                    ],
-                )
-                for name, some in by_topic(keys)
+                list_offsets.ListOffsetsTopic(name=name, partitions=some)
+                for name, some in by_topic(keys, wanted)
             ]
             request = list_offsets.ListOffsetsRequest(
                 replica_id=_CONSUMER_REPLICA, topics=topics, timeout_ms=attempt.timeout_ms
             )
+            response = attempt.send(request, list_offsets.ListOffsetsResponse)
             return {
-                (key := TopicPartition(topic.name, each.partition_index)): error_in(
-                    each.error_code, f"partition {key}"
-                )
+                key: error_in(each.error_code, f"partition {key}")
                 or LogOffset(each.offset, each.timestamp, each.leader_epoch)
-                for topic in attempt.send(request, list_offsets.ListOffsetsResponse).topics
-                for each in topic.partitions
+                for key, each in partitions_in(response.topics)
             }
 
-        return self._client.for_each(timestamps, self._client.to_leaders, ask, error_of=partition_name_error)
+        return self._client.for_each(timestamps, self._client.to_leaders, ask)
 
-    def _to_coordinator(
-        self, group_id: str
-    ) -> Callable[[list[TopicPartition], Deadline], Routes[TopicPartition]]:
-        return lambda keys, deadline: dict.fromkeys(
-            keys, self._client.to_coordinators([group_id], deadline)[group_id]
-        )
+    def plan_reset(
+        self, group_id: str, topics: Mapping[str, Sequence[int]] | None, target: Target
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Return what a reset of the committed offsets of a group would make of them; `alter` commits that.
+
+        `topics` are the partitions of topics, all of a topic if none is given; None is all with a committed offset. The
+        target is resolved against the present logs. An offset outside its log becomes the nearest one inside: a
+        consumer would reset it by its own policy.
+
+        Raises AdminError: ResetRefusedError if the group has members, which would continue from their own positions,
+        or has no committed offset to find the partitions by or to shift; UnknownTopicOrPartitionError. The offsets of
+        an unknown group can be reset: that creates it.
+        """
+        self._check_without_members(group_id)
+        partitions = self._in_scope(group_id, topics)
+        committed = self.committed(group_id, partitions)
+        before = {key: committed[key].offset if key in committed else None for key in partitions}
+        starts = settled(self.at(dict.fromkeys(partitions, EARLIEST)))
+        timed: Mapping[TopicPartition, LogOffset] = {}
+        if isinstance(target, ToTimestamp):
+            timed = settled(self.at(dict.fromkeys(partitions, target.timestamp)))
+        # Last, so that a log that grows meanwhile does not end before an offset found in it.
+        ends = settled(self.at(dict.fromkeys(partitions, LATEST)))
+        resets = {}
+        for key in partitions:
+            if isinstance(target, ToTimestamp):
+                wanted = timed[key].offset
+                wanted = ends[key].offset if wanted == NO_OFFSET else wanted
+            elif isinstance(target, ToOffset):
+                wanted = target.offset
+            else:
+                wanted = _shifted(group_id, key, before[key], target.offsets)
+            resets[key] = OffsetReset(before[key], min(max(wanted, starts[key].offset), ends[key].offset))
+        return resets
+
+    def _check_without_members(self, group_id: str) -> None:
+        described = Groups(self._client).describe([group_id])[group_id]
+        if isinstance(described, GroupIdNotFoundError):
+            return
+        if isinstance(described, AdminError):
+            raise described
+        if described.state != EMPTY:
+            raise ResetRefusedError(
+                f"group {group_id!r} is {described.state}, members: {len(described.members)};"
+                " stop all of them before a reset"
+            )
+
+    def _in_scope(self, group_id: str, topics: Mapping[str, Sequence[int]] | None) -> list[TopicPartition]:
+        if topics is not None:
+            return sorted(self._client.partitions_of(topics))
+        committed = sorted(self.committed(group_id))
+        if not committed:
+            raise ResetRefusedError(f"group {group_id!r} has committed no offsets: name the topics")
+        return committed
+
+    def _at_coordinator(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Attempt, Sequence[TopicPartition]], _Errors],
+    ) -> _Errors:
+        """Return an outcome for each partition, of the coordinator of one group."""
+
+        def route(keys: list[TopicPartition], deadline: Deadline) -> Routes[TopicPartition]:
+            return dict.fromkeys(keys, self._client.to_coordinators([group_id], deadline)[group_id])
+
+        invalid = group_name_error(group_id)
+        return self._client.for_each(partitions, route, ask, error_of=lambda key: invalid or name_error(key))
 
 
 def _fetched(response: offset_fetch.OffsetFetchResponse) -> _Committed | AdminError:
     failed: AdminError | None = error_in(response.error_code)
     found: _Committed = {}
-    for topic in response.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.name, each.partition_index)
-            failed = failed or error_in(each.error_code, f"partition {key}")
-            if each.committed_offset != NO_OFFSET:
-                found[key] = CommittedOffset(
-                    each.committed_offset, each.committed_leader_epoch, each.metadata or ""
-                )
+    for key, each in partitions_in(response.topics):
+        failed = failed or error_in(each.error_code, f"partition {key}")
+        if each.committed_offset != NO_OFFSET:
+            found[key] = CommittedOffset(
+                each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+            )
     return failed or found
 
 
-def _errors(response: offset_commit.OffsetCommitResponse | offset_delete.OffsetDeleteResponse) -> _Errors:
-    return {
-        TopicPartition(topic.name, each.partition_index): error_in(each.error_code)
-        for topic in response.topics
-        for each in topic.partitions
-    }
-
-
-def _check(group_id: str) -> Callable[[TopicPartition], AdminError | None]:
-    """Return the check of partitions: an invalid group is the error of all."""
-    error = group_name_error(group_id)
-    return lambda partition: error or partition_name_error(partition)
+def _shifted(group_id: str, key: TopicPartition, before: int | None, offsets: int) -> int:
+    if before is None:
+        raise ResetRefusedError(f"group {group_id!r} has committed no offset of {key} to shift")
+    return before + offsets

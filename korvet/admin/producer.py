@@ -18,7 +18,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, Routes
-from korvet.admin.types import Resource, TopicPartition, by_topic, partition_name_error, settled
+from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, settled
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
@@ -82,7 +82,7 @@ class IdempotentProducer:
         self._client = client
         self._leaders: dict[TopicPartition, Address] = {}
 
-    def send(self, batches: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int | AdminError]:
+    def send(self, batches: Mapping[TopicPartition, bytes]) -> Outcomes[TopicPartition, int]:
         """Append a batch to each partition. Returns its first offset there, or an error.
 
         A batch that was appended before has the offset that it got then, or -1 if the broker has forgotten it.
@@ -93,14 +93,19 @@ class IdempotentProducer:
             for key, batch in batches.items()
         }
 
-        def ask(attempt: Attempt, keys: list[TopicPartition]) -> dict[TopicPartition, int | AdminError]:
+        def ask(attempt: Attempt, keys: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
             request = _request({key: sealed[key] for key in keys}, attempt.timeout_ms)
-            outcomes = _outcomes(attempt.send(request, ProduceResponse, _PRODUCE_VERSIONS))
+            response = attempt.send(request, ProduceResponse, _PRODUCE_VERSIONS)
+            outcomes: Outcomes[TopicPartition, int] = {
+                TopicPartition(topic.name, each.index): _error(each) or each.base_offset
+                for topic in response.responses
+                for each in topic.partition_responses
+            }
             appended = (key for key in keys if not isinstance(outcomes.get(key), AdminError | None))
             self._leaders |= dict.fromkeys(appended, attempt.address)
             return outcomes
 
-        outcomes = self._client.for_each(batches, self._route, ask, error_of=partition_name_error)
+        outcomes = self._client.for_each(batches, self._route, ask)
         for key, outcome in outcomes.items():
             if not isinstance(outcome, AdminError):
                 count = BatchHeader._make(HEADER.unpack_from(batches[key])).record_count
@@ -117,24 +122,11 @@ class IdempotentProducer:
 
 
 def _request(batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> ProduceRequest:
-    topics = [
-        TopicProduceData(
-            name=name,
-            partition_data=[
-                PartitionProduceData(index=each.partition, records=memoryview(batches[each])) for each in some
-            ],
-        )
-        for name, some in by_topic(batches)
-    ]
+    def part(key: TopicPartition) -> PartitionProduceData:
+        return PartitionProduceData(index=key.partition, records=memoryview(batches[key]))
+
+    topics = [TopicProduceData(name=name, partition_data=some) for name, some in by_topic(batches, part)]
     return ProduceRequest(acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics)
-
-
-def _outcomes(response: ProduceResponse) -> dict[TopicPartition, int | AdminError]:
-    return {
-        TopicPartition(topic.name, each.index): _error(each) or each.base_offset
-        for topic in response.responses
-        for each in topic.partition_responses
-    }
 
 
 def _error(response: PartitionProduceResponse) -> BrokerError | None:

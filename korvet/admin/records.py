@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
-from korvet.admin.types import TIME_CODED_FROM, TopicPartition, by_topic, partition_name_error, settled
+from korvet.admin.types import TIME_CODED_FROM, Outcomes, TopicPartition, by_topic, settled
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
     FetchPartition,
@@ -93,23 +93,14 @@ class Records:
             [b'value', b'value']
         """
 
-        def ask(
-            attempt: Attempt, keys: Sequence[TopicPartition]
-        ) -> dict[TopicPartition, LogSlice | AdminError]:
-            topics = [
-                FetchTopic(
-                    topic=name,
-                    partitions=[
-                        FetchPartition(
-                            partition=each.partition,
-                            fetch_offset=offsets[each],
-                            partition_max_bytes=max(bytes_max // len(keys), 1),
-                        )
-                        for each in some
-                    ],
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, LogSlice]:
+            def wanted(key: TopicPartition) -> FetchPartition:
+                share = max(bytes_max // len(keys), 1)
+                return FetchPartition(
+                    partition=key.partition, fetch_offset=offsets[key], partition_max_bytes=share
                 )
-                for name, some in by_topic(keys)
-            ]
+
+            topics = [FetchTopic(topic=name, partitions=some) for name, some in by_topic(keys, wanted)]
             request = FetchRequest(
                 max_wait_ms=min(wait_ms, attempt.timeout_ms), min_bytes=1, max_bytes=bytes_max, topics=topics
             )
@@ -123,7 +114,7 @@ class Records:
                 if (key := TopicPartition(topic.topic, each.partition_index)) in offsets
             }
 
-        return self._client.for_each(offsets, self._client.to_leaders, ask, error_of=partition_name_error)
+        return self._client.for_each(offsets, self._client.to_leaders, ask)
 
     def offset_of_last(
         self,

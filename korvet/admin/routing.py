@@ -19,7 +19,7 @@ from korvet.admin.errors import (
     broker_error,
     error_in,
 )
-from korvet.admin.types import TopicPartition, Topology
+from korvet.admin.types import Outcomes, TopicPartition, Topology, name_error
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsResponse
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -34,10 +34,6 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 Routes = Mapping[K, Address | AdminError]
-
-
-def _no_error(_key: object) -> None:
-    """Accept every key."""
 
 
 class Attempt:
@@ -110,6 +106,16 @@ class ClusterClient:
         named = None if every_topic else list(topics)
         return self.retry(lambda deadline: self.topology_now(named, deadline))
 
+    def partitions_of(self, topics: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+        """Return these partitions of topics, all of a topic if none is given. Raises AdminError."""
+        topology = self.topology(topics)
+        found = []
+        for topic, indexes in topics.items():
+            if topic in topology.failed and not indexes:
+                raise topology.failed[topic]
+            found += [TopicPartition(topic, index) for index in indexes or topology.partitions[topic]]
+        return list(dict.fromkeys(found))
+
     def topology_now(self, topics: Iterable[str] | None, deadline: Deadline) -> Topology:
         """Return the same in one attempt; None is all topics."""
         named = (
@@ -162,6 +168,10 @@ class ClusterClient:
         """Send a request to the first broker that can be reached, in one attempt; see Connection.call."""
         return self._on_any(lambda connection: connection.call(request, answer, deadline, versions), deadline)
 
+    def call_any(self, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
+        """Send a request to the first broker that can be reached, with retries. Raises AdminError."""
+        return self.retry(lambda deadline: self.send_any(request, answer, deadline, versions))
+
     def attempt_at_controller(self, deadline: Deadline) -> Attempt:
         """Return an attempt at the broker that takes changes."""
         return Attempt(self, self._controller(deadline), deadline)
@@ -186,11 +196,11 @@ class ClusterClient:
         self,
         keys: Iterable[K],
         route: Callable[[list[K], Deadline], Routes[K]],
-        ask: Callable[[Attempt, list[K]], Mapping[K, T | AdminError]],
+        ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
         *,
-        error_of: Callable[[K], AdminError | None] = _no_error,
+        error_of: Callable[[K], AdminError | None] = name_error,
         idempotent: bool = True,
-    ) -> dict[K, T | AdminError]:
+    ) -> Outcomes[K, T]:
         """Return an outcome for each key, in their order: what `ask` returns for it, or an error. Raises nothing.
 
         `ask` sends a request about the keys that `route` sends to one broker; keys of different types are sent apart.
@@ -202,7 +212,7 @@ class ClusterClient:
         """
         deadline = self.deadline()
         given = list(dict.fromkeys(keys))
-        outcomes: dict[K, T | AdminError] = {key: error for key in given if (error := error_of(key))}
+        outcomes: Outcomes[K, T] = {key: error for key in given if (error := error_of(key))}
         left = [key for key in given if key not in outcomes]
         for number in deadline.attempts() if left else ():
             failed = outcomes[left[0]] if number else None
@@ -241,14 +251,14 @@ class ClusterClient:
         self,
         keys: list[K],
         route: Callable[[list[K], Deadline], Routes[K]],
-        ask: Callable[[Attempt, list[K]], Mapping[K, T | AdminError]],
+        ask: Callable[[Attempt, list[K]], Outcomes[K, T]],
         deadline: Deadline,
-    ) -> dict[K, T | AdminError]:
+    ) -> Outcomes[K, T]:
         try:
             routes = route(keys, deadline)
         except AdminError as error:
             return dict.fromkeys(keys, error)
-        outcomes: dict[K, T | AdminError] = {}
+        outcomes: Outcomes[K, T] = {}
         requests: dict[tuple[Address, type], list[K]] = {}
         for key in keys:
             address = routes[key]

@@ -10,27 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.admin.configs import Config, source_in
+from korvet.admin.configs import Config, enum_in
 from korvet.admin.errors import AdminError, broker_error, error_in
 from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import (
+    ConfigSource,
+    Outcomes,
     TopicId,
     TopicPartition,
     by_topic,
-    partition_name_error,
+    known,
+    name_error,
+    partitions_in,
     topic_id_in,
-    topic_name_error,
 )
 from korvet.errors import ErrorCode
-from korvet.protocol.messages import create_topics, delete_records, delete_topics, metadata
-from korvet.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
+from korvet.protocol.messages import (
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    metadata,
 )
-
-_ABSENT = -1
 
 # Names are sent in versions that every broker has; ids need later ones.
 _DELETE_BY_NAME = (1, 5)
@@ -116,16 +117,13 @@ class Topics:
         ['orders']
         """
         request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        response = self._client.retry(
-            lambda deadline: self._client.send_any(request, metadata.MetadataResponse, deadline)
-        )
         found = [
             TopicListing(each.name or "", topic_id_in(each.topic_id), each.is_internal, len(each.partitions))
-            for each in response.topics
+            for each in self._client.call_any(request, metadata.MetadataResponse).topics
         ]
         return sorted(found, key=lambda topic: topic.name)
 
-    def describe(self, topics: Iterable[TopicKey]) -> dict[TopicKey, TopicDescription | AdminError]:
+    def describe(self, topics: Iterable[TopicKey]) -> Outcomes[TopicKey, TopicDescription]:
         """Return each topic, by name or id, or an error. A topic that does not exist is not created.
 
         UnknownTopicOrPartitionError and UnknownTopicIdError if there is none.
@@ -135,7 +133,7 @@ class Topics:
             1
         """
 
-        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> dict[TopicKey, TopicDescription | AdminError]:
+        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, TopicDescription]:
             by_id = isinstance(keys[0], TopicId)
             wanted = [
                 metadata.MetadataRequestTopic(name=None, topic_id=each.value)
@@ -151,11 +149,11 @@ class Topics:
                 for each in response.topics
             }
 
-        return self._client.for_each(topics, self._client.to_any, ask, error_of=topic_name_error)
+        return self._client.for_each(topics, self._client.to_any, ask)
 
     def create(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
-    ) -> dict[str, CreatedTopic | AdminError]:
+    ) -> Outcomes[str, CreatedTopic]:
         """Create topics, or only check whether they could be created. A plain name has the cluster's defaults.
 
         Returns each created topic or an error: TopicExistsError, or INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
@@ -170,14 +168,14 @@ class Topics:
         """
         given = [NewTopic(each) if isinstance(each, str) else each for each in topics]
         new = {each.name: each for each in given}
-        twice = {name for name, times in Counter(each.name for each in given).items() if times > 1}
+        times = Counter(each.name for each in given)
 
         def error_of(name: str) -> AdminError | None:
-            if name in twice:
+            if times[name] > 1:
                 return broker_error(ErrorCode.INVALID_REQUEST, "the topic is given twice")
-            return topic_name_error(name)
+            return name_error(name)
 
-        def ask(attempt: Attempt, names: Sequence[str]) -> dict[str, CreatedTopic | AdminError]:
+        def ask(attempt: Attempt, names: Sequence[str]) -> Outcomes[str, CreatedTopic]:
             request = create_topics.CreateTopicsRequest(
                 topics=[_creatable(new[name]) for name in names],
                 timeout_ms=attempt.timeout_ms,
@@ -192,7 +190,7 @@ class Topics:
 
     def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
-    ) -> dict[str, AdminError | None]:
+    ) -> Outcomes[str, None]:
         """Grow topics to these total numbers of partitions, or only check whether they could grow.
 
         Returns None or an error for each: UnknownTopicOrPartitionError, INVALID_PARTITIONS if it has as many already,
@@ -202,20 +200,18 @@ class Topics:
             {'orders': None}
         """
 
-        def ask(attempt: Attempt, names: Sequence[str]) -> dict[str, AdminError | None]:
-            request = CreatePartitionsRequest(
+        def ask(attempt: Attempt, names: Sequence[str]) -> Outcomes[str, None]:
+            request = create_partitions.CreatePartitionsRequest(
                 topics=[_growing(name, counts[name]) for name in names],
                 timeout_ms=attempt.timeout_ms,
                 validate_only=validate_only,
             )
-            response = attempt.send(request, CreatePartitionsResponse)
+            response = attempt.send(request, create_partitions.CreatePartitionsResponse)
             return {each.name: error_in(each.error_code, each.error_message) for each in response.results}
 
-        return self._client.for_each(
-            counts, self._client.to_controller, ask, error_of=topic_name_error, idempotent=False
-        )
+        return self._client.for_each(counts, self._client.to_controller, ask, idempotent=False)
 
-    def delete(self, topics: Iterable[TopicKey]) -> dict[TopicKey, AdminError | None]:
+    def delete(self, topics: Iterable[TopicKey]) -> Outcomes[TopicKey, None]:
         """Delete topics, by name or id, with their records. Returns None or an error for each.
 
         Errors are UnknownTopicOrPartitionError, UnknownTopicIdError and TOPIC_DELETION_DISABLED. A name deletes any
@@ -225,7 +221,7 @@ class Topics:
             {'bills': None}
         """
 
-        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> dict[TopicKey, AdminError | None]:
+        def ask(attempt: Attempt, keys: Sequence[TopicKey]) -> Outcomes[TopicKey, None]:
             ids = [each for each in keys if isinstance(each, TopicId)]
             request = delete_topics.DeleteTopicsRequest(
                 topics=[delete_topics.DeleteTopicState(topic_id=each.value) for each in ids],
@@ -241,11 +237,9 @@ class Topics:
                 for each in response.responses
             }
 
-        return self._client.for_each(
-            topics, self._client.to_controller, ask, error_of=topic_name_error, idempotent=False
-        )
+        return self._client.for_each(topics, self._client.to_controller, ask, idempotent=False)
 
-    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | AdminError]:
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> Outcomes[TopicPartition, int]:
         """Delete the records before these offsets, LATEST for all. Returns the new start of each log or an error.
 
         Errors are OffsetOutOfRangeError, UnknownTopicOrPartitionError, and POLICY_VIOLATION for a topic that is only
@@ -255,31 +249,22 @@ class Topics:
             {TopicPartition(topic='orders', partition=0): 10}
         """
 
-        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int | AdminError]:
+        def wanted(key: TopicPartition) -> delete_records.DeleteRecordsPartition:
+            return delete_records.DeleteRecordsPartition(partition_index=key.partition, offset=offsets[key])
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> Outcomes[TopicPartition, int]:
             topics = [
-                delete_records.DeleteRecordsTopic(
-                    name=name,
-                    partitions=[
-                        delete_records.DeleteRecordsPartition(
-                            partition_index=each.partition, offset=offsets[each]
-                        )
-                        for each in some
-                    ],
-                )
-                for name, some in by_topic(keys)
+                delete_records.DeleteRecordsTopic(name=name, partitions=some)
+                for name, some in by_topic(keys, wanted)
             ]
             request = delete_records.DeleteRecordsRequest(topics=topics, timeout_ms=attempt.timeout_ms)
             response = attempt.send(request, delete_records.DeleteRecordsResponse)
             return {
-                (key := TopicPartition(topic.name, each.partition_index)): error_in(
-                    each.error_code, f"partition {key}"
-                )
-                or each.low_watermark
-                for topic in response.topics
-                for each in topic.partitions
+                key: error_in(each.error_code, f"partition {key}") or each.low_watermark
+                for key, each in partitions_in(response.topics)
             }
 
-        return self._client.for_each(offsets, self._client.to_leaders, ask, error_of=partition_name_error)
+        return self._client.for_each(offsets, self._client.to_leaders, ask)
 
 
 def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | AdminError:
@@ -289,7 +274,7 @@ def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | Ad
     partitions = [
         PartitionDescription(
             each.partition_index,
-            None if each.leader_id == _ABSENT else each.leader_id,
+            known(each.leader_id),
             each.leader_epoch,
             each.replica_nodes,
             each.isr_nodes,
@@ -303,8 +288,8 @@ def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | Ad
 def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
     return create_topics.CreatableTopic(
         name=topic.name,
-        num_partitions=_ABSENT if topic.partitions is None else topic.partitions,
-        replication_factor=_ABSENT if topic.replication_factor is None else topic.replication_factor,
+        num_partitions=-1 if topic.partitions is None else topic.partitions,
+        replication_factor=-1 if topic.replication_factor is None else topic.replication_factor,
         assignments=[
             create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=[*brokers])
             for index, brokers in enumerate(topic.assignments or ())
@@ -322,22 +307,23 @@ def _created(topic: create_topics.CreatableTopicResult) -> CreatedTopic | AdminE
         return error
     configs = {
         each.name: Config(
-            each.name, each.value, source_in(each.config_source), each.read_only, each.is_sensitive
+            each.name,
+            each.value,
+            enum_in(ConfigSource, each.config_source),
+            each.read_only,
+            each.is_sensitive,
         )
         for each in topic.configs or ()
     }
-    return CreatedTopic(
-        topic.name,
-        topic_id_in(topic.topic_id),
-        None if topic.num_partitions == _ABSENT else topic.num_partitions,
-        None if topic.replication_factor == _ABSENT else topic.replication_factor,
-        configs,
-    )
+    numbers = known(topic.num_partitions), known(topic.replication_factor)
+    return CreatedTopic(topic.name, topic_id_in(topic.topic_id), *numbers, configs)
 
 
-def _growing(name: str, wanted: int | NewPartitions) -> CreatePartitionsTopic:
+def _growing(name: str, wanted: int | NewPartitions) -> create_partitions.CreatePartitionsTopic:
     new = NewPartitions(wanted) if isinstance(wanted, int) else wanted
     assignments = None
     if new.assignments is not None:
-        assignments = [CreatePartitionsAssignment(broker_ids=[*brokers]) for brokers in new.assignments]
-    return CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)
+        assignments = [
+            create_partitions.CreatePartitionsAssignment(broker_ids=[*each]) for each in new.assignments
+        ]
+    return create_partitions.CreatePartitionsTopic(name=name, count=new.count, assignments=assignments)

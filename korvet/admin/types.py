@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -17,25 +16,16 @@ from korvet.protocol.messages.metadata import MetadataResponse
 from korvet.protocol.types import ConfigSource, ConfigType, ResourceType, TopicPartition
 from korvet.protocol.wire import STRING_BYTES_MAX, ZERO_UUID
 
-__all__ = [
-    "TIME_CODED_FROM",
-    "ConfigSource",
-    "ConfigType",
-    "Resource",
-    "ResourceType",
-    "TopicId",
-    "TopicPartition",
-    "Topology",
-    "by_topic",
-    "settled",
-]
+__all__ = ["ConfigSource", "ConfigType", "ResourceType", "TopicPartition"]  # from here for applications
 TIME_CODED_FROM = 2**48
 """A log that ends here or later has offsets made of times: all since 2004 are above, and no log of records that
 counts from 0 is that long."""
 
-
 K = TypeVar("K")
 T = TypeVar("T")
+P = TypeVar("P")
+Outcomes = dict[K, T | AdminError]
+"""What became of each key: the value, or the error of its failure."""
 
 _TOPIC_ID_BYTES = 16
 _NAME_RULE = f"a name is UTF-8 of {STRING_BYTES_MAX} bytes or fewer"
@@ -70,8 +60,8 @@ class TopicId(msgspec.Struct, frozen=True):
         True
         """
         try:
-            found = cls(base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True))
-        except (UnicodeEncodeError, binascii.Error, ValueError):
+            found = cls(base64.urlsafe_b64decode(f"{text}=="))
+        except ValueError:
             found = None
         # Another text that decodes to the same bytes is a slip.
         if found is None or str(found) != text:
@@ -157,10 +147,44 @@ class Topology(msgspec.Struct, frozen=True):
         return leader or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
-    """Yield topics by name, each with its partitions."""
+def by_topic(
+    partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], P]
+) -> Iterator[tuple[str, list[P]]]:
+    """Yield topics by name, each with the parts of a request about its partitions."""
     for topic, some in groupby(sorted(partitions), key=lambda each: each.topic):
-        yield topic, list(some)
+        yield topic, list(map(part, some))
+
+
+def indexes_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
+    """Yield topics by name, each with the indexes of its partitions."""
+    return by_topic(partitions, lambda each: each.partition)
+
+
+class _IndexedPart(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+
+
+Q_co = TypeVar("Q_co", bound=_IndexedPart, covariant=True)
+
+
+class _PartsOfTopic(Protocol[Q_co]):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[Q_co]: ...
+
+
+def partitions_in(topics: Iterable[_PartsOfTopic[Q_co]]) -> Iterator[tuple[TopicPartition, Q_co]]:
+    """Yield the partitions in a response."""
+    for topic in topics:
+        for each in topic.partitions:
+            yield TopicPartition(topic.name, each.partition_index), each
+
+
+def known(number: int) -> int | None:
+    """Return a number in a response; None for -1, which stands for none."""
+    return None if number == -1 else number
 
 
 def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
@@ -173,28 +197,21 @@ def settled(outcomes: Mapping[K, T | AdminError]) -> dict[K, T]:
     return values
 
 
-# A broker would close the connection on a name that it cannot read. These return the outcome for such a name, or None.
+def name_error(key: object) -> AdminError | None:
+    """Return the outcome for a topic, partition or resource with a name that a broker would close the connection on.
 
-
-def group_name_error(group_id: str) -> AdminError | None:
-    """Return the error of a group id that cannot be sent."""
-    return None if _can_be_sent(group_id) else broker_error(ErrorCode.INVALID_GROUP_ID, _NAME_RULE)
-
-
-def topic_name_error(topic: str | TopicId) -> AdminError | None:
-    """Return the error of a topic name that cannot be sent."""
-    valid = isinstance(topic, TopicId) or _can_be_sent(topic)
+    None for a name that can be sent, and for ids.
+    """
+    if isinstance(key, Resource):
+        return None if _can_be_sent(key.name) else broker_error(ErrorCode.INVALID_REQUEST, _NAME_RULE)
+    name = key.topic if isinstance(key, TopicPartition) else key
+    valid = not isinstance(name, str) or _can_be_sent(name)
     return None if valid else broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, _NAME_RULE)
 
 
-def partition_name_error(partition: TopicPartition) -> AdminError | None:
-    """Return the same for the topic of a partition."""
-    return topic_name_error(partition.topic)
-
-
-def resource_name_error(resource: Resource) -> AdminError | None:
-    """Return the error of a resource whose name cannot be sent."""
-    return None if _can_be_sent(resource.name) else broker_error(ErrorCode.INVALID_REQUEST, _NAME_RULE)
+def group_name_error(group_id: str) -> AdminError | None:
+    """Return the same for a group."""
+    return None if _can_be_sent(group_id) else broker_error(ErrorCode.INVALID_GROUP_ID, _NAME_RULE)
 
 
 def _can_be_sent(name: str) -> bool:

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from korvet.admin import reset
 from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
-from korvet.admin.offsets import EARLIEST, LATEST
+from korvet.admin.offsets import EARLIEST, LATEST, OffsetReset, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.types import TopicPartition
 from korvet.cli.options import GROUP, broker_options, connected, parse_time_of, parse_topics, yes_option
 from korvet.cli.output import (
@@ -282,8 +281,7 @@ def reset_offsets(
     named = None if all_topics else parse_topics("--topic", topics)
     failed = {}
     with connected(bootstrap_server, timeout) as admin:
-        reset.check_resettable(admin, group_id)
-        resets = reset.plan(admin, group_id, reset.partitions_in_scope(admin, group_id, named), target)
+        resets = admin.offsets.plan_reset(group_id, named, target)
         if execute:
             outcomes = admin.offsets.alter(group_id, {key: each.after for key, each in resets.items()})
             failed = {key: error for key, error in outcomes.items() if error is not None}
@@ -302,7 +300,7 @@ def reset_offsets(
 
 
 def _print_resets_as_json(
-    group_id: str, resets: Mapping[TopicPartition, reset.OffsetReset], *, executed: bool
+    group_id: str, resets: Mapping[TopicPartition, OffsetReset], *, executed: bool
 ) -> None:
     rows = [
         {"topic": key.topic, "partition": key.partition, "before": each.before, "after": each.after}
@@ -311,16 +309,16 @@ def _print_resets_as_json(
     print_json({"group": group_id, "executed": executed, "offsets": rows})
 
 
-def _target(targets: Mapping[str, Any]) -> reset.Target:
+def _target(targets: Mapping[str, Any]) -> Target:
     """Return the one target among the flags, which are given by their names."""
-    makers: dict[str, Callable[[Any], reset.Target]] = {
-        "to_earliest": lambda _: reset.ToTimestamp(EARLIEST),
-        "to_latest": lambda _: reset.ToTimestamp(LATEST),
-        "to_offset": reset.ToOffset,
-        "to_datetime": lambda text: reset.ToTimestamp(parse_time_of("--to-datetime", text)),
-        "to_timestamp": reset.ToTimestamp,
-        "by_duration": lambda text: reset.ToTimestamp(max(0, int(time.time() * 1000) - _duration_ms(text))),
-        "shift_by": reset.ShiftBy,
+    makers: dict[str, Callable[[Any], Target]] = {
+        "to_earliest": lambda _: ToTimestamp(EARLIEST),
+        "to_latest": lambda _: ToTimestamp(LATEST),
+        "to_offset": ToOffset,
+        "to_datetime": lambda text: ToTimestamp(parse_time_of("--to-datetime", text)),
+        "to_timestamp": ToTimestamp,
+        "by_duration": lambda text: ToTimestamp(max(0, int(time.time() * 1000) - _duration_ms(text))),
+        "shift_by": ShiftBy,
     }
     given = {name: value for name, value in targets.items() if value is not None and value is not False}
     if len(given) != 1:

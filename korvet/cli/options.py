@@ -19,7 +19,6 @@ from click.shell_completion import CompletionItem
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
-from korvet.admin.types import TopicPartition
 from korvet.cli.output import printable
 
 if TYPE_CHECKING:
@@ -188,17 +187,6 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
         if match["name"] in found:
             raise click.UsageError(f"{flag} names {match['name']} twice")
         found[match["name"]] = indexes
-    return found
-
-
-def partitions_of(admin: AdminClient, topics: dict[str, list[int]]) -> list[TopicPartition]:
-    """Return the partitions of topics as `parse_topics` reads them. Raises AdminError."""
-    topology = admin.topology(topics)
-    found = []
-    for topic, indexes in topics.items():
-        if topic in topology.failed and not indexes:
-            raise topology.failed[topic]
-        found += [TopicPartition(topic, index) for index in indexes or topology.partitions[topic]]
     return found
 
 

@@ -19,7 +19,6 @@ from korvet.cli.options import (
     connected,
     parse_brokers,
     parse_topics,
-    partitions_of,
     yes_option,
 )
 from korvet.cli.output import confirm, print_json, print_table, printable, report_failures
@@ -68,7 +67,7 @@ def reassign(
             _print_reassignments(admin, as_json=as_json)
             return
         targets = dict[TopicPartition, list[int] | None](given)
-        targets |= dict.fromkeys(partitions_of(admin, cancelled))
+        targets |= dict.fromkeys(admin.partitions_of(cancelled))
         outcomes = admin.partitions.reassign(targets)
     done = {key: "cancelled" if targets[key] is None else "assigned" for key in outcomes}
     _print_outcomes(outcomes, done, as_json=as_json)
@@ -99,7 +98,7 @@ def elect_leaders(
     if unclean:
         confirm("Elect leaders that may have lost records?", "nothing is elected", yes=yes)
     with connected(bootstrap_server, timeout) as admin:
-        partitions = None if all_topics else partitions_of(admin, wanted)
+        partitions = None if all_topics else admin.partitions_of(wanted)
         outcomes = dict(admin.partitions.elect_leaders(partitions, unclean=unclean))
     done = {key: "elected" if error is None else "stays" for key, error in outcomes.items()}
     outcomes = {

@@ -25,7 +25,7 @@ from korvet.admin.errors import (
     ConnectionFailedError,
     UnsupportedError,
 )
-from korvet.admin.reset import ResetRefusedError
+from korvet.admin.offsets import ResetRefusedError
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.console import changes, pages, records

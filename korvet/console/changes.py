@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from korvet.admin import reset
-from korvet.admin.offsets import EARLIEST, LATEST
+from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import Resource, settled
 from korvet.console.api_client import ApiClient
@@ -100,10 +99,8 @@ def delete_group(client: ApiClient, spec: Named) -> dict[str, Any]:
 
 def reset_offsets(client: ApiClient, spec: ResetOffsets) -> dict[str, Any]:
     """Reset the offsets of a group without members, or only return what they would become. Raises AdminError."""
-    target = _target(spec)
     topics = None if spec.topic is None else {spec.topic: spec.partitions}
-    reset.check_resettable(client, spec.name)
-    moves = reset.plan(client, spec.name, reset.partitions_in_scope(client, spec.name, topics), target)
+    moves = client.offsets.plan_reset(spec.name, topics, _target(spec))
     failed: Mapping[Any, Any] = {}
     if spec.execute:
         outcomes = client.offsets.alter(
@@ -115,8 +112,7 @@ def reset_offsets(client: ApiClient, spec: ResetOffsets) -> dict[str, Any]:
         "executed": spec.execute,
         "moves": [
             {
-                "topic": partition.topic,
-                "partition": partition.partition,
+                **partition._asdict(),
                 "before": None if move.before is None else str(move.before),
                 "after": str(move.after),
                 "error": str(failed[partition]) if partition in failed else None,
@@ -126,19 +122,19 @@ def reset_offsets(client: ApiClient, spec: ResetOffsets) -> dict[str, Any]:
     }
 
 
-def _target(spec: ResetOffsets) -> reset.Target:
+def _target(spec: ResetOffsets) -> Target:
     value = int(spec.value)
     if spec.to in {"offset", "time"} and value < 0:
         raise BadRequestError("value must not be negative")
     match spec.to:
         case "earliest":
-            return reset.ToTimestamp(EARLIEST)
+            return ToTimestamp(EARLIEST)
         case "latest":
-            return reset.ToTimestamp(LATEST)
+            return ToTimestamp(LATEST)
         case "time":
-            return reset.ToTimestamp(value)
+            return ToTimestamp(value)
         case "offset":
-            return reset.ToOffset(value)
+            return ToOffset(value)
         case "shift":
-            return reset.ShiftBy(value)
+            return ShiftBy(value)
     raise BadRequestError("to must be earliest, latest, offset, time or shift")

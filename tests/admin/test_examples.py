@@ -25,7 +25,6 @@ MODULES = [
     ".topics",
     ".types",
     ".configs",
-    ".partitions",
     ".cluster",
     ".groups",
     ".offsets",

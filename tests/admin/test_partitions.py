@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 
 from korvet.admin.client import AdminClient
+from korvet.admin.cluster import LogSize
 from korvet.admin.errors import (
     BrokerError,
     ElectionNotNeededError,
     UnknownTopicOrPartitionError,
 )
-from korvet.admin.partitions import LogSize
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
