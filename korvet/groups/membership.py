@@ -36,12 +36,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import GroupStore
-from korvet.groups.types import Joined, JoinOutcome, JoinRequest, Synced, SyncOutcome, SyncRequest, Waiting
+from korvet.groups.types import Joined, JoinRequest, Synced, SyncRequest, Waiting
 from korvet.redis.pubsub import Subscriptions, Watch
 
 POLL_MS = 900
@@ -114,26 +115,15 @@ class GroupCoordinator:
         if is_new and request.require_known_member_id:
             # It gets its id, and has nothing to wait for.
             return self._require_member_id(request, new_member_id)
-
-        def join() -> JoinOutcome:
-            return self._store.join(request, new_member_id)
-
-        def poll(waiting: Waiting) -> JoinOutcome:
-            return self._store.poll_join(request.group, request.instance, waiting)
-
+        join = partial(self._store.join, request, new_member_id)
+        poll = partial(self._store.poll_join, request.group, request.instance)
         return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
 
     def sync(self, request: SyncRequest) -> Synced:
         """Get a member's assignment, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
         _check_group(request.group)
-
-        def sync() -> SyncOutcome:
-            return self._store.sync(request)
-
-        def poll(waiting: Waiting) -> SyncOutcome:
-            return self._store.poll_sync(request.group, request.instance, waiting)
-
-        return self._wait("SyncGroup", request.group, sync, poll)
+        poll = partial(self._store.poll_sync, request.group, request.instance)
+        return self._wait("SyncGroup", request.group, partial(self._store.sync, request), poll)
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
         """Renew a member's session; raises KafkaError by Kafka's rules."""

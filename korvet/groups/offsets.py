@@ -84,15 +84,10 @@ class _OffsetRow(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_ms: int | None = None
 
 
-class Committed(msgspec.Struct, frozen=True):
-    """A row: a Commit, when it was made (ms, Redis' clock), and of which topic."""
+class Committed(_OffsetRow, frozen=True, kw_only=True):
+    """A row, with the time of its commit (ms, Redis' clock)."""
 
-    offset: int
-    epoch: int
-    metadata: str
-    topic_id: str
     ms: int
-    retention_ms: int | None = None
 
 
 class GroupVersion(NamedTuple):

@@ -72,31 +72,28 @@ def source(cls: type[Message], version: int) -> tuple[str, str]:
 
 def _write_decoder(cls: type[Message], version: int) -> DecoderWriter:
     writer = DecoderWriter(version, flexible=cls.api.is_flexible(version))
-    writer.line("def decode(buf, pos):")
-    writer.depth += 1
-    writer.line("end = len(buf)")
-    writer.line(f"elements_left = {ELEMENTS_MAX}")
-    result = writer.part(cls)
-    writer.line(f"return {result}")
+    with writer.block("def decode(buf, pos):"):
+        writer.line("end = len(buf)")
+        writer.line(f"elements_left = {ELEMENTS_MAX}")
+        writer.line(f"return {writer.part(cls)}")
     return writer
 
 
 def _write_encoder(cls: type[Message], version: int) -> EncoderWriter:
     writer = EncoderWriter(version, flexible=cls.api.is_flexible(version))
-    writer.line("def encode(m0):")
-    writer.depth += 1
-    writer.line("out = []")
-    writer.line("w = out.append")
-    writer.part(cls, "m0")
-    writer.line("return out")
+    with writer.block("def encode(m0):"):
+        writer.line("out = []")
+        writer.line("w = out.append")
+        writer.part(cls, "m0")
+        writer.line("return out")
     return writer
 
 
 def compile_served(messages: Iterable[type[Message]]) -> int:
     """Compile what a broker uses of `messages`: decoders of requests, encoders of responses.
 
-    Returns how many. Called before the fork: a mistake in a declaration ends the start, and the workers share
-    the memory.
+    Returns how many codecs that made. Called before the fork: a mistake in a declaration ends the start (TypeError),
+    and the workers share the memory.
     """
     made = 0
     for cls in messages:

@@ -7,6 +7,7 @@ hold.
 from __future__ import annotations
 
 import struct
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -52,25 +53,20 @@ class DecoderWriter(FunctionWriter):
             default = "[]" if row.default == [] else self.constant("D", row.default)
             self.line(f"{values[row.name]} = {default}")
         count, tag, size, stop = (self.name(each) for each in ("n", "tag", "size", "stop"))
-        self.line("if buf[pos]:")
-        self.depth += 1
-        self.line(f"{count}, pos = read_tag_count(buf, pos)")
-        self.line(f"for _ in range({count}):")
-        self.depth += 1
-        self.line(f"{tag}, pos = read_varint(buf, pos)")
-        self.line(f"{size}, pos = read_varint(buf, pos)")
-        self.line(f"{stop} = pos + {size}")
-        self.line(f"if {stop} > end: short({stop}, buf)")
-        for index, row in enumerate(tagged):
-            self.line(f"{'el' if index else ''}if {tag} == {row.validity.tag}:")
-            self.depth += 1
-            self.line(f"{values[row.name]} = {self._field(row)}")
-            # Fields read past their size could be read again and again: the square of the frame in work.
-            self.line(f"if pos != {stop}: bad_tag({row.name!r}, {size}, pos - {stop} + {size})")
-            self.depth -= 1
-        # Unknown tags are skipped (KIP-482).
-        self.line(f"else: pos = {stop}")
-        self.depth -= 2
+        with self.block("if buf[pos]:"):
+            self.line(f"{count}, pos = read_tag_count(buf, pos)")
+            with self.block(f"for _ in range({count}):"):
+                self.line(f"{tag}, pos = read_varint(buf, pos)")
+                self.line(f"{size}, pos = read_varint(buf, pos)")
+                self.line(f"{stop} = pos + {size}")
+                self.line(f"if {stop} > end: short({stop}, buf)")
+                for index, row in enumerate(tagged):
+                    with self.block(f"{'el' if index else ''}if {tag} == {row.validity.tag}:"):
+                        self.line(f"{values[row.name]} = {self._field(row)}")
+                        # Fields read past their size could be read again and again: the square of the frame in work.
+                        self.line(f"if pos != {stop}: bad_tag({row.name!r}, {size}, pos - {stop} + {size})")
+                # Unknown tags are skipped (KIP-482).
+                self.line(f"else: pos = {stop}")
         self.line("else: pos += 1")
 
     def _field(self, row: Field) -> str:
@@ -78,19 +74,15 @@ class DecoderWriter(FunctionWriter):
         return self._value(row.kind, row.name, nullable=row.nullable(self.version))
 
     def _value(self, kind: WireType, name: str, *, nullable: bool) -> str:
-        value = self.name("v")
         if isinstance(kind, Fixed):
-            layout, size = self.layout(kind.code)
-            self.line(f"{value}, = {layout}.unpack_from(buf, pos)")
-            self.line(f"pos += {size}")
-        elif isinstance(kind, Sized):
+            return self._number(kind.code)
+        value = self.name("v")
+        if isinstance(kind, Sized):
             self._sized(kind, name, value, nullable=nullable)
         elif isinstance(kind, ListOf):
             self._list(kind, name, value, nullable=nullable)
-        elif nullable:
-            self._nullable_part(kind, value)
         else:
-            self.line(f"{value} = {self.part(kind.cls)}")
+            self._part(kind, value, nullable=nullable)
         return value
 
     def _length(
@@ -100,8 +92,8 @@ class DecoderWriter(FunctionWriter):
 
         That of a `string` is in flexible versions too no larger than an int16.
         """
-        length = self.name("n")
         if self.flexible:
+            length = self.name("n")
             self.line(f"{length} = buf[pos]")
             self.line(f"if {length} < 128: pos += 1")
             if long:
@@ -109,9 +101,7 @@ class DecoderWriter(FunctionWriter):
             self.line(f"else: {length}, pos = {'read_string_length' if string else 'read_varint'}(buf, pos)")
             self.line(f"{length} -= 1")
         else:
-            layout, size = self.layout(code)
-            self.line(f"{length}, = {layout}.unpack_from(buf, pos)")
-            self.line(f"pos += {size}")
+            length = self._number(code)
         if not (self.flexible and nullable):
             self.line(f"if {length} < {-1 if nullable else 0}: bad_length({name!r}, {length})")
         return length
@@ -127,47 +117,46 @@ class DecoderWriter(FunctionWriter):
             "bytes": f"bytes(buf[pos:{stop}])",
             "records": f"memoryview(buf)[pos:{stop}]",
         }[kind.kind]
-        if nullable:
-            self.line(f"if {length} < 0: {value} = None")
-            self.line("else:")
-            self.depth += 1
-        self.line(f"{stop} = pos + {length}")
-        self.line(f"if {stop} > end: short({stop}, buf)")
-        self.line(f"{value} = {taken}")
-        self.line(f"pos = {stop}")
-        self.depth -= nullable
+        with self._unless_null(length, value, nullable=nullable):
+            self.line(f"{stop} = pos + {length}")
+            self.line(f"if {stop} > end: short({stop}, buf)")
+            self.line(f"{value} = {taken}")
+            self.line(f"pos = {stop}")
 
     def _list(self, kind: ListOf, name: str, value: str, *, nullable: bool) -> None:
         count = self._length(name, "i", nullable=nullable)
-        if nullable:
-            self.line(f"if {count} < 0: {value} = None")
-            self.line("else:")
-            self.depth += 1
-        # Every element takes a byte at least, so a count beyond the rest of the frame is a lie. `elements_left`
-        # is what the arrays of this message may still hold: nested ones could otherwise multiply.
-        self.line(f"if {count} > end - pos or {count} > elements_left: bad_length({name!r}, {count})")
-        self.line(f"elements_left -= {count}")
-        if isinstance(kind.element, Fixed):
-            layout = self.constant("array_of", _array_decoder(kind.element.code))
-            self.line(f"{value}, pos = {layout}(buf, pos, {count})")
-        else:
+        with self._unless_null(count, value, nullable=nullable):
+            # Every element takes a byte at least, so a count beyond the rest of the frame is a lie. `elements_left`
+            # is what the arrays of this message may still hold: nested ones could otherwise multiply.
+            self.line(f"if {count} > end - pos or {count} > elements_left: bad_length({name!r}, {count})")
+            self.line(f"elements_left -= {count}")
+            if isinstance(kind.element, Fixed):
+                layout = self.constant("array_of", _array_decoder(kind.element.code))
+                self.line(f"{value}, pos = {layout}(buf, pos, {count})")
+                return
             self.line(f"{value} = []")
-            self.line(f"for _ in range({count}):")
-            self.depth += 1
-            element = self._value(kind.element, name, nullable=False)
-            self.line(f"{value}.append({element})")
-            self.depth -= 1
-        self.depth -= nullable
+            with self.block(f"for _ in range({count}):"):
+                element = self._value(kind.element, name, nullable=False)
+                self.line(f"{value}.append({element})")
 
-    def _nullable_part(self, kind: PartOf, value: str) -> None:
-        present = self.name("n")
-        self.line(f"{present}, = {self.layout('b')[0]}.unpack_from(buf, pos)")
-        self.line("pos += 1")
-        self.line(f"if {present} < 0: {value} = None")
-        self.line("else:")
-        self.depth += 1
-        self.line(f"{value} = {self.part(kind.cls)}")
-        self.depth -= 1
+    def _part(self, kind: PartOf, value: str, *, nullable: bool) -> None:
+        present = self._number("b") if nullable else ""
+        with self._unless_null(present, value, nullable=nullable):
+            self.line(f"{value} = {self.part(kind.cls)}")
+
+    def _number(self, code: str) -> str:
+        """Write the reading of one number; returns the name that holds it."""
+        number = self.name("n")
+        layout, size = self.layout(code)
+        self.line(f"{number}, = {layout}.unpack_from(buf, pos)")
+        self.line(f"pos += {size}")
+        return number
+
+    def _unless_null(self, length: str, value: str, *, nullable: bool) -> AbstractContextManager[None]:
+        """Write that `value` is None if `length` is below 0; what follows is for any other length."""
+        if nullable:
+            self.line(f"if {length} < 0: {value} = None")
+        return self.block("else:", when=nullable)
 
 
 class ArrayDecoder:
@@ -188,6 +177,4 @@ class ArrayDecoder:
         return [each for (each,) in self._element.iter_unpack(buffer[position:stop])], stop
 
 
-@cache
-def _array_decoder(code: str) -> ArrayDecoder:
-    return ArrayDecoder(code)
+_array_decoder = cache(ArrayDecoder)

@@ -52,23 +52,19 @@ class EncoderWriter(FunctionWriter):
             )
         # Nearly always there is none.
         self.line(f"if {' and '.join(unset)}: w(b'\\0')")
-        self.line("else:")
-        self.depth += 1
-        tags = self.name("tags")
-        self.line(f"{tags} = []")
-        for name, row, test in zip(held, tagged, unset, strict=True):
-            self.line(f"if not {test}:")
-            self.depth += 1
-            outer = self.name("outer")
-            self.line(f"{outer} = out; out = []; w = out.append")
-            self._value(row.kind, name, nullable=row.nullable(self.version))
-            self.line(f"{tags}.append(({row.validity.tag}, b''.join(out)))")
-            self.line(f"out = {outer}; w = out.append")
-            self.depth -= 1
-        self.line(f"w(varint(len({tags})))")
-        self.line(f"for tag, content in {tags}:")
-        self.line("    w(varint(tag)); w(varint(len(content))); w(content)")
-        self.depth -= 1
+        with self.block("else:"):
+            tags = self.name("tags")
+            self.line(f"{tags} = []")
+            for name, row, test in zip(held, tagged, unset, strict=True):
+                with self.block(f"if not {test}:"):
+                    outer = self.name("outer")
+                    self.line(f"{outer} = out; out = []; w = out.append")
+                    self._value(row.kind, name, nullable=row.nullable(self.version))
+                    self.line(f"{tags}.append(({row.validity.tag}, b''.join(out)))")
+                    self.line(f"out = {outer}; w = out.append")
+            self.line(f"w(varint(len({tags})))")
+            self.line(f"for tag, content in {tags}:")
+            self.line("    w(varint(tag)); w(varint(len(content))); w(content)")
 
     def _value(self, kind: WireType, expression: str, *, nullable: bool) -> None:
         if isinstance(kind, Fixed):
@@ -79,17 +75,15 @@ class EncoderWriter(FunctionWriter):
         self.line(f"{value} = {expression}")
         if nullable:
             self.line(f"if {value} is None: w({self._null(kind)})")
-            self.line("else:")
-            self.depth += 1
-            if isinstance(kind, PartOf):
-                self.line("w(b'\\x01')")
-        if isinstance(kind, Sized):
-            self._sized(kind, value)
-        elif isinstance(kind, ListOf):
-            self._list(kind, value)
-        else:
-            self.part(kind.cls, value)
-        self.depth -= nullable
+        with self.block("else:", when=nullable):
+            if isinstance(kind, Sized):
+                self._sized(kind, value)
+            elif isinstance(kind, ListOf):
+                self._list(kind, value)
+            else:
+                if nullable:
+                    self.line("w(b'\\x01')")
+                self.part(kind.cls, value)
 
     def _sized(self, kind: Sized, value: str) -> None:
         if kind.kind == "records":
@@ -105,15 +99,13 @@ class EncoderWriter(FunctionWriter):
 
     def _list(self, kind: ListOf, value: str) -> None:
         if isinstance(kind.element, Fixed):
-            packed = self.constant("array_of", _array_encoder(kind.element.code, self.flexible))
+            packed = self.constant("array_of", _array_encoder(kind.element.code, flexible=self.flexible))
             self.line(f"w({packed}({value}))")
             return
         self._length(f"len({value})", "i")
         element = self.name("m")
-        self.line(f"for {element} in {value}:")
-        self.depth += 1
-        self._value(kind.element, element, nullable=False)
-        self.depth -= 1
+        with self.block(f"for {element} in {value}:"):
+            self._value(kind.element, element, nullable=False)
 
     def _length(self, expression: str, code: str) -> None:
         if self.flexible:
@@ -158,6 +150,4 @@ class ArrayEncoder:
         return head + struct.Struct(">" + repeated).pack(*values)
 
 
-@cache
-def _array_encoder(code: str, flexible: bool) -> ArrayEncoder:  # noqa: FBT001 - keys of a cache
-    return ArrayEncoder(code, flexible=flexible)
+_array_encoder = cache(ArrayEncoder)

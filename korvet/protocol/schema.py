@@ -14,6 +14,7 @@ Kafka's. Source of every declaration: the message schemas of Apache Kafka, by th
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
@@ -84,6 +85,12 @@ class Message(Part, kw_only=True, gc=False):
     """A request or response. Its class attribute `api` says which, and in which versions it exists."""
 
     api: ClassVar[Api]
+
+    def __init_subclass__(cls) -> None:
+        """Give a response the Api of its request, which stands before it in the same file."""
+        if "api" not in vars(cls):
+            request = cls.__name__.removesuffix("Response") + "Request"
+            cls.api = vars(sys.modules[cls.__module__])[request].api
 
     @classmethod
     def is_request(cls) -> bool:

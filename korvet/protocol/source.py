@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,7 +22,7 @@ class FunctionWriter:
     def __init__(self, version: int, *, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        self.depth = 0
+        self._depth = 0
         self._lines: list[str] = []
         self._names = 0
         self.constants: dict[str, Any] = {
@@ -37,7 +39,16 @@ class FunctionWriter:
 
     def line(self, text: str) -> None:
         """Add one line at the present depth."""
-        self._lines.append("    " * self.depth + text)
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str, *, when: bool = True) -> Iterator[None]:
+        """Write the line that opens a block, and indent what follows; without `when` there is no such block."""
+        if when:
+            self.line(head)
+        self._depth += when
+        yield
+        self._depth -= when
 
     def name(self, prefix: str) -> str:
         """Return a local name not used yet."""

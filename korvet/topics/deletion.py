@@ -120,7 +120,7 @@ class TopicDeletion:
         args: list[Arg] = [row.name, row.id, names.topics_channel, CHANGES_MAX, len(groups)]
         for index in range(row.partitions):
             of = (row.name, index)
-            keys += (names.stream(*of), names.state(*of), *self._side_keys(*of))
+            keys += (names.stream(*of), names.state(*of), *side_keys(names, *of))
             args.append(names.append_channel(*of))
         match self._run(_DELETE, keys + groups, args):
             case [int() as done, bytes()]:
@@ -140,7 +140,7 @@ class TopicDeletion:
         keys: list[str] = []
         for index in partitions:
             of = (row.name, index)
-            keys += (names.state(*of), names.stream(*of), *self._side_keys(*of))
+            keys += (names.state(*of), names.stream(*of), *side_keys(names, *of))
         channels = (names.append_channel(row.name, index) for index in partitions)
         finished = self._run(_CLEAR, keys, [row.id, _ENTRIES_MAX, _BYTES_MAX, *channels])
         if not isinstance(finished, int):
@@ -195,16 +195,6 @@ class TopicDeletion:
     def _offsets_of(self, group: bytes) -> str:
         return self._keys.group_offsets(decode_group_id(group.decode("utf-8", "replace")))
 
-    def _side_keys(self, topic: str, index: int) -> tuple[str, ...]:
-        names = self._keys
-        return (
-            names.producers(topic, index),
-            names.index(topic, index),
-            names.moving(topic, index),
-            names.clean(topic, index, 0),
-            names.clean(topic, index, 1),
-        )
-
     def _text(self, name: str) -> bytes | None:
         """Return the row as it is in the registry."""
         with errors_about(self._registry):
@@ -219,6 +209,12 @@ class TopicDeletion:
     def _run(self, script: scripts.Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         with errors_about(self._registry):
             return self._redis.script(script, keys, args)
+
+
+def side_keys(names: Keys, topic: str, index: int) -> tuple[str, ...]:
+    """Return the keys of a partition besides its stream and its state, as the scripts take them."""
+    clean = (names.clean(topic, index, which) for which in (0, 1))
+    return (names.producers(topic, index), names.index(topic, index), names.moving(topic, index), *clean)
 
 
 def _number(text: Reply) -> int:

@@ -17,7 +17,7 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, errors_about, listed, malformed, value_of
-from korvet.topics.deletion import TopicDeletion
+from korvet.topics.deletion import TopicDeletion, side_keys
 from korvet.topics.types import TopicRow, decode, encode
 
 _ALTER = scripts.get("topic/alter")
@@ -126,15 +126,7 @@ class TopicStore:
         keys: list[str] = []
         for index in range(first, row.partitions):
             of = (row.name, index)
-            keys += (
-                self._keys.state(*of),
-                self._keys.producers(*of),
-                self._keys.index(*of),
-                self._keys.moving(*of),
-                self._keys.clean(*of, 0),
-                self._keys.clean(*of, 1),
-                self._keys.stream(*of),
-            )
+            keys += (self._keys.state(*of), *side_keys(self._keys, *of), self._keys.stream(*of))
         return keys
 
     def load(self) -> TopicRows:

@@ -1,4 +1,4 @@
-"""Groups on a real Redis: every transition and every error of the scripts under lua/group."""
+"""Groups on a real Redis: transitions of several steps, and what is read; single ones are in tests/lua/group."""
 
 from __future__ import annotations
 
@@ -48,19 +48,6 @@ def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: An
     assert group.leave(("a", ""), ("b", "")) == ["NONE", "NONE"]
     assert group.summary() == ("Empty", 3, set())
     assert raw_redis.zrange("korvet:groups", 0, -1, withscores=True)[0][1] == float("inf")
-
-
-def test_a_new_member_gets_its_id_and_keeps_it_for_a_session(group: Group, raw_redis: Any) -> None:
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="a", require_known_member_id=True))
-    assert group.summary() == ("Empty", 0, set())
-    assert group.joined("a", require_known_member_id=True).member_id == "a"
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", require_known_member_id=True))
-    group.time_is_up_for("b")
-    group.advance()
-    refused("UNKNOWN_MEMBER_ID", lambda: group.ask("b", require_known_member_id=True))
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="c", require_known_member_id=True))
-    assert group.leave(("c", "")) == ["NONE"]
-    assert not [name for name in raw_redis.hkeys(group.members) if name.startswith(b"w:")]
 
 
 def test_a_pending_id_is_waited_for(group: Group) -> None:
@@ -132,23 +119,6 @@ def test_a_member_that_lost_its_answer_gets_it_again_while_the_leader_assigns(gr
     assert group.summary()[0] == "PreparingRebalance"
 
 
-def test_the_first_rebalance_waits_for_more_members_and_longer_when_they_come(
-    redis: Redis, raw_redis: Any
-) -> None:
-    group = Group(redis, raw_redis, initial_delay_ms=3000)
-    first = group.waits(new="a")
-    assert 2000 < (first.due_ms or 0) <= 3000
-    second = group.waits(new="b")
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("PreparingRebalance", 0, {"a", "b"})
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
-    for waiting in (first, second):
-        assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
-
-
 def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Redis, raw_redis: Any) -> None:
     group = Group(redis, raw_redis, initial_delay_ms=3000)
     group.waits(new="a")
@@ -157,23 +127,6 @@ def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Re
     group.phase_is_over()
     group.advance()
     assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
-
-
-def test_a_member_whose_session_ends_is_removed_and_the_others_join_again(group: Group) -> None:
-    generation = group.stable("a", "b")
-    group.time_is_up_for("b")
-    assert group.advance() is not None
-    assert group.summary() == ("PreparingRebalance", generation, {"a"})
-    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b", generation))
-    refused("REBALANCE_IN_PROGRESS", lambda: group.heartbeat("a", generation))
-    assert group.joined("a").generation == generation + 1
-
-
-def test_a_member_that_waits_does_not_end_and_a_heartbeat_leaves_it_so(group: Group) -> None:
-    generation = group.stable("a", "b")
-    group.waits("b", protocols=(("range", b"other"),))
-    refused("REBALANCE_IN_PROGRESS", lambda: group.heartbeat("b", generation))
-    assert group.raw.zscore(group.deadlines, "b") == float("inf")
 
 
 def test_when_all_have_asked_for_their_parts_nobody_is_removed(group: Group) -> None:
@@ -198,52 +151,6 @@ def test_a_sync_waits_for_the_leader_and_joins_again_if_another_member_joins(
     assert group.raw.zscore(group.deadlines, "b") < float("inf")
 
 
-def test_the_parts_are_those_that_the_leader_gave_and_empty_where_it_gave_none(group: Group) -> None:
-    group.joined(new="a")
-    group.waits(new="b")
-    generation = group.joined("a").generation
-    waiting = group.sync("b", generation)
-    assert isinstance(waiting, Waiting)
-    assert group.part("a", generation, a=b"\x00all\xff", ghost=b"x") == b"\x00all\xff"
-    assert group.store.poll_sync(group.name, "", waiting) == Synced("consumer", "range", b"")
-    assert not group.raw.hexists(group.members, "a:ghost")
-
-
-def test_a_sync_says_what_is_wrong_with_it(group: Group) -> None:
-    refused("UNKNOWN_MEMBER_ID", lambda: group.sync("a", 1))
-    generation = group.stable("a")
-    refused("UNKNOWN_MEMBER_ID", lambda: group.sync("b", generation))
-    refused("ILLEGAL_GENERATION", lambda: group.sync("a", generation + 1))
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.sync("a", generation, kind="connect"))
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.sync("a", generation, protocol="other"))
-    assert isinstance(group.sync("a", generation, kind="consumer", protocol="range"), Synced)
-
-
-def test_a_heartbeat_says_what_is_wrong_with_it_and_renews_the_session(group: Group) -> None:
-    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("a", 1))
-    generation = group.joined(new="a").generation
-    group.heartbeat("a", generation)
-    group.time_is_up_for("a")
-    group.heartbeat("a", generation)
-    assert group.raw.zscore(group.deadlines, "a") > 1
-    refused("ILLEGAL_GENERATION", lambda: group.heartbeat("a", generation + 1))
-    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b", generation))
-
-
-def test_a_transition_is_announced_on_the_channel_of_the_group(group: Group, raw_redis: Any) -> None:
-    listener = raw_redis.pubsub()
-    listener.subscribe("korvet:group:billing:offsets")
-    assert listener.get_message(timeout=5)["type"] == "subscribe"
-    group.stable("a")
-    assert [listener.get_message(timeout=5)["data"] for _ in range(2)] == [
-        b"1 CompletingRebalance",
-        b"1 Stable",
-    ]
-    group.heartbeat("a", 1)
-    group.joined("a")
-    assert listener.get_message(timeout=5)["data"] == b"2 CompletingRebalance"
-
-
 def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Group, raw_redis: Any) -> None:
     def due_in() -> float:
         seconds, microseconds = raw_redis.time()
@@ -260,12 +167,6 @@ def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Gr
     group.advance()
     assert group.store.due_groups(10) == []
     assert 0 < due_in() <= 7000
-
-
-def test_a_group_that_is_gone_leaves_the_list(group: Group, raw_redis: Any) -> None:
-    raw_redis.zadd("korvet:groups", {"billing": 1})
-    assert group.advance() is None
-    assert raw_redis.zcard("korvet:groups") == 0
 
 
 def test_a_description_has_all_of_the_members(group: Group) -> None:
@@ -296,21 +197,6 @@ def test_a_row_that_cannot_be_read_is_one_clear_error_and_stays(
     assert isinstance(described, KafkaError)
     after = {key: raw_redis.dump(key) for key in (group.state, group.members)}
     assert after == {key: before[key] for key in after}
-
-
-def test_numbers_that_are_none_and_keys_of_another_type_are_storage_errors(
-    group: Group, raw_redis: Any
-) -> None:
-    raw_redis.hset(group.state, mapping={"state": "Stable", "generation": "x"})
-    refused("KAFKA_STORAGE_ERROR", group.ask)
-    refused("KAFKA_STORAGE_ERROR", group.advance)
-    raw_redis.delete(group.state)
-    raw_redis.set(group.members, "no hash")
-    for act in (group.ask, lambda: group.heartbeat("a", 1)):
-        refused("KAFKA_STORAGE_ERROR", act)
-    assert not raw_redis.exists(group.state)
-    [described] = group.store.describe([group.name])
-    assert isinstance(described, KafkaError)
 
 
 def test_groups_are_described_in_their_order_whatever_one_of_them_is(group: Group, raw_redis: Any) -> None:
@@ -356,17 +242,6 @@ def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance(
     ]
 
 
-@pytest.mark.parametrize("skips", [True, False])
-def test_a_static_leader_that_restarts_assigns_nothing(group: Group, *, skips: bool) -> None:
-    generation = group.stable("a1", instance="a")
-    joined = group.joined(new="a2", instance="a", supports_skip_assignment=skips)
-    assert (joined.generation, joined.member_id, joined.skip_assignment) == (generation, "a2", skips)
-    # A member that does not support skipping gets a response as if it did not lead.
-    assert joined.leader == ("a2" if skips else "a1")
-    assert [each.member_id for each in joined.members] == (["a2"] if skips else [])
-    assert group.sync("a2", generation, "a") == Synced("consumer", "range", b"a1")
-
-
 def test_a_static_member_with_another_protocol_moves_all(group: Group) -> None:
     generation = group.stable("a1", instance="a", protocols=BOTH)
     assert group.joined(new="a2", instance="a", protocols=BOTH[1:]).generation == generation + 1
@@ -379,33 +254,6 @@ def test_a_static_member_stays_one_where_it_joins_again_without_naming_its_insta
     assert [each.instance for each in group.described().members] == ["a"]
     assert group.leave(("", "a")) == ["NONE"]
     assert group.raw.exists(group.members, group.deadlines) == 0
-
-
-def test_a_static_member_is_waited_for_until_its_session_ends(group: Group) -> None:
-    generation = group.stable("a1", instance="a")
-    waiting = group.waits(new="b")
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("CompletingRebalance", generation + 1, {"a1", "b"})
-    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
-
-
-def test_a_static_member_that_is_replaced_while_it_waits_is_fenced(group: Group) -> None:
-    group.stable("a")
-    waiting = group.waits(new="b1", instance="b")
-    group.waits(new="b2", instance="b")
-    refused("FENCED_INSTANCE_ID", lambda: group.store.poll_join(group.name, "b", waiting))
-
-
-def test_a_full_group_takes_nobody_else(redis: Redis, raw_redis: Any) -> None:
-    group = Group(redis, raw_redis, size_max=2)
-    generation = group.stable("a", "b")
-    refused("GROUP_MAX_SIZE_REACHED", lambda: group.ask(new="c"))
-    assert group.summary() == ("Stable", generation, {"a", "b"})
-    assert group.joined("b").generation == generation
-    group.leave(("b", ""))
-    group.waits(new="c")
-    assert group.joined("a").generation == generation + 1
 
 
 def test_members_beyond_a_limit_that_was_lowered_are_removed_when_they_join_again(

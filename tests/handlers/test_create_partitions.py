@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 
@@ -89,15 +87,6 @@ def test_a_number_that_is_no_increase_or_too_large_is_refused(client: Client, to
     client.create(topic, 2)
     assert grow(client, spec(topic, count)) == [(topic, ErrorCode.INVALID_PARTITIONS)]
     assert len(replicas_of(client, topic)) == 2
-
-
-@pytest.mark.parametrize(
-    "brokers", [[], [[0]], [[0]] * 3, [[0], []], [[0], [0, 0]], [[0], [77]], [[0], [-1]], [[0], [0, 77]]]
-)
-def test_assignments_that_cannot_be_are_refused(client: Client, topic: str, brokers: Any) -> None:
-    client.create(topic)
-    assert grow(client, spec(topic, 3, brokers)) == [(topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT)]
-    assert len(replicas_of(client, topic)) == 1
 
 
 def test_a_topic_that_is_not_there_is_unknown(client: Client, topic: str) -> None:

@@ -14,9 +14,9 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
+from tests.handlers.formats import BOTH_FORMATS
 from tests.support import processes
-from tests.support.batches import Record, values
+from tests.support.batches import values
 from tests.support.topic_client import Client
 
 pytestmark = BOTH_FORMATS
@@ -108,35 +108,11 @@ def test_the_high_watermark_empties_the_log_and_gives_its_memory_back(
     assert bound(client, topic, EARLIEST) == offset
 
 
-def test_times_are_those_of_what_is_left(client: Client, topic: str) -> None:
-    """Though the batch that the log starts within still says the largest of its times."""
-    client.create(topic)
-    first = client.append(topic, *[Record(timestamp=at) for at in (10, 900, 5, 7)])
-    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (first, first + 1)
-    delete(client, (topic, 0, first + 2))
-    assert (bound(client, topic, 0), bound(client, topic, 6)) == (first + 2, first + 3)
-    assert (bound(client, topic, 8), bound(client, topic, 900)) == (-1, -1)
-    assert bound(client, topic, LARGEST) == first + 3
-    delete(client, (topic, 0, END))
-    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (-1, -1)
-    later = client.append(topic, Record(timestamp=6))
-    assert (bound(client, topic, 0), bound(client, topic, LARGEST)) == (later, later)
-    assert bound(client, topic, 7) == -1
-
-
 def test_an_empty_log_has_nothing_to_lose(client: Client, topic: str) -> None:
     client.create(topic)
     assert delete(client, (topic, 0, END)) == [(ErrorCode.NONE, 0)]
     assert delete(client, (topic, 0, 0)) == [(ErrorCode.NONE, 0)]
     assert delete(client, (topic, 0, 1)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
-
-
-def test_below_the_log_start_nothing_changes(client: Client, topic: str) -> None:
-    client.create(topic)
-    offsets = [client.append(topic, b"v") for _ in range(4)]
-    for target in (offsets[2], offsets[2], offsets[1], offsets[0], 0):
-        assert delete(client, (topic, 0, target)) == [(ErrorCode.NONE, offsets[2])]
-    assert bound(client, topic, EARLIEST) == offsets[2]
 
 
 @pytest.mark.parametrize("beyond", [1, 2**40])
@@ -146,34 +122,6 @@ def test_after_the_high_watermark_is_out_of_range(client: Client, topic: str, be
     for target in (offset + 1 + beyond, -2, -(2**63), 2**63 - 1):
         assert delete(client, (topic, 0, target)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
     assert bound(client, topic, EARLIEST) == offset
-
-
-@ONLY_BATCH
-def test_a_start_within_a_batch_leaves_the_batch_whole(client: Client, topic: str) -> None:
-    """The client leaves out what lies before its offset, as after every fetch within a batch."""
-    client.create(topic)
-    client.append(topic, b"a", b"b", b"c")
-    client.append(topic, b"d")
-    assert delete(client, (topic, 0, 2)) == [(ErrorCode.NONE, 2)]
-    assert bound(client, topic, EARLIEST) == 2
-    found = client.fetch(topic, 2)
-    assert (found.error_code, found.log_start_offset) == (ErrorCode.NONE, 2)
-    assert values(found.records) == [b"a", b"b", b"c", b"d"]
-    refused = client.fetch(topic, 1)
-    assert (refused.error_code, refused.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
-
-
-@ONLY_RECORD
-def test_a_start_between_two_records_is_the_low_watermark(client: Client, topic: str) -> None:
-    """In format record offsets have gaps: what is reported from then on is the record after the gap."""
-    client.create(topic)
-    first = client.append(topic, b"a")
-    second = client.append(topic, b"b")
-    while second == first + 1:  # within one millisecond there is no gap
-        first, second = second, client.append(topic, b"b")
-    assert delete(client, (topic, 0, first + 1)) == [(ErrorCode.NONE, first + 1)]
-    assert client.fetch(topic, first + 1).error_code == ErrorCode.NONE
-    assert bound(client, topic, EARLIEST) == second
 
 
 @pytest.mark.parametrize(
@@ -225,12 +173,3 @@ def test_a_topic_created_again_elsewhere_is_the_one_that_loses_records(
     end = there.append(topic, b"new") + 1
     assert delete(here, (topic, 0, END)) == [(ErrorCode.NONE, end)]
     assert bound(there, topic, EARLIEST) == end
-
-
-def test_a_damaged_log_is_a_storage_error(client: Client, topic: str, stored: redis.Redis) -> None:
-    client.create(topic)
-    offset = client.append(topic, b"v")
-    stored.zadd(f"{{korvet:{topic}:0}}:index", {"no row": 1})
-    assert delete(client, (topic, 0, offset + 1)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
-    stored.delete(f"{{korvet:{topic}:0}}:index")
-    assert values(client.fetch(topic, offset).records) == [b"v"]

@@ -61,21 +61,6 @@ def test_a_fetch_within_a_produced_batch_begins_at_its_offset(client: Client, to
     assert values(response.records) == [b"%d" % n for n in range(4, 10)]
 
 
-@ONLY_RECORD
-def test_the_log_start_never_follows_the_first_entry(client: Client, topic: str) -> None:
-    client.create(topic)
-    empty = client.fetch(topic, 0)
-    assert (empty.error_code, empty.high_watermark, empty.records) == (ErrorCode.NONE, 0, b"")
-    offset = client.append(topic, b"first")
-    assert offset > 10**12  # a time-coded log: all below is a gap, which may be asked for
-    for asked in (0, 1, offset - 1, offset):
-        response = client.fetch(topic, asked)
-        assert response.error_code == ErrorCode.NONE
-        assert [(each.offset, each.value) for each in read(response.records)] == [(offset, b"first")]
-    at_end = client.fetch(topic, offset + 1)
-    assert (at_end.error_code, at_end.records) == (ErrorCode.NONE, b"")
-
-
 def test_an_offset_beyond_the_end_or_below_0_is_out_of_range_with_the_real_bounds(
     client: Client, topic: str
 ) -> None:
@@ -86,12 +71,6 @@ def test_an_offset_beyond_the_end_or_below_0_is_out_of_range_with_the_real_bound
         assert response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (response.log_start_offset, response.high_watermark) == (offset, offset + 2)
         assert response.records == b""
-
-
-def test_an_offset_beyond_an_empty_log_is_out_of_range(client: Client, topic: str) -> None:
-    client.create(topic)
-    response = client.fetch(topic, 1)
-    assert (response.error_code, response.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
 
 
 @pytest.mark.parametrize(
@@ -219,35 +198,6 @@ def test_zstd_needs_version_10(client: Client, topic: str, version: int) -> None
     response = client.fetch(topic, version=version)
     assert response.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert values(client.fetch(topic, version=10).records) == [b"x" * 1000]
-
-
-@ONLY_RECORD
-def test_a_plain_xadd_of_any_redis_client_is_a_record(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    client.create(topic)
-    stored.xadd(f"korvet:{topic}:0", {"value": "hello"})
-    [record] = read(client.fetch(topic).records)
-    assert (record.value, record.key) == (b"hello", None)
-    client.append(topic, b"after")
-    assert values(client.fetch(topic).records) == [b"hello", b"after"]
-
-
-@ONLY_RECORD
-def test_batches_split_where_the_offset_delta_would_overflow(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    client.create(topic)
-    first = client.append(topic, b"early", b"early too")
-    ms = (first >> 10) + 2**31 // 2**10 + 1  # the first millisecond too far for one batch
-    stored.xadd(f"korvet:{topic}:0", {"value": "late"}, id=f"{ms}-0")
-    last = client.append(topic, b"later")
-    response = client.fetch(topic, first)
-    assert [each.base_offset for each in headers_of(response.records)] == [first, ms << 10]
-    assert [(each.offset, each.value) for each in read(response.records)] == [
-        *((first, b"early"), (first + 1, b"early too")),
-        *((ms << 10, b"late"), (last, b"later")),
-    ]
 
 
 def test_a_request_without_partitions_is_answered_at_once(client: Client) -> None:

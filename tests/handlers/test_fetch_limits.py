@@ -47,26 +47,6 @@ def counts(found: Any) -> list[int]:
     return [len(values(found[n].records)) for n in range(4)]
 
 
-# Twice: a worker knows nothing of a partition's records at first, and learns what they weigh.
-@ONLY_RECORD
-@pytest.mark.parametrize("_time", range(2))
-def test_a_partitions_limit_holds_for_each(client: Client, filled: str, _time: int) -> None:
-    for _ in range(2):
-        found = fetch_all(client, filled, [0, 1, 2, 3], each=3_500)
-        assert counts(found) == [3, 3, 3, 3]
-        assert all(len(each.records) <= 3_500 for each in found.values())
-
-
-@ONLY_RECORD
-def test_the_first_partition_with_records_gives_one_whatever_the_limits_say(
-    client: Client, filled: str
-) -> None:
-    for _ in range(2):
-        assert counts(fetch_all(client, filled, [0, 1, 2, 3], each=1, max_bytes=1)) == [1, 0, 0, 0]
-        assert counts(fetch_all(client, filled, [3, 1, 2, 0], each=0, max_bytes=0)) == [0, 0, 0, 1]
-        assert counts(fetch_all(client, filled, [2, 1, 0, 3], each=-1, max_bytes=-1)) == [0, 0, 1, 0]
-
-
 @ONLY_BATCH
 def test_the_first_partition_with_records_gives_a_whole_batch_whatever_the_limits_say(
     client: Client, filled: str
@@ -105,16 +85,6 @@ def test_a_log_larger_than_the_limit_is_read_to_its_end_in_pieces(client: Client
         got += [each.value for each in records]
         offset = records[-1].offset + 1
     assert got == [b"%04d" % n for n in range(5000)]
-
-
-@ONLY_RECORD
-def test_a_record_above_every_limit_does_not_stop_a_consumer(client: Client, topic: str) -> None:
-    client.create(topic)
-    offset = client.append(topic, b"small", b"x" * 900_000, b"small too")
-    for expected in ([b"small"], [b"x" * 900_000], [b"small too"]):
-        response = client.fetch(topic, offset, partition_max_bytes=100, max_bytes=100)
-        assert values(response.records) == expected
-        offset += 1
 
 
 class Waiting:
@@ -202,12 +172,6 @@ def test_a_fetch_that_wants_nothing_does_not_wait(client: Client, topic: str, mi
     client.create(topic)
     response = client.fetch(topic, max_wait_ms=FOREVER_MS, min_bytes=min_bytes)
     assert (response.error_code, response.records) == (ErrorCode.NONE, b"")
-
-
-def test_a_fetch_out_of_range_does_not_wait(client: Client, topic: str) -> None:
-    client.create(topic)
-    response = client.fetch(topic, 5, max_wait_ms=FOREVER_MS)
-    assert response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_deleting_a_topic_answers_the_fetch_that_waits_for_it(

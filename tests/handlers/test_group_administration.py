@@ -247,38 +247,3 @@ def test_offsets_of_no_group_cannot_be_forgotten(
     assert forget(client, "", topic, 0) == (ErrorCode.INVALID_GROUP_ID, [])
     group_of(topic).stable("m1", protocol_type="connect")
     assert forget(client, topic, topic, 0) == (ErrorCode.NON_EMPTY_GROUP, [])
-
-
-def test_only_members_of_this_generation_commit(
-    client: Client, topic: str, group_of: Callable[[str], Group], stored: Any
-) -> None:
-    client.create(topic)
-    group = group_of(topic)
-    generation = group.stable("m1", instance="i1")
-
-    def code(generation: int, member: str = "", instance: str | None = None) -> int:
-        fields: Any = {
-            "generation_id_or_member_epoch": generation,
-            "member_id": member,
-            "group_instance_id": instance,
-        }
-        [found] = commit(client, topic, topic, 4, **fields)
-        return found
-
-    assert code(generation, "m2") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code(-1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code(generation, "m1", "i2") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code(generation, "m2", "i1") == ErrorCode.FENCED_INSTANCE_ID
-    assert code(generation - 1, "m1") == ErrorCode.ILLEGAL_GENERATION
-    assert code(-1, "m1") == ErrorCode.ILLEGAL_GENERATION
-    assert fetch(client, topic, topic) == [NOTHING]
-    before = stored.zscore(group.deadlines, "m1")
-    stored.zadd(group.deadlines, {"m1": before - 9_000})
-    assert code(generation, "m1", "i1") == ErrorCode.NONE
-    assert stored.zscore(group.deadlines, "m1") >= before
-    # In a rebalance the old generation may still commit, and who waits in a join gets no end of its session by it.
-    group.waits(new="m2")
-    assert code(generation, "m1") == ErrorCode.NONE
-    group.joined("m1", instance="i1")
-    assert code(generation + 1, "m1") == ErrorCode.REBALANCE_IN_PROGRESS
-    assert code(generation, "m1") == ErrorCode.ILLEGAL_GENERATION

@@ -139,14 +139,6 @@ def test_a_commit_that_breaks_the_rules_in_every_version(
     assert code(2, member.id) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-@pytest.mark.parametrize("version", range(3))
-def test_a_group_with_members_is_deleted_in_no_version(client: Client, topic: str, version: int) -> None:
-    member = stable(client, topic)
-    [result] = client.call(DeleteGroupsRequest(groups_names=[topic]), version).results
-    assert result.error_code == ErrorCode.NON_EMPTY_GROUP
-    assert member.heartbeat() == ErrorCode.NONE
-
-
 def test_no_version_has_members_of_a_group_without_a_name(client: Client) -> None:
     requests: list[tuple[Message, int]] = [
         *((join_request("", "m"), version) for version in range(10)),

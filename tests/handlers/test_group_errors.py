@@ -5,24 +5,9 @@ from __future__ import annotations
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers import (
-    delete_groups,
-    describe_groups,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-)
+from korvet.handlers import offset_fetch
+from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller
-from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.list_groups import ListGroupsRequest
-from korvet.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
 from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -41,15 +26,8 @@ def caller(version: int) -> Caller:
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
-def test_every_partition_of_a_commit_has_the_error(error: KafkaError, code: ErrorCode) -> None:
-    partition = OffsetCommitRequestPartition(partition_index=3, committed_offset=1, committed_metadata=None)
-    topics = [OffsetCommitRequestTopic(name="orders", partitions=[partition])]
-    answer = offset_commit.refuse(OffsetCommitRequest(group_id="g", topics=topics), caller(8), error)
-    [topic] = answer.topics
-    assert (topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) == (
-        "orders",
-        [(3, code)],
-    )
+def test_only_a_redis_that_is_away_is_another_code_for_groups(error: KafkaError, code: ErrorCode) -> None:
+    assert group_error_code(error) == code
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
@@ -63,14 +41,3 @@ def test_an_offset_fetch_carries_its_error_where_its_version_can(error: KafkaErr
     groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h")]
     newest = offset_fetch.refuse(OffsetFetchRequest(groups=groups), caller(10), error)
     assert [(each.group_id, each.error_code) for each in newest.groups] == [("g", code), ("h", code)]
-
-
-@pytest.mark.parametrize(("error", "code"), ERRORS)
-def test_administrators_get_the_error(error: KafkaError, code: ErrorCode) -> None:
-    described = describe_groups.refuse(DescribeGroupsRequest(groups=["g"]), caller(5), error)
-    assert [(each.group_id, each.error_code) for each in described.groups] == [("g", code)]
-    deleted = delete_groups.refuse(DeleteGroupsRequest(groups_names=["g", "h"]), caller(2), error)
-    assert [(each.group_id, each.error_code) for each in deleted.results] == [("g", code), ("h", code)]
-    assert list_groups.refuse(ListGroupsRequest(), caller(5), error).error_code == code
-    forgotten = offset_delete.refuse(OffsetDeleteRequest(group_id="g", topics=[]), caller(0), error)
-    assert (forgotten.error_code, forgotten.topics) == (code, [])

@@ -138,22 +138,6 @@ def test_external_entries_count(client: Client, topic: str, stored: redis.Redis)
     assert found(client, topic, LATEST) == (0, (ms << 10) + sequence + 1, -1)
 
 
-def test_a_search_goes_through_a_log_of_several_steps(client: Client, topic: str) -> None:
-    client.create(topic)
-    first = client.append(topic, *[Record(timestamp=n) for n in range(2500)])
-    assert found(client, topic, 2499) == (0, first + 2499, 2499)
-    assert found(client, topic, MAX_TIMESTAMP) == (0, first + 2499, 2499)
-
-
-def test_a_search_goes_through_a_log_of_many_batches(client: Client, topic: str) -> None:
-    client.create(topic, storage_format="batch")
-    for number in range(150):
-        client.append(topic, Record(timestamp=2 * number), Record(timestamp=number))
-    assert found(client, topic, 297) == (0, 298, 298)
-    assert found(client, topic, 0) == (0, 0, 0)
-    assert found(client, topic, MAX_TIMESTAMP) == (0, 298, 298)
-
-
 def test_a_batch_that_cannot_be_decoded_does_not_end_a_search(client: Client, topic: str) -> None:
     client.create(topic, storage_format="batch")
     client.append(topic, Record(timestamp=1))

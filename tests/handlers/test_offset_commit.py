@@ -19,7 +19,7 @@ from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from korvet.protocol.wire import ZERO_UUID
-from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
+from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH
 from tests.support.topic_client import Client
 
 pytestmark = BOTH_FORMATS
@@ -221,16 +221,6 @@ def test_a_row_that_cannot_be_read_is_an_error_of_its_group(client: Client, topi
     assert fetch(client, topic, topic) == [(6, -1, "", 0)]
 
 
-def test_offsets_lie_in_redis_as_documented(client: Client, topic: str, stored: Any) -> None:
-    client.create(topic)
-    commit(client, topic, topic, 5, metadata='"\\', epoch=0)
-    [(field, text)] = stored.hgetall(f"korvet:group:{topic}:offsets").items()
-    row = json.loads(text)
-    assert field.decode() == f"korvet:{topic}:0"
-    assert (row["offset"], row["epoch"], row["metadata"]) == (5, 0, '"\\')
-    assert stored.zscore("korvet:groups", topic) == float("inf")
-
-
 def mirrored(stored: Any, topic: str, group: str) -> str | None:
     names = {each["name"]: each["last-delivered-id"] for each in stored.xinfo_groups(f"korvet:{topic}:0")}
     found = names.get(group.encode())
@@ -245,24 +235,6 @@ def test_a_redis_group_follows_in_format_batch(client: Client, topic: str, store
     for offset in (2, 0, 1):
         commit(client, group, topic, offset)
         assert mirrored(stored, topic, group) == f"{offset}-0"
-
-
-@ONLY_RECORD
-def test_a_redis_group_reads_on_after_what_was_committed(client: Client, topic: str, stored: Any) -> None:
-    client.create(topic)
-    offsets = [client.append(topic, f"v{n}".encode()) for n in range(4)]
-    commit(client, "readers", topic, 0)
-    assert mirrored(stored, topic, "readers") == "0-0"
-    commit(client, "readers", topic, offsets[2])
-    [[_, entries]] = stored.xreadgroup("readers", "c", {f"korvet:{topic}:0": ">"})
-    assert [fields[b"value"] for _, fields in entries] == [b"v2", b"v3"]
-
-
-def test_a_stream_that_is_not_there_is_not_made(client: Client, topic: str, stored: Any) -> None:
-    client.create(topic)
-    assert commit(client, topic, topic, 0) == [0]
-    assert not stored.exists(f"korvet:{topic}:0")
-    assert fetch(client, topic, topic) == [(0, -1, "", 0)]
 
 
 @pytest.mark.parametrize(("version", "kept"), [(2, 7), (4, 7), (5, None), (10, None)])

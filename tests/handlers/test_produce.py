@@ -14,18 +14,15 @@ from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
 from tests.support.batches import (
     CODECS,
     NONE,
-    SNAPPY,
     TIMESTAMP,
     ZSTD,
     Record,
     batch,
-    compress,
     forged,
     old_message,
     raw,
     read,
     values,
-    xerial,
 )
 from tests.support.topic_client import Client, produce_request
 from tests.support.wire_client import ClosedByBrokerError, frame, header
@@ -113,15 +110,6 @@ def test_records_of_every_codec_come_back_exactly(client: Client, topic: str, co
     assert response.error_code == ErrorCode.NONE
     got = read(client.fetch(topic).records)
     assert got == [each._replace(offset=response.base_offset + n) for n, each in enumerate(sent)]
-
-
-def test_snappy_in_the_blocks_of_java_is_read(client: Client, topic: str) -> None:
-    client.create(topic)
-    plain = batch(b"one", b"two" * 1000)
-    payload = xerial(plain[61:100], plain[100:])
-    response = client.produce(topic, raw(payload, count=2, codec=SNAPPY))
-    assert response.error_code == ErrorCode.NONE
-    assert values(client.fetch(topic).records) == [b"one", b"two" * 1000]
 
 
 def test_zstd_needs_version_7(client: Client, topic: str) -> None:
@@ -267,16 +255,6 @@ def test_the_default_limit_is_kafkas(client: Client, topic: str) -> None:
     assert 1_048_580 < len(at_limit) <= 1_048_588
     assert client.produce(topic, at_limit).error_code == ErrorCode.NONE
     assert client.produce(topic, batch(b"x" * 1_048_588)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-
-@ONLY_RECORD
-@pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_batch_that_decompresses_beyond_the_limit_is_too_large(
-    client: Client, topic: str, codec: int
-) -> None:
-    client.create(topic, max_message_bytes="10000000")
-    bomb = raw(compress(codec, bytes(65 * 1024 * 1024)), codec=codec)
-    assert client.produce(topic, bomb).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])

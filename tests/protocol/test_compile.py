@@ -79,8 +79,6 @@ class ForgottenDefaultRequest(Message, kw_only=True):
 class ForgottenDefaultResponse(Message, kw_only=True):
     """The same mistake on the way out."""
 
-    api = ForgottenDefaultRequest.api
-
     late: Annotated[int16, since(1)]
 
 

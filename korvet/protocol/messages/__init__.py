@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from korvet.protocol.compile import compile_served
 from korvet.protocol.schema import Message
 
 for _module in iter_modules(__path__, f"{__name__}."):
@@ -18,12 +17,3 @@ MESSAGES: tuple[type[Message], ...] = tuple(
     )
 )
 """Every request and response, by API key."""
-
-
-def compile_all() -> int:
-    """Compile what a broker uses of all messages; returns how many codecs that made.
-
-    Called before the fork: a mistake in a declaration ends the start (TypeError), and the workers share the
-    memory.
-    """
-    return compile_served(MESSAGES)

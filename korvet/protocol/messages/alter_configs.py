@@ -38,7 +38,5 @@ class AlterConfigsResourceResponse(Part, kw_only=True):
 
 
 class AlterConfigsResponse(Message, kw_only=True):
-    api = AlterConfigsRequest.api
-
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

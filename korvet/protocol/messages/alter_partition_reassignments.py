@@ -45,8 +45,6 @@ class ReassignableTopicResponse(Part, kw_only=True):
 class AlterPartitionReassignmentsResponse(Message, kw_only=True):
     """The result for every partition of the request, or the error of the whole."""
 
-    api = AlterPartitionReassignmentsRequest.api
-
     throttle_time_ms: int32 = 0
     allow_replication_factor_change: Annotated[boolean, since(1, ignorable=True)] = True
     error_code: int16 = 0

@@ -46,8 +46,6 @@ class FinalizedFeatureKey(Part, kw_only=True):
 class ApiVersionsResponse(Message, kw_only=True):
     """The APIs served. UNSUPPORTED_VERSION in version 0 has a newer client ask again in an older one."""
 
-    api = ApiVersionsRequest.api
-
     error_code: int16 = 0
     api_keys: list[ApiVersion] = []
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0

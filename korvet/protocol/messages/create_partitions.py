@@ -38,7 +38,5 @@ class CreatePartitionsTopicResult(Part, kw_only=True):
 
 
 class CreatePartitionsResponse(Message, kw_only=True):
-    api = CreatePartitionsRequest.api
-
     throttle_time_ms: int32 = 0
     results: list[CreatePartitionsTopicResult] = []

@@ -70,7 +70,5 @@ class CreatableTopicResult(Part, kw_only=True):
 
 
 class CreateTopicsResponse(Message, kw_only=True):
-    api = CreateTopicsRequest.api
-
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
     topics: list[CreatableTopicResult] = []

@@ -18,7 +18,5 @@ class DeletableGroupResult(Part, kw_only=True):
 
 
 class DeleteGroupsResponse(Message, kw_only=True):
-    api = DeleteGroupsRequest.api
-
     throttle_time_ms: int32 = 0
     results: list[DeletableGroupResult] = []

@@ -42,7 +42,5 @@ class DeleteRecordsTopicResult(Part, kw_only=True):
 
 
 class DeleteRecordsResponse(Message, kw_only=True):
-    api = DeleteRecordsRequest.api
-
     throttle_time_ms: int32 = 0
     topics: list[DeleteRecordsTopicResult] = []

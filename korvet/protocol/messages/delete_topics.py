@@ -39,7 +39,5 @@ class DeletableTopicResult(Part, kw_only=True):
 
 
 class DeleteTopicsResponse(Message, kw_only=True):
-    api = DeleteTopicsRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     responses: list[DeletableTopicResult] = []

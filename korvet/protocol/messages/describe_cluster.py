@@ -32,8 +32,6 @@ class DescribeClusterBroker(Part, kw_only=True):
 
 
 class DescribeClusterResponse(Message, kw_only=True):
-    api = DescribeClusterRequest.api
-
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None

@@ -61,7 +61,5 @@ class DescribeConfigsResult(Part, kw_only=True):
 
 
 class DescribeConfigsResponse(Message, kw_only=True):
-    api = DescribeConfigsRequest.api
-
     throttle_time_ms: int32 = 0
     results: list[DescribeConfigsResult] = []

@@ -43,7 +43,5 @@ class DescribedGroup(Part, kw_only=True):
 
 
 class DescribeGroupsResponse(Message, kw_only=True):
-    api = DescribeGroupsRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     groups: list[DescribedGroup] = []

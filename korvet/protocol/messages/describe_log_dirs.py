@@ -50,8 +50,6 @@ class DescribeLogDirsResult(Part, kw_only=True):
 
 
 class DescribeLogDirsResponse(Message, kw_only=True):
-    api = DescribeLogDirsRequest.api
-
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(3, ignorable=True)] = 0
     results: list[DescribeLogDirsResult] = []

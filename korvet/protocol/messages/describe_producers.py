@@ -41,7 +41,5 @@ class TopicResponse(Part, kw_only=True):
 
 
 class DescribeProducersResponse(Message, kw_only=True):
-    api = DescribeProducersRequest.api
-
     throttle_time_ms: int32 = 0
     topics: list[TopicResponse] = []

@@ -59,8 +59,6 @@ class DescribeTopicPartitionsResponseTopic(Part, kw_only=True):
 class DescribeTopicPartitionsResponse(Message, kw_only=True):
     """The topics by name; next_cursor is where to go on, null at the end."""
 
-    api = DescribeTopicPartitionsRequest.api
-
     throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None

@@ -41,8 +41,6 @@ class ReplicaElectionResult(Part, kw_only=True):
 class ElectLeadersResponse(Message, kw_only=True):
     """The result for every partition of the request; of all partitions, for those that needed an election."""
 
-    api = ElectLeadersRequest.api
-
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(1)] = 0
     replica_election_results: list[ReplicaElectionResult] = []

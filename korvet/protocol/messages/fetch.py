@@ -135,8 +135,6 @@ class NodeEndpoint(Part, kw_only=True):
 class FetchResponse(Message, kw_only=True):
     """The records. With session_id 0 the reader names all its partitions again next time."""
 
-    api = FetchRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: Annotated[int16, since(7, ignorable=True)] = 0
     session_id: Annotated[int32, since(7)] = 0

@@ -32,8 +32,6 @@ class Coordinator(Part, kw_only=True):
 
 
 class FindCoordinatorResponse(Message, kw_only=True):
-    api = FindCoordinatorRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: Annotated[int16, since(0, until=3)] = 0
     error_message: Annotated[string | None, since(1, until=3, ignorable=True)] = ""

@@ -21,7 +21,5 @@ class HeartbeatRequest(Message, kw_only=True):
 
 
 class HeartbeatResponse(Message, kw_only=True):
-    api = HeartbeatRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: int16 = 0

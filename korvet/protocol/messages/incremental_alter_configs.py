@@ -31,7 +31,5 @@ class IncrementalAlterConfigsRequest(Message, kw_only=True):
 
 
 class IncrementalAlterConfigsResponse(Message, kw_only=True):
-    api = IncrementalAlterConfigsRequest.api
-
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

@@ -25,8 +25,6 @@ class InitProducerIdRequest(Message, kw_only=True):
 class InitProducerIdResponse(Message, kw_only=True):
     """The id and epoch to use; the id is -1 beside an error."""
 
-    api = InitProducerIdRequest.api
-
     throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
     error_code: int16 = 0
     producer_id: int64 = -1

@@ -44,8 +44,6 @@ class JoinGroupResponseMember(Part, kw_only=True):
 class JoinGroupResponse(Message, kw_only=True):
     """The generation that the member is part of; only the leader gets the members."""
 
-    api = JoinGroupRequest.api
-
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
     error_code: int16 = 0
     generation_id: int32 = -1

@@ -34,8 +34,6 @@ class MemberResponse(Part, kw_only=True):
 
 
 class LeaveGroupResponse(Message, kw_only=True):
-    api = LeaveGroupRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: int16 = 0
     members: Annotated[list[MemberResponse], since(3)] = []

@@ -26,8 +26,6 @@ class ConfigResource(Part, kw_only=True):
 
 
 class ListConfigResourcesResponse(Message, kw_only=True):
-    api = ListConfigResourcesRequest.api
-
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     config_resources: list[ConfigResource] = []

@@ -30,8 +30,6 @@ class ListedGroup(Part, kw_only=True):
 
 
 class ListGroupsResponse(Message, kw_only=True):
-    api = ListGroupsRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: int16 = 0
     groups: list[ListedGroup] = []

@@ -55,7 +55,5 @@ class ListOffsetsTopicResponse(Part, kw_only=True):
 
 
 class ListOffsetsResponse(Message, kw_only=True):
-    api = ListOffsetsRequest.api
-
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
     topics: list[ListOffsetsTopicResponse] = []

@@ -40,8 +40,6 @@ class OngoingTopicReassignment(Part, kw_only=True):
 class ListPartitionReassignmentsResponse(Message, kw_only=True):
     """The partitions that move; those that do not are left out."""
 
-    api = ListPartitionReassignmentsRequest.api
-
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None

@@ -58,8 +58,6 @@ class MetadataResponseTopic(Part, kw_only=True):
 
 
 class MetadataResponse(Message, kw_only=True):
-    api = MetadataRequest.api
-
     throttle_time_ms: Annotated[int32, since(3, ignorable=True)] = 0
     brokers: list[MetadataResponseBroker] = []
     cluster_id: Annotated[string | None, since(2, ignorable=True)] = None

@@ -54,7 +54,5 @@ class OffsetCommitResponseTopic(Part, kw_only=True):
 class OffsetCommitResponse(Message, kw_only=True):
     """The result for every partition of the request; there is no error of the whole."""
 
-    api = OffsetCommitRequest.api
-
     throttle_time_ms: Annotated[int32, since(3, ignorable=True)] = 0
     topics: list[OffsetCommitResponseTopic] = []

@@ -37,8 +37,6 @@ class OffsetDeleteResponseTopic(Part, kw_only=True):
 class OffsetDeleteResponse(Message, kw_only=True):
     """The result for every partition of the request, or the error of the group and no partitions."""
 
-    api = OffsetDeleteRequest.api
-
     error_code: int16 = 0
     throttle_time_ms: Annotated[int32, since(0, ignorable=True)] = 0
     topics: list[OffsetDeleteResponseTopic] = []

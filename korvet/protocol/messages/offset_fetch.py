@@ -62,8 +62,6 @@ class OffsetFetchResponseGroup(Part, kw_only=True):
 class OffsetFetchResponse(Message, kw_only=True):
     """The offsets; before version 8 those of the one group lie in the response itself."""
 
-    api = OffsetFetchRequest.api
-
     throttle_time_ms: Annotated[int32, since(3, ignorable=True)] = 0
     topics: Annotated[list[OffsetFetchResponseTopics], since(0, until=7)] = []
     error_code: Annotated[int16, since(2, until=7, ignorable=True)] = 0

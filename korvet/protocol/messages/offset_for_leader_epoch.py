@@ -48,7 +48,5 @@ class OffsetForLeaderTopicResult(Part, kw_only=True):
 
 
 class OffsetForLeaderEpochResponse(Message, kw_only=True):
-    api = OffsetForLeaderEpochRequest.api
-
     throttle_time_ms: Annotated[int32, since(2, ignorable=True)] = 0
     topics: list[OffsetForLeaderTopicResult] = []

@@ -80,8 +80,6 @@ class NodeEndpoint(Part, kw_only=True):
 
 
 class ProduceResponse(Message, kw_only=True):
-    api = ProduceRequest.api
-
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     node_endpoints: Annotated[list[NodeEndpoint], since(10, tag=0)] = []

@@ -31,8 +31,6 @@ class SyncGroupRequest(Message, kw_only=True):
 
 
 class SyncGroupResponse(Message, kw_only=True):
-    api = SyncGroupRequest.api
-
     throttle_time_ms: Annotated[int32, since(1, ignorable=True)] = 0
     error_code: int16 = 0
     protocol_type: Annotated[string | None, since(5, ignorable=True)] = None

@@ -101,6 +101,23 @@ def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: in
     return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
 
 
+def plain_batch(header: BatchHeader, base_offset: int, payload: bytes) -> DefaultRecordBatch:
+    """Return a reader of the records in `payload`, which are uncompressed.
+
+    The header says so then: the reader would undo the compression itself, without a bound.
+    """
+    attributes = header.attributes & ~CODEC_MASK
+    head = HEADER.pack(base_offset, header.batch_length, 0, header.magic, header.crc, attributes, *header[6:])
+    return DefaultRecordBatch(head + payload)
+
+
+def unreadable(error: CorruptRecordException | UnicodeDecodeError) -> KafkaError:
+    """Return the error, CORRUPT_MESSAGE or INVALID_RECORD, for one that the reader of records raised."""
+    if isinstance(error, UnicodeDecodeError):
+        return KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}")
+
+
 class ProducedBatch(NamedTuple):
     """A producer's batch that passed the checks of its header, with its bytes."""
 
@@ -119,18 +136,11 @@ class ProducedBatch(NamedTuple):
         """
         header, view = self
         payload = decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max)
-        plain = bytearray(view[:HEADER_BYTES])
-        # The reader would undo the compression itself, without a bound; base offset 0 makes its offsets the deltas.
-        struct.pack_into(">h", plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
-        struct.pack_into(">q", plain, 0, 0)
         try:
-            decoded = list(DefaultRecordBatch(bytes(plain) + payload))
-        except CorruptRecordException as error:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
+            # Base offset 0 makes the reader's offsets the deltas.
+            decoded = list(plain_batch(header, 0, payload))
+        except (CorruptRecordException, UnicodeDecodeError) as error:
+            raise unreadable(error) from error
         if [record.offset for record in decoded] != list(range(header.record_count)):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."

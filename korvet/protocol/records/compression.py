@@ -50,6 +50,13 @@ class _TooLargeError(Exception):
     """More than the limit came out."""
 
 
+class _TruncatedError(ValueError):
+    """The data ends too early."""
+
+    def __init__(self) -> None:
+        super().__init__("truncated")
+
+
 def compress(codec: int, data: bytes) -> bytes:
     """Return `data` in `codec`, a member of Codec, as every client reads it."""
     return _COMPRESSORS[codec](data)
@@ -96,8 +103,7 @@ def _gzip(data: bytes, limit: int) -> bytes:
         if len(out) > limit:
             raise _TooLargeError
         if not member.eof:
-            message = "truncated"
-            raise ValueError(message)
+            raise _TruncatedError
         data = member.unused_data
     return bytes(out)
 
@@ -116,8 +122,7 @@ def _lz4(data: bytes, limit: int) -> bytes:
     if len(out) > limit:
         raise _TooLargeError
     if not frame.eof:
-        message = "truncated"
-        raise ValueError(message)
+        raise _TruncatedError
     return out
 
 
@@ -149,12 +154,10 @@ def _check_zstd_is_whole(data: bytes) -> None:
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             position += 3 + (1 if kind == ZSTD_BLOCK_RLE else size)
             if position > len(data):
-                message = "truncated"
-                raise ValueError(message)
+                raise _TruncatedError
         position += 4 * parameters.has_checksum
     if position > len(data):
-        message = "truncated"
-        raise ValueError(message)
+        raise _TruncatedError
 
 
 def _step(data: bytes, limit: int) -> int:
@@ -169,13 +172,11 @@ def _snappy(data: bytes, limit: int) -> bytes:
     position = XERIAL_HEADER_BYTES
     while position < len(data):
         if position + 4 > len(data):
-            message = "truncated"
-            raise ValueError(message)
+            raise _TruncatedError
         (size,) = struct.unpack_from(">I", data, position)
         block = data[position + 4 : position + 4 + size]
         if len(block) != size:
-            message = "truncated"
-            raise ValueError(message)
+            raise _TruncatedError
         out += _snappy_block(block, limit - len(out))
         position += 4 + size
     return bytes(out)

@@ -7,21 +7,19 @@ its last offset delta. Its base offset, last offset delta, producer and codec st
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import (
-    ATTRIBUTES_AT,
-    CODEC_MASK,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     MAGIC,
     BatchHeader,
     patched_header,
+    plain_batch,
+    unreadable,
     with_payload,
 )
 from korvet.protocol.records.compression import Codec, compress, decompress
@@ -45,17 +43,11 @@ def each_stored_record(
 ) -> Iterator[StoredRecord]:
     """Yield what `stored_records` returns, for a reader that may need only some of millions; raises as it does."""
     plain = decompress(header.codec, bytes(payload), bytes_max)
-    head = bytearray(patched_header(header, base_offset, 0))
-    # The reader would undo the compression itself, without a bound.
-    struct.pack_into(">h", head, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
     try:
-        for record in DefaultRecordBatch(bytes(head) + plain):
+        for record in plain_batch(header, base_offset, plain):
             yield record.offset, record.timestamp, record.key, record.value, list(record.headers)
-    except CorruptRecordException as error:
-        message = f"the records cannot be read: {error.args[-1:]}"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
-    except UnicodeDecodeError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8") from error
+    except (CorruptRecordException, UnicodeDecodeError) as error:
+        raise unreadable(error) from error
 
 
 def retained_batch(header: BatchHeader, base_offset: int, records: Sequence[StoredRecord]) -> bytes:
