@@ -50,31 +50,21 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """In which versions a field exists, and how; versions are inclusive."""
+    """In which versions a field exists: from `first` up to and including `until`.
+
+    `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version in which
+    null is allowed, if that is later than the field itself. `ignorable` fields are dropped without an error from
+    versions that lack them; others raise there when they hold anything but their default.
+    """
 
     first: int = 0
-    last: int = VERSION_MAX
+    until: int = VERSION_MAX
     tag: int | None = None
     nullable: int | None = None
     ignorable: bool = False
 
 
-def since(
-    first: int,
-    *,
-    until: int = VERSION_MAX,
-    tag: int | None = None,
-    nullable: int | None = None,
-    ignorable: bool = False,
-) -> Validity:
-    """Say in which versions a field exists: from `first` up to and including `until`.
-
-    `tag` makes it a tagged field; a tagged struct that is None is not sent. `nullable` is the first version
-    in which null is allowed, if that is later than the field itself. `ignorable` fields are dropped
-    without an error from versions that lack them; others raise there when they hold anything but their
-    default.
-    """
-    return Validity(first, until, tag, nullable, ignorable)
+since = Validity
 
 
 class Part(msgspec.Struct, kw_only=True, gc=False):
@@ -125,7 +115,7 @@ class Field(msgspec.Struct, frozen=True):
 
     def present(self, version: int) -> bool:
         """Whether the field exists in `version`."""
-        return self.validity.first <= version <= self.validity.last
+        return self.validity.first <= version <= self.validity.until
 
     def nullable(self, version: int) -> bool:
         """Whether null is allowed in `version`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -30,12 +31,17 @@ from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.types import ConfigOperation, ConfigType, ResourceType
 from korvet.topics import config as topic_config
 from korvet.topics.registry import TopicRegistry, check_name
-from korvet.topics.types import TopicRow
 
 _log = logs.Log(__name__)
 
 _ARCHIVED = "remote.storage.enable"
 _ID = re.compile(r"[0-9]{1,10}")
+_WITHOUT_CONFIGS: dict[int, str] = {
+    ResourceType.BROKER_LOGGER: (
+        "Loggers are not resources of their own: the broker's setting log.levels has their levels"
+    ),
+    ResourceType.CLIENT_METRICS: "Subscriptions to clients' metrics are not supported",
+}
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
@@ -126,17 +132,12 @@ class ConfigAdmin:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_name(name, "")
-        topic, layers = self._topics.get(name), self._live.layers
+        topic = self._topics.get(name)
+        altered = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
         if validate_only:
-            altered_topic(topic.overrides, changes, layers, reset=reset)
-            return
-
-        def altered(row: TopicRow) -> TopicRow:
-            return msgspec.structs.replace(
-                row, configs=altered_topic(row.configs, changes, layers, reset=reset)
-            )
-
-        self._topics.alter(topic, altered)
+            altered(topic.overrides)
+        else:
+            self._topics.alter(topic, lambda row: msgspec.structs.replace(row, configs=altered(row.configs)))
 
     def _alter_broker(
         self, name: str, changes: Sequence[ConfigChange], *, reset: bool, validate_only: bool
@@ -146,10 +147,7 @@ class ConfigAdmin:
         layers = self._live.layers
         whose = str(layers.static.broker_id) if name else DEFAULT
         layer = THIS_BROKER if name else CLUSTER_WIDE
-
-        def altered(row: Mapping[str, str]) -> dict[str, str]:
-            return altered_broker(row, changes, layers, layer, reset=reset)
-
+        altered = partial(altered_broker, changes=changes, layers=layers, layer=layer, reset=reset)
         if validate_only:
             [row] = self._store.load(whose)
             altered(row)
@@ -303,13 +301,5 @@ def _check_group(name: str) -> None:
 
 
 def _without_configs(resource: ConfigResource) -> KafkaError:
-    match resource.type:
-        case ResourceType.BROKER_LOGGER:
-            message = (
-                "Loggers are not resources of their own: the broker's setting log.levels has their levels"
-            )
-        case ResourceType.CLIENT_METRICS:
-            message = "Subscriptions to clients' metrics are not supported"
-        case _:
-            message = f"Unknown resource type {resource.type}"
+    message = _WITHOUT_CONFIGS.get(resource.type, f"Unknown resource type {resource.type}")
     return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,6 +17,31 @@ from korvet.redis.keys import Keys
 KEYS = Keys("korvet")
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 RANGE = (("range", b"topics"),)
+
+
+def join_request(group: str, member: str = "", **fields: Any) -> JoinRequest:
+    """Return the request of a member that joins."""
+    given: dict[str, Any] = {
+        "instance": "",
+        "client_id": "client",
+        "client_host": "/127.0.0.1",
+        "session_ms": SESSION_MS,
+        "rebalance_ms": REBALANCE_MS,
+        "protocol_type": "consumer",
+        "protocols": RANGE,
+        "require_known_member_id": False,
+        "supports_skip_assignment": True,
+    }
+    return JoinRequest(group=group, member_id=member, **given | fields)
+
+
+def sync_request(
+    group: str, member: str, generation: int, parts: Mapping[str, bytes], **fields: str
+) -> SyncRequest:
+    """Return the request of a member that syncs; `parts` are the leader's assignments."""
+    given = dict.fromkeys(("instance", "protocol_type", "protocol"), "") | fields
+    assignments = tuple(parts.items())
+    return SyncRequest(group=group, member_id=member, generation=generation, assignments=assignments, **given)
 
 
 class Group:
@@ -40,20 +65,7 @@ class Group:
     def ask(self, member: str = "", **fields: Any) -> Joined | Waiting:
         """Join with `member` as the id, or with `new` as that of a new member."""
         new_member_id = fields.pop("new", f"member-{next(self._numbers)}")
-        given: dict[str, Any] = {
-            "instance": "",
-            "client_id": "client",
-            "client_host": "/127.0.0.1",
-            "session_ms": SESSION_MS,
-            "rebalance_ms": REBALANCE_MS,
-            "protocol_type": "consumer",
-            "protocols": RANGE,
-            "require_known_member_id": False,
-            "supports_skip_assignment": True,
-        }
-        return self.store.join(
-            JoinRequest(group=self.name, member_id=member, **given | fields), new_member_id
-        )
+        return self.store.join(join_request(self.name, member, **fields), new_member_id)
 
     def joined(self, member: str = "", **fields: Any) -> Joined:
         """Join, and expect the rebalance to be complete."""
@@ -77,17 +89,8 @@ class Group:
         **parts: bytes,
     ) -> Synced | Waiting:
         """Sync; `parts` are the leader's assignments."""
-        return self.store.sync(
-            SyncRequest(
-                group=self.name,
-                member_id=member,
-                instance=instance,
-                generation=generation,
-                protocol_type=kind,
-                protocol=protocol,
-                assignments=tuple(parts.items()),
-            )
-        )
+        fields = {"instance": instance, "protocol_type": kind, "protocol": protocol}
+        return self.store.sync(sync_request(self.name, member, generation, parts, **fields))
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
         """Sync, and expect the member's assignment."""

@@ -15,7 +15,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.types import SyncRequest
+from tests.groups.support import join_request, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
 from tests.support.proxy import Proxy, proxy
 
@@ -114,7 +114,7 @@ def rebalancing(other: Worker) -> None:
 def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
     """Join with the loss, while `transition` ends what the member waits for."""
     loss.around("join", transition)
-    greenlet = gevent.spawn(worker.groups.join, worker.request())
+    greenlet = gevent.spawn(worker.groups.join, join_request("billing"))
     loss.when_parked(transition)
     return greenlet
 
@@ -144,9 +144,7 @@ def syncing(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gev
     worker.group.waits(new="b")
     generation = worker.group.joined("a").generation
     loss.around("sync", transition)
-    empty = dict.fromkeys(("instance", "protocol_type", "protocol"), "")
-    sync = SyncRequest(group="billing", member_id="b", generation=generation, assignments=(), **empty)
-    greenlet = gevent.spawn(worker.groups.sync, sync)
+    greenlet = gevent.spawn(worker.groups.sync, sync_request("billing", "b", generation, {}))
     loss.when_parked(transition)
     return greenlet
 
@@ -187,7 +185,9 @@ def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
     other.group.joined("a")
     member = first.get(timeout=SECONDS_MAX).member_id
     events.cut()
-    again = gevent.spawn(worker.groups.join, worker.request(member, protocols=(("range", b"others"),)))
+    again = gevent.spawn(
+        worker.groups.join, join_request("billing", member, protocols=(("range", b"others"),))
+    )
     with gevent.Timeout(SECONDS_MAX):
         while not worker.waiting():
             gevent.sleep(0.001)

@@ -10,8 +10,8 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
-from korvet.groups.types import Joined, SyncRequest
-from tests.groups.support import refused
+from korvet.groups.types import Joined
+from tests.groups.support import refused, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
 
 
@@ -69,17 +69,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     assert (outcome(again).generation, outcome(again).member_id) == (2, member)
     # Nor does it park any that come now, of whichever kind.
     with pytest.raises(KafkaError) as refusal:
-        worker.groups.sync(
-            SyncRequest(
-                group="billing",
-                member_id=member,
-                instance="",
-                generation=2,
-                protocol_type="",
-                protocol="",
-                assignments=(),
-            )
-        )
+        worker.groups.sync(sync_request("billing", member, 2, {}))
     assert refusal.value.code is ErrorCode.NOT_COORDINATOR
     assert other.group.part("a", 2, a=b"1", **{member: b"2"}) == b"1"
     assert other.group.part(member, 2) == b"2"

@@ -8,10 +8,10 @@ import gevent
 
 from korvet.config.settings import Settings
 from korvet.groups.membership import GroupCoordinator
-from korvet.groups.types import Joined, JoinRequest
+from korvet.groups.types import Joined
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
-from tests.groups.support import KEYS, Group
+from tests.groups.support import KEYS, Group, join_request
 
 SECONDS_MAX = 20.0
 
@@ -25,25 +25,10 @@ class Worker:
         self.group = Group(self.redis, raw)
         self.groups = GroupCoordinator(self.group.store, self.subscriptions, Settings(), KEYS.group_channel)
 
-    def request(self, member: str = "", **fields: Any) -> JoinRequest:
-        """Return the request of a member that joins."""
-        given: dict[str, Any] = {
-            "instance": "",
-            "client_id": "c",
-            "client_host": "/h",
-            "session_ms": 10_000,
-            "rebalance_ms": 60_000,
-            "protocol_type": "consumer",
-            "protocols": (("range", b"topics"),),
-            "require_known_member_id": False,
-            "supports_skip_assignment": True,
-        }
-        return JoinRequest(group="billing", member_id=member, **given | fields)
-
     def joining(self, member: str = "", **fields: Any) -> gevent.Greenlet[..., Joined]:
         """Join in a greenlet of its own; returns once a new member waits in Redis."""
         before = self.waiting()
-        greenlet = gevent.spawn(self.groups.join, self.request(member, **fields))
+        greenlet = gevent.spawn(self.groups.join, join_request("billing", member, **fields))
         with gevent.Timeout(SECONDS_MAX):
             while not member and self.waiting() == before and not greenlet.dead:
                 gevent.sleep(0.001)

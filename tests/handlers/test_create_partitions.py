@@ -11,12 +11,6 @@ from korvet.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from korvet.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.handlers.formats import BOTH_FORMATS
 from tests.support.batches import values
 from tests.support.topic_client import Client
@@ -40,9 +34,7 @@ def grow(
 
 
 def replicas_of(client: Client, name: str) -> list[list[int]]:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    [described] = client.call(request, 12).topics
-    by_index = sorted(described.partitions, key=lambda each: each.partition_index)
+    by_index = sorted(client.described(name).partitions, key=lambda each: each.partition_index)
     assert [each.partition_index for each in by_index] == list(range(len(by_index)))
     return [each.replica_nodes for each in by_index]
 
@@ -139,19 +131,6 @@ def test_validation_changes_nothing_and_finds_the_same(client: Client, topic: st
     assert len(replicas_of(client, topic)) == 1
 
 
-def test_new_partitions_of_a_topic_with_brokers_may_be_for_any(client: Client, topic: str) -> None:
-    assigned = CreatableTopic(
-        name=topic,
-        num_partitions=-1,
-        replication_factor=-1,
-        assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[0])],
-    )
-    [made] = client.call(CreateTopicsRequest(topics=[assigned]), 7).topics
-    assert made.error_code == ErrorCode.NONE
-    assert grow(client, spec(topic, 3)) == [(topic, ErrorCode.NONE)]
-    assert replicas_of(client, topic) == [[0]] * 3
-
-
 @pytest.mark.formats("batch")
 def test_a_stream_that_can_hold_no_records_is_in_the_way(
     client: Client, topic: str, stored: redis.Redis
@@ -161,16 +140,6 @@ def test_a_stream_that_can_hold_no_records_is_in_the_way(
     assert grow(client, spec(topic, 2)) == [(topic, ErrorCode.INVALID_CONFIG)]
     assert len(replicas_of(client, topic)) == 1
     assert stored.xlen(f"korvet:{topic}:1") == 1
-
-
-@pytest.mark.formats("record")
-def test_a_stream_that_is_there_becomes_the_partition(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    client.create(topic)
-    stored.xadd(f"korvet:{topic}:1", {"value": "before"})
-    assert grow(client, spec(topic, 2)) == [(topic, ErrorCode.NONE)]
-    assert values(client.fetch(topic, partition=1).records) == [b"before"]
 
 
 def test_what_is_said_of_very_long_names_has_room_in_the_answer(client: Client) -> None:

@@ -15,7 +15,6 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.wire import ZERO_UUID
 from tests.support.topic_client import Client
 
@@ -49,15 +48,6 @@ def code(client: Client, *args: Any, **fields: Any) -> ErrorCode:
     return ErrorCode(result.error_code)
 
 
-def partitions_of(client: Client, name: str) -> int:
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name)],
-        allow_auto_topic_creation=False,
-    )
-    [described] = client.call(request, 12).topics
-    return len(described.partitions)
-
-
 @pytest.mark.parametrize("version", range(2, 8))
 def test_every_version_makes_a_topic(client: Client, topic: str, version: int) -> None:
     [result] = create(client, spec(topic, 3, 2), version=version)
@@ -66,14 +56,14 @@ def test_every_version_makes_a_topic(client: Client, topic: str, version: int) -
     assert result.num_partitions == (3 if version >= 5 else -1)
     assert result.replication_factor == (1 if version >= 5 else -1)
     assert bool(result.configs) == (version >= 5)
-    assert partitions_of(client, topic) == 3
+    assert len(client.described(topic).partitions) == 3
 
 
 @pytest.mark.parametrize("version", [4, 7])
 def test_minus_1_is_the_brokers_default(client: Client, topic: str, version: int) -> None:
     [result] = create(client, spec(topic, -1, -1), version=version)
     assert result.error_code == ErrorCode.NONE
-    assert partitions_of(client, topic) == 1
+    assert len(client.described(topic).partitions) == 1
 
 
 def test_configs_are_answered_all_with_where_each_comes_from(client: Client, topic: str) -> None:
@@ -102,26 +92,6 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
     fixed = {each.name for each in result.configs if each.read_only}
     assert fixed == {"offset.sequence.bits", "storage.format"}
     assert [each.name for each in result.configs] == sorted(found)
-
-
-def test_retention_compaction_and_times_are_a_topics_own(client: Client, topic: str) -> None:
-    configs = {
-        "cleanup.policy": " delete , compact",
-        "delete.retention.ms": "1",
-        "local.retention.bytes": "-2",
-        "local.retention.ms": "5",
-        "max.compaction.lag.ms": "3",
-        "message.timestamp.after.max.ms": "0",
-        "message.timestamp.before.max.ms": "9223372036854775807",
-        "message.timestamp.type": "LogAppendTime",
-        "min.cleanable.dirty.ratio": "0.01",
-        "min.compaction.lag.ms": "3",
-        "segment.ms": "1",
-    }
-    [result] = create(client, spec(topic, configs=configs))
-    assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
-    given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
-    assert given.items() >= (configs | {"cleanup.policy": "delete,compact"}).items()
 
 
 @pytest.mark.parametrize(
@@ -157,32 +127,6 @@ def test_a_config_given_twice_is_invalid(client: Client, topic: str) -> None:
     twice.configs = [CreatableTopicConfig(name="retention.ms", value="1")] * 2
     [result] = create(client, twice)
     assert result.error_code == ErrorCode.INVALID_CONFIG
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a b", "a:0", "{a}", "\u00e9", "x" * 250, "__reserved", "a\n"]
-)
-@pytest.mark.parametrize("version", [2, 7])
-def test_an_invalid_name_is_refused(client: Client, name: str, version: int, stored: redis.Redis) -> None:
-    [result] = create(client, spec(name), version=version)
-    assert (result.name, result.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    assert not stored.hexists("korvet:topics", name)
-
-
-@pytest.mark.parametrize("version", [2, 7])
-def test_a_name_that_collides_is_refused_and_the_other_topic_named(
-    two_clients: tuple[Client, Client], topic: str, version: int, stored: redis.Redis
-) -> None:
-    here, there = two_clients
-    here.create(f"{topic}.a_b")
-    for client, validate_only in ((here, False), (there, False), (there, True)):
-        collides = f"{topic}_a.b"
-        [result] = create(client, spec(collides), version=version, validate_only=validate_only)
-        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert result.error_message == f"Topic '{collides}' collides with existing topic: {topic}.a_b"
-        assert not stored.hexists("korvet:topics", collides)
-    here.delete(f"{topic}.a_b")
-    assert code(there, f"{topic}_a.b") == ErrorCode.NONE
 
 
 def test_of_names_that_collide_in_one_request_the_first_is_taken(client: Client, topic: str) -> None:
@@ -278,7 +222,7 @@ def test_the_name_of_a_deleted_topic_is_given_again_once_that_is_cleared_away(
     [made] = create(there, spec(topic), timeout_ms=10_000)
     assert made.error_code == ErrorCode.NONE
     assert made.topic_id != former
-    assert partitions_of(here, topic) == 1
+    assert len(here.described(topic).partitions) == 1
     assert not stored.exists(f"korvet:{topic}:129", f"{{korvet:{topic}:129}}:state")
 
 
@@ -288,14 +232,6 @@ def test_any_other_replication_factor_is_taken_and_reported_as_1(
 ) -> None:
     [result] = create(client, spec(topic, 1, replicas))
     assert (result.error_code, result.replication_factor) == (ErrorCode.NONE, 1)
-
-
-def test_a_topic_that_exists_is_not_made_again(two_clients: tuple[Client, Client], topic: str) -> None:
-    here, there = two_clients
-    here.create(topic, 2)
-    for client in two_clients:
-        assert code(client, topic, 5) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert partitions_of(there, topic) == 2
 
 
 def test_a_topic_named_twice_is_answered_once_and_not_made(
@@ -337,14 +273,6 @@ def test_a_new_topic_is_visible_to_every_worker_at_once(
         assert there.produce(f"{topic}-{number}").error_code == ErrorCode.NONE
 
 
-def test_an_existing_stream_is_adopted_as_the_log(client: Client, topic: str, stored: redis.Redis) -> None:
-    stored.xadd(f"korvet:{topic}:0", {"value": "before"})
-    client.create(topic)
-    from tests.support.batches import values
-
-    assert values(client.fetch(topic).records) == [b"before"]
-
-
 @pytest.mark.parametrize("version", [2, 7])
 def test_what_is_said_of_very_long_names_has_room_in_the_answer(
     client: Client, topic: str, version: int
@@ -365,7 +293,7 @@ def test_the_most_partitions_are_made_and_deleted_by_one_request(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     assert code(client, topic, 10_000) == ErrorCode.NONE
-    assert partitions_of(client, topic) == 10_000
+    assert len(client.described(topic).partitions) == 10_000
     request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=60_000)
     [deleted] = client.call(request, 5).responses
     assert deleted.error_code == ErrorCode.NONE

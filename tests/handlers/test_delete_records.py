@@ -13,7 +13,6 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.handlers.formats import BOTH_FORMATS
 from tests.support import processes
 from tests.support.batches import values
@@ -47,22 +46,13 @@ def delete(client: Client, *asked: tuple[str, int, int], version: int = 2) -> li
     return [result for _, result in results]
 
 
-def bound(client: Client, topic: str, which: int, partition: int = 0) -> int:
-    asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
-    topics = [ListOffsetsTopic(name=topic, partitions=[asked])]
-    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
-    assert answer.partitions[0].error_code == 0
-    offset: int = answer.partitions[0].offset
-    return offset
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_records_below_the_offset_are_gone(client: Client, topic: str, version: int) -> None:
     client.create(topic)
     offsets = [client.append(topic, f"v{n}".encode()) for n in range(6)]
     assert delete(client, (topic, 0, offsets[4]), version=version) == [(ErrorCode.NONE, offsets[4])]
-    assert bound(client, topic, EARLIEST) == offsets[4]
-    assert bound(client, topic, LATEST) == offsets[5] + 1
+    assert client.offset_at(topic, EARLIEST)[0] == offsets[4]
+    assert client.offset_at(topic, LATEST)[0] == offsets[5] + 1
     found = client.fetch(topic, offsets[4])
     assert (found.error_code, found.log_start_offset) == (ErrorCode.NONE, offsets[4])
     assert values(found.records) == [b"v4", b"v5"]
@@ -81,10 +71,10 @@ def test_a_fetch_below_the_new_start_is_out_of_range_at_every_worker(
         assert refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (refused.log_start_offset, refused.high_watermark) == (
             offsets[2],
-            bound(client, topic, LATEST),
+            client.offset_at(topic, LATEST)[0],
         )
         assert not refused.records
-        assert bound(client, topic, EARLIEST) == offsets[2]
+        assert client.offset_at(topic, EARLIEST)[0] == offsets[2]
         assert values(client.fetch(topic, offsets[2]).records)[:2] == [b"v2", b"v3"]
         assert client.produce(topic).log_start_offset == offsets[2]
 
@@ -95,9 +85,9 @@ def test_the_high_watermark_empties_the_log_and_gives_its_memory_back(
     client.create(topic)
     for _ in range(300):
         client.append(topic, b"v")
-    end = bound(client, topic, LATEST)
+    end = client.offset_at(topic, LATEST)[0]
     assert delete(client, (topic, 0, END)) == [(ErrorCode.NONE, end)]
-    assert (bound(client, topic, EARLIEST), bound(client, topic, LATEST)) == (end, end)
+    assert (client.offset_at(topic, EARLIEST)[0], client.offset_at(topic, LATEST)[0]) == (end, end)
     found = client.fetch(topic, end)
     assert (found.error_code, found.log_start_offset, found.high_watermark) == (ErrorCode.NONE, end, end)
     assert client.fetch(topic, end - 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -105,7 +95,7 @@ def test_the_high_watermark_empties_the_log_and_gives_its_memory_back(
     # A consumer at the end of the log gets what comes next.
     offset = client.append(topic, b"next")
     assert values(client.fetch(topic, end).records) == [b"next"]
-    assert bound(client, topic, EARLIEST) == offset
+    assert client.offset_at(topic, EARLIEST)[0] == offset
 
 
 def test_an_empty_log_has_nothing_to_lose(client: Client, topic: str) -> None:
@@ -121,7 +111,7 @@ def test_after_the_high_watermark_is_out_of_range(client: Client, topic: str, be
     offset = client.append(topic, b"v")
     for target in (offset + 1 + beyond, -2, -(2**63), 2**63 - 1):
         assert delete(client, (topic, 0, target)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
-    assert bound(client, topic, EARLIEST) == offset
+    assert client.offset_at(topic, EARLIEST)[0] == offset
 
 
 @pytest.mark.parametrize(
@@ -159,7 +149,7 @@ def test_a_partition_named_twice_is_answered_twice(client: Client, topic: str) -
     offset = client.append(topic, b"a", b"b", b"c")
     answers = delete(client, (topic, 0, offset + 2), (topic, 0, offset + 1))
     assert [code for code, _ in answers] == [ErrorCode.NONE, ErrorCode.NONE]
-    assert bound(client, topic, EARLIEST) == offset + 2
+    assert client.offset_at(topic, EARLIEST)[0] == offset + 2
 
 
 def test_a_topic_created_again_elsewhere_is_the_one_that_loses_records(
@@ -172,4 +162,4 @@ def test_a_topic_created_again_elsewhere_is_the_one_that_loses_records(
     there.create(topic)
     end = there.append(topic, b"new") + 1
     assert delete(here, (topic, 0, END)) == [(ErrorCode.NONE, end)]
-    assert bound(there, topic, EARLIEST) == end
+    assert there.offset_at(topic, EARLIEST)[0] == end

@@ -13,8 +13,7 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.formats import BOTH_FORMATS
-from tests.handlers.test_offset_commit import NOTHING, commit, fetch
-from tests.support.batches import batch, values
+from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client, fetch_request
@@ -55,48 +54,8 @@ def test_version_6_deletes_by_id(client: Client, topic: str) -> None:
     assert again.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_nothing_of_a_deleted_topic_is_left_in_redis(client: Client, topic: str, stored: redis.Redis) -> None:
-    client.create(topic, 3)
-    for partition in range(3):
-        records = batch(b"v", producer_id=5, epoch=0, sequence=0)
-        assert client.produce(topic, records, partition).error_code == ErrorCode.NONE
-        stored.xadd(f"korvet:{topic}:{partition}", {"value": "external"})
-    stored.xgroup_create(f"korvet:{topic}:0", "readers")
-    assert list(stored.scan_iter(f"*korvet:{topic}:*"))
-    delete(client, topic)
-    assert list(stored.scan_iter(f"*{topic}*")) == []
-    assert not stored.hexists("korvet:topics", topic)
-
-
 SMALL, LARGE = 2, 130
 """Partitions of a topic that one script deletes, and of one that is deleted in steps."""
-
-
-@pytest.mark.parametrize("partitions", [SMALL, LARGE])
-def test_what_groups_have_committed_goes_with_the_topic(
-    client: Client, topic: str, partitions: int, stored: redis.Redis
-) -> None:
-    kept = f"{topic}-kept"
-    for name in (topic, kept):
-        client.create(name, partitions)
-        for partition in range(partitions):
-            client.append(name, b"v", partition=partition)
-        assert commit(client, f"{topic}-group", name, *[1] * partitions) == [ErrorCode.NONE] * partitions
-    client.delete(topic)
-    assert not stored.hexists("korvet:topics", topic)
-    assert not [key for key in stored.scan_iter(f"*{topic}:*", count=10_000) if b"kept" not in key]
-    fields = stored.hkeys(f"korvet:group:{topic}-group:offsets")
-    assert sorted(fields) == sorted(f"korvet:{kept}:{each}".encode() for each in range(partitions))
-
-
-@pytest.mark.parametrize("partitions", [SMALL, LARGE])
-def test_an_old_commit_does_not_count_for_the_new_topic(client: Client, topic: str, partitions: int) -> None:
-    client.create(topic, partitions)
-    client.append(topic, b"v")
-    assert commit(client, "old", topic, 1) == [ErrorCode.NONE]
-    client.delete(topic)
-    client.create(topic, partitions)
-    assert fetch(client, "old", topic) == [NOTHING]
 
 
 @pytest.mark.parametrize("partitions", [SMALL, LARGE])

@@ -12,7 +12,7 @@ from korvet.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.test_alter_partition_reassignments import move
 from tests.support.topic_client import Client
@@ -50,8 +50,7 @@ def test_partitions_are_reported_as_in_metadata(ends: tuple[Client, Client], top
         [described] = ask(client, topic).topics
         assert (described.name, described.topic_id, described.is_internal) == (topic, topic_id, False)
         assert described.topic_authorized_operations == EVERY_OPERATION
-        [other] = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
-        for one, two in zip(described.partitions, other.partitions, strict=True):
+        for one, two in zip(described.partitions, client.described(topic).partitions, strict=True):
             assert (one.error_code, one.partition_index) == (ErrorCode.NONE, two.partition_index)
             assert (one.leader_id, one.leader_epoch) == (two.leader_id, two.leader_epoch)
             assert (one.replica_nodes, one.isr_nodes) == (two.replica_nodes, two.isr_nodes)

@@ -10,7 +10,6 @@ from korvet.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.types import ElectionType
 from korvet.topics.registry import PARTITIONS_MAX
 from tests.handlers.test_alter_partition_reassignments import move, placement_of
@@ -100,9 +99,7 @@ def test_while_the_preferred_leader_is_away_another_leads_and_that_is_reported(
 def test_metadata_of_every_version_reports_who_is_away(
     ends: tuple[Client, Client], orphan: str, version: int
 ) -> None:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=orphan)])
-    [described] = ends[1].call(request, version).topics
-    second = described.partitions[1]
+    second = ends[1].described(orphan, version).partitions[1]
     assert (second.leader_id, second.replica_nodes, second.isr_nodes) == (0, [2, 0], [0])
     assert second.offline_replicas == ([2] if version >= 5 else [])
 

@@ -14,7 +14,6 @@ from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
 from korvet.log.store import LogStore
 from korvet.protocol.messages.fetch import FetchResponse
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics import config as topic_config
@@ -77,12 +76,7 @@ class Table:
 
     def ask(self, timestamp: int) -> tuple[int, int]:
         """Return the offset and timestamp that ListOffsets answers."""
-        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        named = ListOffsetsTopic(name=self.topic, partitions=[partition])
-        [answer] = self.client.call(ListOffsetsRequest(replica_id=-1, topics=[named]), 7).topics
-        [found] = answer.partitions
-        assert found.error_code == ErrorCode.NONE
-        return found.offset, found.timestamp
+        return self.client.offset_at(self.topic, timestamp)
 
 
 @pytest.fixture

@@ -174,29 +174,6 @@ def test_a_fetch_that_wants_nothing_does_not_wait(client: Client, topic: str, mi
     assert (response.error_code, response.records) == (ErrorCode.NONE, b"")
 
 
-def test_deleting_a_topic_answers_the_fetch_that_waits_for_it(
-    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
-) -> None:
-    consumer, admin = two_clients
-    admin.create(topic)
-    waiting = Waiting(consumer, topic)
-    waiting.until_parked(stored, topic)
-    admin.delete(topic)
-    assert waiting.answer().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_deleting_a_topic_answers_the_fetch_that_waits_for_its_id(
-    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
-) -> None:
-    consumer, admin = two_clients
-    topic_id = admin.create(topic)
-    consumer.send(fetch_request("", topic_id=topic_id, max_wait_ms=FOREVER_MS), 18)
-    processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
-    admin.delete(topic)
-    [answer] = consumer.receive(FetchResponse, 18).responses
-    assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
 def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:

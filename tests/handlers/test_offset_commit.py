@@ -96,15 +96,6 @@ def test_another_worker_returns_what_was_committed(
     ]
 
 
-@pytest.mark.parametrize("group", ANY_NAMES)
-def test_a_group_may_have_any_name(client: Client, topic: str, group: str) -> None:
-    client.create(topic)
-    others = [name for name in ANY_NAMES if name != group]
-    assert commit(client, group, topic, 7) == [0]
-    assert fetch(client, group, topic) == [(7, -1, "", 0)]
-    assert all(fetch(client, other, topic) == [NOTHING] for other in others)
-
-
 def test_topics_are_named_by_id_in_the_newest_version(client: Client, topic: str) -> None:
     topic_id = client.create(topic)
     assert commit(client, topic, "", 9, version=10, topic_id=topic_id) == [0]

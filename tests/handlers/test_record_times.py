@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.messages.produce import ProduceRequest, TopicProduceData
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
@@ -24,15 +23,6 @@ RECORD_ERRORS_VERSION_FIRST = 8
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def offset_by_time(client: Client, topic: str, timestamp: int) -> tuple[int, int]:
-    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
-    topics = [ListOffsetsTopic(name=topic, partitions=[partition])]
-    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
-    [response] = answer.partitions
-    assert response.error_code == ErrorCode.NONE
-    return response.offset, response.timestamp
 
 
 def named(response: Any) -> list[int]:
@@ -111,10 +101,10 @@ def test_offsets_are_found_by_the_time_of_the_append(client: Client, topic: str)
     client.create(topic, message_timestamp_type="LogAppendTime")
     response = client.produce(topic, batch(Record(timestamp=5), Record(timestamp=now_ms() + 10 * HOUR_MS)))
     stamp = response.log_append_time_ms
-    assert offset_by_time(client, topic, stamp) == (response.base_offset, stamp)
-    assert offset_by_time(client, topic, 5) == (response.base_offset, stamp)
-    assert offset_by_time(client, topic, stamp + 1) == (-1, -1)
-    assert offset_by_time(client, topic, -3)[1] == stamp
+    assert client.offset_at(topic, stamp) == (response.base_offset, stamp)
+    assert client.offset_at(topic, 5) == (response.base_offset, stamp)
+    assert client.offset_at(topic, stamp + 1) == (-1, -1)
+    assert client.offset_at(topic, -3)[1] == stamp
 
 
 @ONLY_RECORD
@@ -186,8 +176,8 @@ def test_an_untrue_largest_time_in_the_header_refuses_no_batch_and_misleads_no_l
     lie = forged(batch(Record(b"v", timestamp=true)), max_timestamp=true + 1000 * HOUR_MS)
     response = client.produce(topic, lie)
     assert response.error_code == ErrorCode.NONE
-    assert offset_by_time(client, topic, true) == (response.base_offset, true)
-    assert offset_by_time(client, topic, true + 1) == (-1, -1)
+    assert client.offset_at(topic, true) == (response.base_offset, true)
+    assert client.offset_at(topic, true + 1) == (-1, -1)
     assert [each.timestamp for each in read(client.fetch(topic).records)] == [true]
 
 
@@ -204,8 +194,8 @@ def test_a_header_that_leaves_out_its_largest_time_is_given_it(
     records = client.fetch(topic).records
     assert [header.max_timestamp for header in headers_of(records)] == [3000]
     assert [each.timestamp for each in read(records)] == stamps
-    assert offset_by_time(client, topic, 1001) == (response.base_offset + 1, 3000)
-    assert offset_by_time(client, topic, -3) == (response.base_offset + 1, 3000)
+    assert client.offset_at(topic, 1001) == (response.base_offset + 1, 3000)
+    assert client.offset_at(topic, -3) == (response.base_offset + 1, 3000)
 
 
 @pytest.mark.parametrize("codec", [0, LZ4])

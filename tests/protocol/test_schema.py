@@ -81,12 +81,13 @@ def test_an_api_may_be_advertised_from_below_what_is_served() -> None:
     assert Api(key=1, versions=(3, 9), advertised_from=0).advertised == (0, 9)
 
 
-def test_the_name_says_whether_it_is_a_request() -> None:
+def test_a_response_shares_the_api_of_its_request_and_is_none() -> None:
     class ExampleResponse(Message, kw_only=True):
-        api = ExampleRequest.api
+        pass
 
     assert ExampleRequest.is_request()
     assert not ExampleResponse.is_request()
+    assert ExampleResponse.api is ExampleRequest.api
 
 
 class UntypedRequest(Message, kw_only=True):

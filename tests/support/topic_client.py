@@ -7,6 +7,8 @@ from typing import Any
 from korvet.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.protocol.wire import ZERO_UUID
 from tests.support.batches import batch
@@ -62,6 +64,22 @@ class Client(WireClient):
         assert answer.error_code == 0
         [[response]] = [each.partitions for each in answer.responses]
         return response
+
+    def offset_at(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int]:
+        """Return the offset that belongs to a timestamp, and the timestamp of its record."""
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics = [ListOffsetsTopic(name=topic, partitions=[asked])]
+        [answer] = self.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
+        [response] = answer.partitions
+        assert response.error_code == 0
+        return response.offset, response.timestamp
+
+    def described(self, name: str, version: int = 12) -> Any:
+        """Return what Metadata answers about a topic, which is not created."""
+        forbidden: dict[str, Any] = {} if version < 4 else {"allow_auto_topic_creation": False}
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], **forbidden)
+        [topic] = self.call(request, version).topics
+        return topic
 
 
 def produce_request(

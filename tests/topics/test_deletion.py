@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -23,10 +23,8 @@ GONE = replace(ORDERS, state="deleting")
 
 
 @pytest.fixture
-def store(redis_url: str) -> Iterator[TopicStore]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield TopicStore(client, KEYS)
-    client.close()
+def store(redis: Redis) -> TopicStore:
+    return TopicStore(redis, KEYS)
 
 
 @pytest.fixture

@@ -164,13 +164,6 @@ def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_l
     assert next(looks) > 2
 
 
-def test_a_name_that_collides_can_be_given_once_the_other_topic_is_deleted(here: Domain) -> None:
-    here.topics.delete(here.topics.create(TopicSpec(name="a.b")))
-    assert here.topics.create(TopicSpec(name="a_b")).name == "a_b"
-    with pytest.raises(KafkaError, match=r"Topic 'a\.b' collides with existing topic: a_b"):
-        here.topics.create(TopicSpec(name="a.b"), validate_only=True)
-
-
 def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: redis.Redis) -> None:
     with domain(redis_url, Settings(offset_sequence_bits=8)) as made:
         made.topics.create(TopicSpec(name="orders"))
