@@ -6,9 +6,9 @@ those of process_metrics.py, redis_metrics.py and topic_metrics.py are read for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -21,273 +21,209 @@ from korvet.telemetry.snapshot import (
     TablesSnapshot,
     read,
 )
-from korvet.telemetry.stats import GROUP_STATES, GroupLag, GroupStats, LakeLag, LogStats, TableSize
+from korvet.telemetry.stats import GROUP_STATES
 
 Family = CounterMetricFamily | GaugeMetricFamily
-Outcome = tuple[str, int]
-
-T = TypeVar("T")
-S = TypeVar("S", bound=Snapshot)
+Value = Callable[[Any], float | None] | str
+"""Returns the value of a row, None for no sample; a text is the attribute or key of the row that has it."""
 
 
-class Gauge(NamedTuple, Generic[T]):
-    """A metric with one value for each row, or none; `counts`: it is a counter, which only grows."""
-
+class _Metric(NamedTuple):
+    kind: type[Family]
     name: str
     documentation: str
-    value: Callable[[T], float | None]
-    counts: bool = False
+    value: Callable[[Any], float | None]
 
 
-class GaugeTable(NamedTuple, Generic[T]):
-    """Metrics with the same labels, whose values are the row's attributes of that name unless `values` returns them."""
+def gauge(name: str, documentation: str, value: Value = float, *, divisor: float = 1) -> _Metric:
+    """Return a metric with one value for each row, or none; what the row has by a name is divided by `divisor`."""
+    read = _number(value, divisor) if isinstance(value, str) else value
+    return _Metric(GaugeMetricFamily, name, documentation, read)
 
-    labels: tuple[str, ...]
-    gauges: Sequence[Gauge[T]]
-    values: Callable[[T], Sequence[str]] | None = None
 
-    def families(self, rows: Iterable[T] = ()) -> Iterator[Family]:
+def counter(name: str, documentation: str, value: Value = float) -> _Metric:
+    """Return a metric that only grows; its name is without `_total`."""
+    return gauge(name, documentation, value)._replace(kind=CounterMetricFamily)
+
+
+def _number(name: str, divisor: float) -> Callable[[object], float | None]:
+    def value(row: object) -> float | None:
+        found = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+        return found / divisor if isinstance(found, int | float) else None
+
+    return value
+
+
+class MetricTable:
+    """Metrics with the same labels.
+
+    A row is an object with an attribute for each label, or a tuple: the labels' values, and what metrics read.
+    """
+
+    def __init__(self, labels: Sequence[str], *metrics: _Metric) -> None:
+        self._labels = labels
+        self._metrics = metrics
+
+    def families(self, rows: Iterable[Any] = ()) -> Iterator[Family]:
         """Yield every metric with a sample for each row that has a value."""
-        labeled = [(self._values(row), row) for row in rows]
-        for gauge in self.gauges:
-            kind = CounterMetricFamily if gauge.counts else GaugeMetricFamily
-            family = kind(gauge.name, gauge.documentation, labels=self.labels)
-            for values, row in labeled:
-                value = gauge.value(row)
+        labeled = [(row[:-1], row[-1]) if isinstance(row, tuple) else (self._read(row), row) for row in rows]
+        for metric in self._metrics:
+            family = metric.kind(metric.name, metric.documentation, labels=self._labels)
+            for labels, row in labeled:
+                value = metric.value(row)
                 if value is not None:
-                    family.add_metric(values, value)
+                    family.add_metric(labels, value)
             yield family
 
-    def _values(self, row: T) -> Sequence[str]:
-        if self.values is not None:
-            return self.values(row)
-        found = [getattr(row, label) for label in self.labels]
+    def _read(self, row: object) -> list[str]:
+        found = [getattr(row, label) for label in self._labels]
         # Prometheus drops an empty label, so that it means the same as none.
         return ["" if value is None else str(value) for value in found]
 
 
-_SUMMED = (
-    " Above metrics.partitions.max partitions it is the sum by topic, and topic (other) is all other topics."
-)
-_LARGEST = " Above metrics.partitions.max partitions it is the largest by topic, and topic (other) is all other topics."
-_ALONE = " Above metrics.partitions.max partitions it is absent."
+_ABOVE = " Above metrics.partitions.max partitions it is "
+_SUMMED = f"{_ABOVE}the sum by topic, and topic (other) is all other topics."
+_LARGEST = f"{_ABOVE}the largest by topic, and topic (other) is all other topics."
+_ALONE = f"{_ABOVE}absent."
 
-LOGS = GaugeTable[LogStats](
-    ("topic", "partition"),
-    (
-        Gauge(
-            "korvet_log_size_bytes",
-            "Size of the log in Redis, exact to one index entry." + _SUMMED,
-            lambda log: log.size_bytes,
-        ),
-        Gauge(
-            "korvet_log_records",
-            "Number of records in the log, exact to one index entry." + _SUMMED,
-            lambda log: log.records,
-        ),
-        Gauge(
-            "korvet_log_index_rows",
-            "Number of entries in the sparse index of the log." + _SUMMED,
-            lambda log: log.index_rows,
-        ),
-        Gauge(
-            "korvet_log_compacted_bytes",
-            "Size of the compacted part of the log; absent if the log was never compacted." + _SUMMED,
-            lambda log: log.compacted_bytes,
-        ),
-        Gauge(
-            "korvet_log_dirty_ratio",
-            "Share of the log's bytes that is not compacted; absent if the log was never compacted.",
-            lambda log: log.dirty_ratio,
-        ),
-        Gauge("korvet_log_start_offset", "First offset of the log." + _ALONE, lambda log: log.start_offset),
-        Gauge(
-            "korvet_log_end_offset",
-            "Log end offset: that of the next record." + _ALONE,
-            lambda log: log.end_offset,
-        ),
-        Gauge(
-            "korvet_log_oldest_record_age_seconds",
-            "Age of the first record of the log by its timestamp; absent if the log is empty." + _LARGEST,
-            lambda log: _seconds(log.oldest_age_ms),
-        ),
-    ),
-)
-TAKEN = GaugeTable[LogStatsSnapshot](
+TAKEN = MetricTable(
     (),
-    (
-        Gauge(
-            "korvet_log_figures_timestamp_seconds",
-            "Time when the keeper of this broker last collected the statistics of logs and groups.",
-            lambda snapshot: snapshot.taken_at,
-        ),
+    gauge(
+        "korvet_log_figures_timestamp_seconds",
+        "Time when the keeper of this broker last collected the statistics of logs and groups.",
+        "taken_at",
     ),
 )
-GROUP_LAGS = GaugeTable[GroupLag](
+LOGS = MetricTable(
+    ("topic", "partition"),
+    gauge(
+        "korvet_log_size_bytes", f"Size of the log in Redis, exact to one index entry.{_SUMMED}", "size_bytes"
+    ),
+    gauge(
+        "korvet_log_records", f"Number of records in the log, exact to one index entry.{_SUMMED}", "records"
+    ),
+    gauge(
+        "korvet_log_index_rows", f"Number of entries in the sparse index of the log.{_SUMMED}", "index_rows"
+    ),
+    gauge(
+        "korvet_log_compacted_bytes",
+        f"Size of the compacted part of the log; absent if the log was never compacted.{_SUMMED}",
+        "compacted_bytes",
+    ),
+    gauge(
+        "korvet_log_dirty_ratio",
+        "Share of the log's bytes that is not compacted; absent if the log was never compacted.",
+        "dirty_ratio",
+    ),
+    gauge("korvet_log_start_offset", f"First offset of the log.{_ALONE}", "start_offset"),
+    gauge("korvet_log_end_offset", f"Log end offset: that of the next record.{_ALONE}", "end_offset"),
+    gauge(
+        "korvet_log_oldest_record_age_seconds",
+        f"Age of the first record of the log by its timestamp; absent if the log is empty.{_LARGEST}",
+        "oldest_age_ms",
+        divisor=1000,
+    ),
+)
+GROUP_LAGS = MetricTable(
     ("group", "topic", "partition"),
-    (
-        Gauge(
-            "korvet_consumer_group_lag_records",
-            "Number of records that the group has not committed. Above metrics.partitions.max partitions of groups it"
-            " is the sum by topic, and group (other) is all other groups.",
-            lambda lag: lag.records,
-        ),
-        Gauge(
-            "korvet_consumer_group_lag_seconds",
-            "Age of the first of these records by its timestamp (storage format batch: by the first timestamp of its"
-            " batch); 0 without lag, and the largest of all that are summed.",
-            lambda lag: lag.age_ms / 1000,
-        ),
+    gauge(
+        "korvet_consumer_group_lag_records",
+        "Number of records that the group has not committed. Above metrics.partitions.max partitions of groups it"
+        " is the sum by topic, and group (other) is all other groups.",
+        "records",
+    ),
+    gauge(
+        "korvet_consumer_group_lag_seconds",
+        "Age of the first of these records by its timestamp (storage format batch: by the first timestamp of its"
+        " batch); 0 without lag, and the largest of all that are summed.",
+        "age_ms",
+        divisor=1000,
     ),
 )
-GROUPS = GaugeTable[GroupStats](
+GROUPS = MetricTable(
     ("group",),
-    (
-        Gauge(
-            "korvet_consumer_group_members",
-            "Number of members of the group. Above metrics.partitions.max groups, group (other) is the sum of the"
-            " smallest ones.",
-            lambda group: group.members,
-        ),
-        Gauge(
-            "korvet_consumer_group_generation",
-            "Generation of the group, which grows by one with each rebalance.",
-            lambda group: group.generation,
-        ),
-        Gauge(
-            "korvet_consumer_group_rebalances",
-            "Number of rebalances of the group: its generation as a counter, which starts again with a new group.",
-            lambda group: group.generation,
-            counts=True,
-        ),
+    gauge(
+        "korvet_consumer_group_members",
+        "Number of members of the group. Above metrics.partitions.max groups, group (other) is the sum of the"
+        " smallest ones.",
+        "members",
+    ),
+    gauge(
+        "korvet_consumer_group_generation",
+        "Generation of the group, which grows by one with each rebalance.",
+        "generation",
+    ),
+    counter(
+        "korvet_consumer_group_rebalances",
+        "Number of rebalances of the group: its generation as a counter, which starts again with a new group.",
+        "generation",
     ),
 )
-GROUP_COUNTS = GaugeTable[Outcome](
-    ("state",),
-    (Gauge("korvet_consumer_groups", "Number of groups by state.", lambda state: state[1]),),
-    lambda state: state[:1],
-)
-LAKE_LAGS = GaugeTable[LakeLag](
+GROUP_COUNTS = MetricTable(("state",), gauge("korvet_consumer_groups", "Number of groups by state."))
+LAKE_LAGS = MetricTable(
     ("topic", "partition"),
-    (
-        Gauge(
-            "korvet_lake_archived_offset",
-            "Next offset to archive: all records below it are in the lake.",
-            lambda lag: lag.archived_offset,
-        ),
-        Gauge(
-            "korvet_lake_lag_records", "Number of records that are not archived yet.", lambda lag: lag.records
-        ),
-        Gauge(
-            "korvet_lake_lag_seconds",
-            "Age of the oldest record that is not archived, by its timestamp; 0 if all are.",
-            lambda lag: _seconds(lag.age_ms),
-        ),
+    gauge(
+        "korvet_lake_archived_offset",
+        "Next offset to archive: all records below it are in the lake.",
+        "archived_offset",
+    ),
+    gauge("korvet_lake_lag_records", "Number of records that are not archived yet.", "records"),
+    gauge(
+        "korvet_lake_lag_seconds",
+        "Age of the oldest record that is not archived, by its timestamp; 0 if all are.",
+        "age_ms",
+        divisor=1000,
     ),
 )
-ROUNDS = GaugeTable[Outcome](
+ROUNDS = MetricTable(
     ("outcome",),
-    (
-        Gauge(
-            "korvet_lake_rounds",
-            "Number of archiving rounds by outcome: archived, idle (nothing to archive), failed (at least in part).",
-            lambda outcome: outcome[1],
-            counts=True,
-        ),
+    counter(
+        "korvet_lake_rounds",
+        "Number of archiving rounds by outcome: archived, idle (nothing to archive), failed (at least in part).",
     ),
-    lambda outcome: outcome[:1],
 )
-UPKEEPS = GaugeTable[Outcome](
+UPKEEPS = MetricTable(
     ("outcome",),
-    (
-        Gauge(
-            "korvet_lake_upkeeps",
-            "Number of maintenance rounds on tables by outcome: done, failed.",
-            lambda outcome: outcome[1],
-            counts=True,
-        ),
-    ),
-    lambda outcome: outcome[:1],
+    counter("korvet_lake_upkeeps", "Number of maintenance rounds on tables by outcome: done, failed."),
 )
-TOTALS = GaugeTable[ArchiverTotals](
+TOTALS = MetricTable(
     (),
-    (
-        Gauge(
-            "korvet_lake_archived_records",
-            "Number of archived records.",
-            lambda total: total.records,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_archived_bytes",
-            "Size of the files written by archiving.",
-            lambda total: total.bytes,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_archived_files",
-            "Number of files written by archiving.",
-            lambda total: total.files,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_conflicts",
-            "Number of commits that failed because another archiver committed first; nothing is lost.",
-            lambda total: total.conflicts,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_lost_ranges",
-            "Number of offset ranges that left Redis before they were archived, without being deleted by a user.",
-            lambda total: total.lost_ranges,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_compacted_files",
-            "Number of small files that were merged into larger ones.",
-            lambda total: total.compacted_files,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_expired_files",
-            "Number of files removed from tables by retention.",
-            lambda total: total.expired_files,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_lake_expired_records",
-            "Number of records removed from the lake by retention.",
-            lambda total: total.expired_records,
-            counts=True,
-        ),
+    counter("korvet_lake_archived_records", "Number of archived records.", "records"),
+    counter("korvet_lake_archived_bytes", "Size of the files written by archiving.", "bytes"),
+    counter("korvet_lake_archived_files", "Number of files written by archiving.", "files"),
+    counter(
+        "korvet_lake_conflicts",
+        "Number of commits that failed because another archiver committed first; nothing is lost.",
+        "conflicts",
+    ),
+    counter(
+        "korvet_lake_lost_ranges",
+        "Number of offset ranges that left Redis before they were archived, without being deleted by a user.",
+        "lost_ranges",
+    ),
+    counter(
+        "korvet_lake_compacted_files",
+        "Number of small files that were merged into larger ones.",
+        "compacted_files",
+    ),
+    counter(
+        "korvet_lake_expired_files", "Number of files removed from tables by retention.", "expired_files"
+    ),
+    counter(
+        "korvet_lake_expired_records",
+        "Number of records removed from the lake by retention.",
+        "expired_records",
     ),
 )
-ARCHIVER = GaugeTable[TablesSnapshot](
-    (),
-    (Gauge("korvet_lake_archiver_leader", "1 if the archiver of this broker holds the lease.", lambda _: 1),),
+ARCHIVER = MetricTable(
+    (), gauge("korvet_lake_archiver_leader", "1 if the archiver of this broker holds the lease.")
 )
-TABLES = GaugeTable[TableSize](
+TABLES = MetricTable(
     ("topic",),
-    (
-        Gauge(
-            "korvet_lake_table_files", "Number of files in the table of the topic.", lambda table: table.files
-        ),
-        Gauge(
-            "korvet_lake_table_records",
-            "Number of records in the table of the topic.",
-            lambda table: table.records,
-        ),
-        Gauge(
-            "korvet_lake_table_bytes",
-            "Size of the files in the table of the topic.",
-            lambda table: table.bytes,
-        ),
-    ),
+    gauge("korvet_lake_table_files", "Number of files in the table of the topic.", "files"),
+    gauge("korvet_lake_table_records", "Number of records in the table of the topic.", "records"),
+    gauge("korvet_lake_table_bytes", "Size of the files in the table of the topic.", "bytes"),
 )
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
 
 
 def log_families(snapshot: LogStatsSnapshot) -> Iterator[Family]:
@@ -301,7 +237,7 @@ def log_families(snapshot: LogStatsSnapshot) -> Iterator[Family]:
 
 def lake_lag_families(snapshot: LakeLagSnapshot) -> Iterator[Family]:
     """Yield what the keeper reports of archived logs."""
-    yield from LAKE_LAGS.families(snapshot.lags)
+    return LAKE_LAGS.families(snapshot.lags)
 
 
 def total_families(totals: ArchiverTotals) -> Iterator[Family]:
@@ -313,8 +249,16 @@ def total_families(totals: ArchiverTotals) -> Iterator[Family]:
 
 def table_families(snapshot: TablesSnapshot) -> Iterator[Family]:
     """Yield what the archiver reports of tables."""
-    yield from ARCHIVER.families([snapshot])
+    yield from ARCHIVER.families([(1,)])
     yield from TABLES.families(snapshot.tables)
+
+
+_FAMILIES: dict[type[Snapshot], Callable[[Any], Iterator[Family]]] = {
+    LogStatsSnapshot: log_families,
+    LakeLagSnapshot: lake_lag_families,
+    ArchiverTotals: total_families,
+    TablesSnapshot: table_families,
+}
 
 
 class SnapshotCollector(Collector):
@@ -325,14 +269,6 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the families of every snapshot."""
-        if logs := self._read(LogStatsSnapshot):
-            yield from log_families(logs)
-        if lags := self._read(LakeLagSnapshot):
-            yield from lake_lag_families(lags)
-        if totals := self._read(ArchiverTotals):
-            yield from total_families(totals)
-        if tables := self._read(TablesSnapshot):
-            yield from table_families(tables)
-
-    def _read(self, kind: type[S]) -> S | None:
-        return read(self._directory / kind.FILE, kind)
+        for kind, families in _FAMILIES.items():
+            if snapshot := read(self._directory / kind.FILE, kind):
+                yield from families(snapshot)

@@ -13,23 +13,7 @@ from collections.abc import Sequence
 from prometheus_client import Counter, Gauge, Histogram
 
 # From a request answered out of memory to the longest poll that clients ask for.
-DURATION_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-)
+DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 # From reading a hash on the same machine to a Redis that hangs until the timeout.
 ROUND_TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -193,6 +177,5 @@ COMPACTION_UNKEYED_REMOVED = Counter(
     "Number of records without a key removed by compaction; other clients wrote them.",
 )
 ENTRIES_RENUMBERED = Counter(
-    "korvet_entries_renumbered",
-    "Number of external entries moved to an offset that Kafka clients can read.",
+    "korvet_entries_renumbered", "Number of external entries moved to an offset that Kafka clients can read."
 )

@@ -6,86 +6,47 @@ What they use is read from /proc. On a system without it, and for a process that
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterator
 
 import prometheus_client
 from prometheus_client.registry import Collector
 
 import korvet
-from korvet.telemetry.gauges import Family, Gauge, GaugeTable
-from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, ProcessTable
+from korvet.telemetry.gauges import Family, MetricTable, counter, gauge
+from korvet.telemetry.process_table import NAMES, ProcessState, ProcessTable
 
-
-class _Process(NamedTuple):
-    """A process and the standard metrics of processes, such as process_open_fds."""
-
-    process: str
-    samples: Mapping[str, float]
-
-
-PROCESSES = GaugeTable[_Process](
+_STARTED = "process_start_time_seconds"
+PROCESSES = MetricTable(
     ("process",),
-    (
-        Gauge(
-            "korvet_process_start_time_seconds",
-            "Time when each process of this broker started: supervisor, keeper, ops, lake, archiver, worker-N.",
-            lambda process: process.samples.get("process_start_time_seconds"),
-        ),
-        Gauge(
-            "korvet_process_cpu_seconds",
-            "CPU time that each process has used, including system calls.",
-            lambda process: process.samples.get("process_cpu_seconds_total"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_process_resident_bytes",
-            "Resident memory of each process; pages shared with others count for each.",
-            lambda process: process.samples.get("process_resident_memory_bytes"),
-        ),
-        Gauge(
-            "korvet_process_open_files",
-            "Number of open file descriptors of each process.",
-            lambda process: process.samples.get("process_open_fds"),
-        ),
+    gauge(
+        "korvet_process_start_time_seconds",
+        "Time when each process of this broker started: supervisor, keeper, ops, lake, archiver, worker-N.",
+        _STARTED,
+    ),
+    counter(
+        "korvet_process_cpu_seconds",
+        "CPU time that each process has used, including system calls.",
+        "process_cpu_seconds_total",
+    ),
+    gauge(
+        "korvet_process_resident_bytes",
+        "Resident memory of each process; pages shared with others count for each.",
+        "process_resident_memory_bytes",
+    ),
+    gauge(
+        "korvet_process_open_files", "Number of open file descriptors of each process.", "process_open_fds"
     ),
 )
-BROKER = GaugeTable[_Process](
-    (),
-    (
-        Gauge(
-            "korvet_start_time_seconds",
-            "Time when the supervisor of this broker started.",
-            lambda process: process.samples.get("process_start_time_seconds"),
-        ),
-    ),
+BROKER = MetricTable(
+    (), gauge("korvet_start_time_seconds", "Time when the supervisor of this broker started.", _STARTED)
 )
-RESTARTS = GaugeTable[ProcessTable](
-    (),
-    (
-        Gauge(
-            "korvet_child_restarts",
-            "Number of processes started to replace one that died.",
-            lambda table: table.restarts,
-            counts=True,
-        ),
-    ),
+RESTARTS = MetricTable(
+    (), counter("korvet_child_restarts", "Number of processes started to replace one that died.")
 )
-WORKERS = GaugeTable[tuple[ProcessState, list[ProcessRow]]](
-    ("state",),
-    (
-        Gauge(
-            "korvet_workers",
-            "Number of workers by state.",
-            lambda state: sum(row.state is state[0] for row in state[1]),
-        ),
-    ),
-    lambda state: [state[0].name.lower()],
-)
-BUILD = GaugeTable[tuple[str, str]](
-    ("version", "python"),
-    (Gauge("korvet_build_info", "Always 1; the versions of Korvet and Python.", lambda _: 1),),
-    lambda versions: versions,
+WORKERS = MetricTable(("state",), gauge("korvet_workers", "Number of workers by state."))
+BUILD = MetricTable(
+    ("version", "python"), gauge("korvet_build_info", "Always 1; the versions of Korvet and Python.")
 )
 
 
@@ -99,18 +60,20 @@ class ProcessCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield restarts, workers by state, versions, and what each process uses."""
         workers = self._table.workers()
+        count = Counter(row.state for row in workers)
         states = (ProcessState.STARTING, ProcessState.ACCEPTING, ProcessState.DRAINING)
-        supervisor = _process("supervisor", self._supervisor)
+        supervisor = _samples(self._supervisor)
         named = {f"worker-{row.index}": row for row in workers}
         named |= {name: self._table.row(index) for index, name in NAMES.items()}
-        others = [_process(name, row.pid) for name, row in named.items() if row.lives and row.pid > 0]
-        yield from RESTARTS.families([self._table])
-        yield from WORKERS.families((state, workers) for state in states)
-        yield from BUILD.families([(korvet.__version__, platform.python_version())])
-        yield from BROKER.families([supervisor])
-        yield from PROCESSES.families([supervisor, *others])
+        others = [(name, _samples(row.pid)) for name, row in named.items() if row.lives and row.pid > 0]
+        yield from RESTARTS.families([(self._table.restarts,)])
+        yield from WORKERS.families((state.name.lower(), count[state]) for state in states)
+        yield from BUILD.families([(korvet.__version__, platform.python_version(), 1)])
+        yield from BROKER.families([(supervisor,)])
+        yield from PROCESSES.families([("supervisor", supervisor), *others])
 
 
-def _process(name: str, pid: int) -> _Process:
+def _samples(pid: int) -> dict[str, float]:
+    """Return the standard metrics of a process by name, such as process_open_fds."""
     families = prometheus_client.ProcessCollector(pid=lambda: pid, registry=None).collect()
-    return _Process(name, {sample.name: sample.value for family in families for sample in family.samples})
+    return {sample.name: sample.value for family in families for sample in family.samples}

@@ -5,23 +5,15 @@ A Redis that is away or hangs costs a page little time (page.REDIS_MS_MAX), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.telemetry.gauges import Family, Gauge, GaugeTable
+from korvet.telemetry.gauges import Family, MetricTable, counter, gauge
 
 Info = Mapping[str, object]
 Entries = Sequence[Mapping[str, object]]
-
-
-def _number(name: str, scale: float = 1) -> Callable[[Info], float | None]:
-    def value(info: Info) -> float | None:
-        found = info.get(name)
-        return found * scale if isinstance(found, int | float) else None
-
-    return value
 
 
 def _cpu_seconds(info: Info) -> float | None:
@@ -29,145 +21,105 @@ def _cpu_seconds(info: Info) -> float | None:
     return system + user if isinstance(system, int | float) and isinstance(user, int | float) else None
 
 
-FIELDS = GaugeTable[Info](
+FIELDS = MetricTable(
     (),
-    (
-        Gauge("korvet_redis_uptime_seconds", "Time since Redis started.", _number("uptime_in_seconds")),
-        Gauge("korvet_redis_memory_used_bytes", "Memory that Redis has allocated.", _number("used_memory")),
-        Gauge(
-            "korvet_redis_memory_max_bytes",
-            "Memory limit of Redis (maxmemory); 0 without a limit.",
-            _number("maxmemory"),
-        ),
-        Gauge(
-            "korvet_redis_memory_resident_bytes",
-            "Resident memory of the Redis process.",
-            _number("used_memory_rss"),
-        ),
-        Gauge(
-            "korvet_redis_evicted_keys",
-            "Number of keys that Redis evicted: each is lost data, and maxmemory-policy must be noeviction.",
-            _number("evicted_keys"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_aof_enabled",
-            "1 if Redis writes an append-only file; without one a restart loses records.",
-            _number("aof_enabled"),
-        ),
-        Gauge("korvet_redis_aof_size_bytes", "Size of the append-only file.", _number("aof_current_size")),
-        Gauge(
-            "korvet_redis_aof_delayed_fsyncs",
-            "Number of writes that Redis delayed because an fsync was still in progress: the disk is too slow.",
-            _number("aof_delayed_fsync"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_aof_rewrite_in_progress",
-            "1 while Redis rewrites the append-only file.",
-            _number("aof_rewrite_in_progress"),
-        ),
-        Gauge(
-            "korvet_redis_last_fork_seconds",
-            "Duration of the last fork of Redis, for a snapshot or a rewrite; it answers no client meanwhile.",
-            _number("latest_fork_usec", 1e-6),
-        ),
-        Gauge(
-            "korvet_redis_unsaved_changes",
-            "Number of changes since the last snapshot (RDB).",
-            _number("rdb_changes_since_last_save"),
-        ),
-        Gauge(
-            "korvet_redis_last_save_timestamp_seconds",
-            "Time of the last successful snapshot (RDB).",
-            _number("rdb_last_save_time"),
-        ),
-        Gauge(
-            "korvet_redis_connected_clients",
-            "Number of client connections of Redis, those of Korvet and of others.",
-            _number("connected_clients"),
-        ),
-        Gauge("korvet_redis_max_clients", "Connection limit of Redis (maxclients).", _number("maxclients")),
-        Gauge(
-            "korvet_redis_rejected_connections",
-            "Number of connections that Redis rejected because of maxclients.",
-            _number("rejected_connections"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_connected_replicas",
-            "Number of replicas of this Redis.",
-            _number("connected_slaves"),
-        ),
-        Gauge(
-            "korvet_redis_is_master",
-            "1 if this Redis accepts writes, 0 if it is a replica.",
-            lambda info: float(info["role"] == "master") if "role" in info else None,
-        ),
-        Gauge(
-            "korvet_redis_commands",
-            "Number of commands that Redis has run, including those in scripts.",
-            _number("total_commands_processed"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_received_bytes",
-            "Bytes that Redis has read from its clients.",
-            _number("total_net_input_bytes"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_sent_bytes",
-            "Bytes that Redis has written to its clients.",
-            _number("total_net_output_bytes"),
-            counts=True,
-        ),
-        Gauge(
-            "korvet_redis_cpu_seconds",
-            "CPU time of the Redis process, including system calls, without its child processes.",
-            _cpu_seconds,
-            counts=True,
-        ),
+    gauge("korvet_redis_uptime_seconds", "Time since Redis started.", "uptime_in_seconds"),
+    gauge("korvet_redis_memory_used_bytes", "Memory that Redis has allocated.", "used_memory"),
+    gauge(
+        "korvet_redis_memory_max_bytes", "Memory limit of Redis (maxmemory); 0 without a limit.", "maxmemory"
+    ),
+    gauge("korvet_redis_memory_resident_bytes", "Resident memory of the Redis process.", "used_memory_rss"),
+    counter(
+        "korvet_redis_evicted_keys",
+        "Number of keys that Redis evicted: each is lost data, and maxmemory-policy must be noeviction.",
+        "evicted_keys",
+    ),
+    gauge(
+        "korvet_redis_aof_enabled",
+        "1 if Redis writes an append-only file; without one a restart loses records.",
+        "aof_enabled",
+    ),
+    gauge("korvet_redis_aof_size_bytes", "Size of the append-only file.", "aof_current_size"),
+    counter(
+        "korvet_redis_aof_delayed_fsyncs",
+        "Number of writes that Redis delayed because an fsync was still in progress: the disk is too slow.",
+        "aof_delayed_fsync",
+    ),
+    gauge(
+        "korvet_redis_aof_rewrite_in_progress",
+        "1 while Redis rewrites the append-only file.",
+        "aof_rewrite_in_progress",
+    ),
+    gauge(
+        "korvet_redis_last_fork_seconds",
+        "Duration of the last fork of Redis, for a snapshot or a rewrite; it answers no client meanwhile.",
+        "latest_fork_usec",
+        divisor=1e6,
+    ),
+    gauge(
+        "korvet_redis_unsaved_changes",
+        "Number of changes since the last snapshot (RDB).",
+        "rdb_changes_since_last_save",
+    ),
+    gauge(
+        "korvet_redis_last_save_timestamp_seconds",
+        "Time of the last successful snapshot (RDB).",
+        "rdb_last_save_time",
+    ),
+    gauge(
+        "korvet_redis_connected_clients",
+        "Number of client connections of Redis, those of Korvet and of others.",
+        "connected_clients",
+    ),
+    gauge("korvet_redis_max_clients", "Connection limit of Redis (maxclients).", "maxclients"),
+    counter(
+        "korvet_redis_rejected_connections",
+        "Number of connections that Redis rejected because of maxclients.",
+        "rejected_connections",
+    ),
+    gauge("korvet_redis_connected_replicas", "Number of replicas of this Redis.", "connected_slaves"),
+    gauge(
+        "korvet_redis_is_master",
+        "1 if this Redis accepts writes, 0 if it is a replica.",
+        lambda info: float(info["role"] == "master") if "role" in info else None,
+    ),
+    counter(
+        "korvet_redis_commands",
+        "Number of commands that Redis has run, including those in scripts.",
+        "total_commands_processed",
+    ),
+    counter(
+        "korvet_redis_received_bytes", "Bytes that Redis has read from its clients.", "total_net_input_bytes"
+    ),
+    counter(
+        "korvet_redis_sent_bytes", "Bytes that Redis has written to its clients.", "total_net_output_bytes"
+    ),
+    counter(
+        "korvet_redis_cpu_seconds",
+        "CPU time of the Redis process, including system calls, without its child processes.",
+        _cpu_seconds,
     ),
 )
-UP = GaugeTable[Info | None](
-    (),
-    (
-        Gauge(
-            "korvet_redis_up",
-            "1 if Redis answered the process that serves this page within a second.",
-            lambda info: int(info is not None),
-        ),
-    ),
+UP = MetricTable(
+    (), gauge("korvet_redis_up", "1 if Redis answered the process that serves this page within a second.")
 )
-PERSISTENCE = GaugeTable[tuple[str, object]](
+PERSISTENCE = MetricTable(
     ("action",),
-    (
-        Gauge(
-            "korvet_redis_persistence_ok",
-            "1 if the last attempt of Redis to persist its data succeeded: snapshot, aof_write, aof_rewrite.",
-            lambda action: float(action[1] == "ok"),
-        ),
+    gauge(
+        "korvet_redis_persistence_ok",
+        "1 if the last attempt of Redis to persist its data succeeded: snapshot, aof_write, aof_rewrite.",
     ),
-    lambda action: action[:1],
 )
-SLOW_COMMANDS = GaugeTable[Entries](
+SLOW_COMMANDS = MetricTable(
     (),
-    (
-        Gauge(
-            "korvet_redis_slow_commands",
-            "Number of commands and scripts that took longer than slowlog-log-slower-than, by the ids in SLOWLOG;"
-            " absent if the user may not read it.",
-            # Entries are numbered from 0 on, and only some of the newest are kept.
-            lambda newest: int(str(newest[0]["id"])) + 1 if newest else 0,
-            counts=True,
-        ),
+    counter(
+        "korvet_redis_slow_commands",
+        "Number of commands and scripts that took longer than slowlog-log-slower-than, by the ids in SLOWLOG;"
+        " absent if the user may not read it.",
     ),
 )
-VERSION = GaugeTable[tuple[str, str]](
-    ("server", "version"),
-    (Gauge("korvet_redis_info", "Always 1; the server and its version.", lambda _: 1),),
-    lambda version: version,
+VERSION = MetricTable(
+    ("server", "version"), gauge("korvet_redis_info", "Always 1; the server and its version.")
 )
 
 _STATUSES = {
@@ -217,13 +169,17 @@ def redis_families(info: Info | None, newest: Entries | None) -> Iterator[Family
     is unknown.
     """
     found = info or {}
-    yield from UP.families([info])
-    yield from FIELDS.families([found])
+    yield from UP.families([(info is not None,)])
+    yield from FIELDS.families([(found,)])
     yield from PERSISTENCE.families(
-        (action, found[field]) for action, field in _STATUSES.items() if field in found
+        (action, found[field] == "ok") for action, field in _STATUSES.items() if field in found
     )
-    yield from SLOW_COMMANDS.families([] if newest is None else [newest])
+    # Entries are numbered from 0 on, and only some of the newest are kept.
+    slow = [] if newest is None else [(int(str(newest[0]["id"])) + 1 if newest else 0,)]
+    yield from SLOW_COMMANDS.families(slow)
     versions = [
-        (server, str(found[name])) for server in ("valkey", "redis") if (name := f"{server}_version") in found
+        (server, str(found[name]), 1)
+        for server in ("valkey", "redis")
+        if (name := f"{server}_version") in found
     ]
     yield from VERSION.families(versions[:1])

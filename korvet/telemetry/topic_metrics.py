@@ -16,7 +16,7 @@ import msgspec
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.telemetry.gauges import Family, Gauge, GaugeTable
+from korvet.telemetry.gauges import Family, MetricTable, counter
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import read
 from korvet.telemetry.stats import OTHER
@@ -35,37 +35,28 @@ class Counts(NamedTuple):
     sent_bytes: int = 0
 
 
-TOPICS = GaugeTable[tuple[str, Counts]](
+_NAMED = " Above metrics.partitions.max topics, topic (other) is the sum of all others."
+
+TOPICS = MetricTable(
     ("topic",),
-    (
-        Gauge(
-            "korvet_topic_received_records",
-            "Number of records appended to the topic by producers. Above metrics.partitions.max topics, topic (other)"
-            " is the sum of all others.",
-            lambda row: row[1].received_records,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_topic_received_bytes",
-            "Size of the batches of these records as producers sent them.",
-            lambda row: row[1].received_bytes,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_topic_sent_records",
-            "Number of records of the topic sent to consumers. Above metrics.partitions.max topics, topic (other) is"
-            " the sum of all others.",
-            lambda row: row[1].sent_records,
-            counts=True,
-        ),
-        Gauge(
-            "korvet_topic_sent_bytes",
-            "Size of the batches of these records as they were sent.",
-            lambda row: row[1].sent_bytes,
-            counts=True,
-        ),
+    counter(
+        "korvet_topic_received_records",
+        f"Number of records appended to the topic by producers.{_NAMED}",
+        "received_records",
     ),
-    lambda row: row[:1],
+    counter(
+        "korvet_topic_received_bytes",
+        "Size of the batches of these records as producers sent them.",
+        "received_bytes",
+    ),
+    counter(
+        "korvet_topic_sent_records",
+        f"Number of records of the topic sent to consumers.{_NAMED}",
+        "sent_records",
+    ),
+    counter(
+        "korvet_topic_sent_bytes", "Size of the batches of these records as they were sent.", "sent_bytes"
+    ),
 )
 
 
