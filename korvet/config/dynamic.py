@@ -5,6 +5,7 @@ A value set for one broker counts before one set for the whole cluster, and that
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import msgspec
@@ -52,7 +53,7 @@ def merge(static: Settings, cluster: Mapping[str, str], broker: Mapping[str, str
             if definition.attribute:
                 given[definition.attribute] = value
             origins[name] = layer
-    settings = msgspec.structs.replace(static, **given)
+    settings = dataclasses.replace(static, **given)
     check_together(settings, origins)
     return Layers(settings=settings, static=static, cluster=dict(cluster), broker=dict(broker))
 

@@ -5,13 +5,13 @@ What a start checks is checked here by the same code. The embedded server is exa
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import redis
 
 from korvet.config.settings import Settings
@@ -40,7 +40,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
                 "redis", f"embedded, in {settings.data_dir}; it does not run, and is examined when it does"
             )
             return
-        settings = msgspec.structs.replace(settings, redis_url=url)
+        settings = dataclasses.replace(settings, redis_url=url)
     try:
         facts = redis_check.check(settings, _no_pause, lambda _: None)
         with blocking.connected(settings) as client:

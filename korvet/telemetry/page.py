@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -59,7 +59,7 @@ def registry(settings: Settings, table: ProcessTable, directory: Path) -> Collec
 
 def hurried(settings: Settings) -> Settings:
     """Return the settings for a process that asks Redis while a scrape or a probe waits."""
-    return msgspec.structs.replace(
+    return dataclasses.replace(
         settings,
         redis_timeout_ms=min(settings.redis_timeout_ms, REDIS_MS_MAX),
         redis_connect_timeout_ms=min(settings.redis_connect_timeout_ms, REDIS_MS_MAX),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gevent
-import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -217,7 +217,7 @@ def test_a_shortage_and_its_end_are_logged_once(
 def test_a_refusal_without_a_throttle_is_logged_with_its_end_too(
     redis: Redis, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(redis, msgspec.structs.replace(SETTINGS, throttle_max_ms=0))
+    bench = Bench(redis, dataclasses.replace(SETTINGS, throttle_max_ms=0))
     with caplog.at_level("INFO"):
         for share in (0.85, 0.99, 0.5):
             fill(raw, share)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
 from korvet.config.settings import Settings
@@ -138,7 +138,7 @@ def test_a_buffer_that_is_too_small_for_a_log_takes_more_passes_in_one_turn(
     offsets = [record.offset for record in records(here, "orders")]
     for count in (8, 16):
         raw_redis.zadd("{korvet:orders:0}:index", {f"{count}:{count * 30}:5:5": offsets[count - 1] + 1})
-    keeper = Keeper(msgspec.structs.replace(settings, log_cleaner_dedupe_buffer_size=17 * 24))
+    keeper = Keeper(dataclasses.replace(settings, log_cleaner_dedupe_buffer_size=17 * 24))
     assert keeper.lease.renew()
     before = passes("done")
     run(CompactLogs(), keeper)
