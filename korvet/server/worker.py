@@ -44,7 +44,7 @@ from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.stats import LogStatsStore, RedisLogDir
 from korvet.log.store import LogStore
-from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmer, TrimStore
+from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
 from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
@@ -117,7 +117,7 @@ class Storage(msgspec.Struct, frozen=True):
         )
         redis, reads = client("commands"), client("reads")
         redis.on_failover = reconnect
-        remote = RemoteClient(lake, _observe_remote_read) if lake else None
+        remote = RemoteClient(lake, _observe_read) if lake else None
         return cls(redis, reads, client("wait"), subscriptions, remote)
 
     def close(self) -> None:
@@ -182,6 +182,10 @@ def main(
     apis.log.traffic.publish(now=True)
 
 
+def _observe_read(kind: str, seconds: float) -> None:
+    metrics.LAKE_READ_DURATION.labels(kind).observe(seconds)
+
+
 def _beat(link: SupervisorLink) -> None:
     while True:
         link.beat()
@@ -193,7 +197,12 @@ def build_apis(
 ) -> Apis:
     """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
     keys = Keys(settings.namespace)
-    log = _log_store(settings, storage, keys)
+    log = LogStore(
+        storage.redis,
+        storage.reads,
+        keys,
+        decompressed_bytes_max=settings.record_decompressed_max_bytes,
+    )
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
     topics = TopicRegistry(TopicStore(storage.redis, keys), settings, log.partition)
@@ -205,8 +214,11 @@ def build_apis(
         LogStatsStore(storage.reads),
         UsageStore(storage.redis, with_file=False),
     )
+    usage = UsageStore(storage.redis, with_file=data_dir is not None)
+    pressure = Backpressure(usage, live.settings, None if data_dir is None else Disk(data_dir))
+    live.follow(pressure.use)
     return Apis(
-        log=_log_api(settings, storage, data_dir, log, topics, live),
+        log=_log_api(settings, storage, log, topics, live, pressure),
         groups=_group_api(settings, storage, topics),
         topics=TopicApi(live=live, topics=topics, cluster=cluster),
         cluster=ClusterApi(
@@ -218,16 +230,22 @@ def build_apis(
 def _log_api(
     settings: Settings,
     storage: Storage,
-    data_dir: Path | None,
     log: LogStore,
     topics: TopicRegistry,
     live: LiveSettings,
+    pressure: Backpressure,
 ) -> LogApi:
     keys = Keys(settings.namespace)
-    replicas = Replicas(storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms)
-    remote = _remote_tier(settings, storage)
+    remote = RemoteTier(
+        storage.remote,
+        wait_ms=settings.remote_fetch_max_wait_ms,
+        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
+        count_error=metrics.LAKE_READ_ERRORS.inc,
+    )
     trim_store = TrimStore(storage.redis)
-    trimmer = Trimmer(log, trim_store, _count_trimmed)
+    trimmer = Trimmer(
+        log, trim_store, lambda reason, records: metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
+    )
     background = BackgroundTrims()
     traffic = TopicCounters(own_file(TrafficSnapshot.FILE))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
@@ -240,9 +258,11 @@ def _log_api(
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         producer_ids=ProducerIds(storage.redis, keys),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
-        replicas=replicas,
-        pressure=_pressure(live, storage, data_dir),
-        failures=Failures(_count_failure),
+        replicas=Replicas(
+            storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
+        ),
+        pressure=pressure,
+        failures=Failures(lambda error: metrics.PRODUCE_ERRORS.labels(error).inc()),
         traffic=traffic,
     )
 
@@ -266,36 +286,6 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
     )
 
 
-def _log_store(settings: Settings, storage: Storage, keys: Keys) -> LogStore:
-    return LogStore(
-        storage.redis,
-        storage.reads,
-        keys,
-        decompressed_bytes_max=settings.record_decompressed_max_bytes,
-    )
-
-
-def _observe_remote_read(kind: str, seconds: float) -> None:
-    metrics.LAKE_READ_DURATION.labels(kind).observe(seconds)
-
-
-def _remote_tier(settings: Settings, storage: Storage) -> RemoteTier:
-    return RemoteTier(
-        storage.remote,
-        wait_ms=settings.remote_fetch_max_wait_ms,
-        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
-        count_error=metrics.LAKE_READ_ERRORS.inc,
-    )
-
-
-def _pressure(live: LiveSettings, storage: Storage, data_dir: Path | None) -> Backpressure:
-    disk = None if data_dir is None else Disk(data_dir)
-    usage = UsageStore(storage.redis, with_file=data_dir is not None)
-    pressure = Backpressure(usage, live.settings, disk)
-    live.follow(pressure.use)
-    return pressure
-
-
 def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> RegistryWatcher:
     """Return what refreshes this worker's settings and topics when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
@@ -316,14 +306,6 @@ def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> Regis
     # Settings before topics, which are made of them.
     refreshes = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
     return RegistryWatcher(storage.subscriptions, keys.topics_channel, refreshes)
-
-
-def _count_failure(error: str) -> None:
-    metrics.PRODUCE_ERRORS.labels(error).inc()
-
-
-def _count_trimmed(reason: Reason, records: int) -> None:
-    metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
 
 
 def _collect_less() -> None:
@@ -351,7 +333,6 @@ def _keep_freed_memory() -> None:
 def _raise_descriptor_limit() -> None:
     """Every connection is a descriptor; the soft limit of most systems (1024) is for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(
-        ValueError, OSError
-    ):  # an unlimited hard limit may be more than the kernel takes
+    # An unlimited hard limit may be more than the kernel takes.
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

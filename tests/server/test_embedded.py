@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from korvet.server import data_dir, embedded
+from korvet.server import embedded
 from korvet.server.embedded import EmbeddedServer
 
 
 @contextlib.contextmanager
 def started(path: Path, binary: Path) -> Iterator[EmbeddedServer]:
-    directory = data_dir.open_locked(path / "data")
+    directory = embedded.open_locked(path / "data")
     server = EmbeddedServer(directory, binary, 1 << 28)
     server.start(time.sleep, lambda _message: None)
     try:

@@ -16,7 +16,7 @@ from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.server import data_dir
+from korvet.server import embedded
 from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
@@ -354,10 +354,10 @@ def test_a_host_that_does_not_exist_is_refused_by_name() -> None:
 
 def test_a_deep_data_directory_gets_a_short_socket_that_stays_the_same(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
-    first = data_dir.open_locked(deep)
+    first = embedded.open_locked(deep)
     assert len(str(first.socket)) <= 107
     first.close()
-    second = data_dir.open_locked(deep)
+    second = embedded.open_locked(deep)
     assert second.socket == first.socket
     second.close()
     first.socket.parent.rmdir()

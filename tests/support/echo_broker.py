@@ -10,27 +10,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
+from korvet.server.supervisor import roles
 from korvet.server.supervisor.child import SupervisorLink
-from korvet.server.supervisor.ports import Bound
-from korvet.server.supervisor.supervisor import Supervisor
+from korvet.server.supervisor.startup import Runtime
+from korvet.server.supervisor.supervisor import run
 
 _DELAYS_S = {"slow": 1.0, "late": 30.0}
 
 
-def worker(
-    settings: Settings,
-    link: SupervisorLink,
-    listeners: Sequence[Bound],
-    _data_dir: Path | None,
-    _lake: Path | None,
-) -> None:
+def worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
     import gevent
     from gevent import socket
     from gevent.pool import Pool
@@ -38,6 +32,7 @@ def worker(
 
     from korvet.server.supervisor import ports
 
+    listeners = runtime.listeners(settings)
     if settings.num_partitions == 13:
         raise RuntimeError("this worker was ordered to die")
 
@@ -78,9 +73,10 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--config"]:
         config, arguments = Path(arguments[1]), arguments[2:]
     overrides = dict(argument.split("=", 1) for argument in arguments)
+    roles.run_worker = worker
     reload: partial[BrokerConfig] = partial(load, config, {}, overrides)
     try:
-        return Supervisor(reload(), reload, worker_main=worker).run()
+        return run(reload(), reload)
     except ConfigError as error:
         sys.stderr.write(f"korvet: {error}\n")
         return 2

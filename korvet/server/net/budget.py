@@ -33,13 +33,13 @@ class Budgets(NamedTuple):
 
 
 class ByteBudget:
-    """The budget of one worker, `bytes_max` in all."""
+    """The budget of one worker, `bytes_max` in all; its state is changed by charges alone."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._free = bytes_max
-        self._bytes_max = bytes_max
-        self._released = Event()
-        self._charges: dict[Charge, None] = {}
+        self.bytes_max = self.free = bytes_max
+        self.released = Event()
+        self.charges: dict[Charge, None] = {}
+        """Those that have begun, the oldest first."""
 
     def charge(self, wait_seconds: float) -> Charge:
         """Begin a charge; each addition waits for others to release bytes, `wait_seconds` at most."""
@@ -47,58 +47,46 @@ class ByteBudget:
 
     def has(self, size: int) -> bool:
         """Whether `size` bytes are free now."""
-        return size <= self._free
-
-    def take(self, charge: Charge, size: int, wait_seconds: float) -> None:
-        """Take `size` bytes for `charge`; raises OverBudgetError if they do not become free in time."""
-        self._charges[charge] = None
-        while size > self._free and charge is not next(iter(self._charges)):
-            self._released.clear()
-            if not self._released.wait(wait_seconds):
-                message = f"requests of more than {self._bytes_max} bytes are being received or served"
-                raise OverBudgetError(message)
-        self._free -= size
-
-    def reserve(self, charge: Charge, size: int) -> None:
-        """Take `size` bytes for `charge`, free or not; negative: release them."""
-        self._charges[charge] = None
-        self._free -= size
-        if size < 0:
-            self._released.set()
-
-    def release(self, charge: Charge, size: int) -> None:
-        """End `charge`, which took `size` bytes."""
-        self._charges.pop(charge, None)
-        self._free += size
-        self._released.set()
+        return size <= self.free
 
 
 class Charge:
     """What one request holds of a budget until `close`."""
 
-    __slots__ = ("_begun", "_budget", "_taken", "_wait_seconds")
+    __slots__ = ("_budget", "_taken", "_wait_seconds")
 
     def __init__(self, budget: ByteBudget, wait_seconds: float) -> None:
         self._budget = budget
         self._wait_seconds = wait_seconds
         self._taken = 0
-        self._begun = False
 
     def add(self, size: int) -> None:
-        """Take `size` bytes more; raises OverBudgetError."""
-        self._begun = True
-        self._budget.take(self, size, self._wait_seconds)
+        """Take `size` bytes more; raises OverBudgetError if they do not become free in time."""
+        budget = self._budget
+        budget.charges[self] = None
+        while size > budget.free and self is not next(iter(budget.charges)):
+            budget.released.clear()
+            if not budget.released.wait(self._wait_seconds):
+                raise OverBudgetError(
+                    f"requests of more than {budget.bytes_max} bytes are being received or served"
+                )
+        budget.free -= size
         self._taken += size
 
     def reserve(self, size: int) -> None:
         """Take `size` bytes more, free or not; negative: release them."""
-        self._begun = True
-        self._budget.reserve(self, size)
+        budget = self._budget
+        budget.charges[self] = None
+        budget.free -= size
         self._taken += size
+        if size < 0:
+            budget.released.set()
 
     def close(self) -> None:
         """Release what was taken."""
-        if self._begun:
-            self._begun = False
-            taken, self._taken = self._taken, 0
-            self._budget.release(self, taken)
+        budget = self._budget
+        if self in budget.charges:
+            del budget.charges[self]
+            budget.free += self._taken
+            self._taken = 0
+            budget.released.set()

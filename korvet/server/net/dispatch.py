@@ -187,8 +187,7 @@ class Dispatcher:
         header = read_request_header(frame, self._is_flexible)
         served = self._served.get(header.api_key)
         if served is None:
-            message = f"API key {header.api_key} is unknown"
-            raise ProtocolError(message)
+            raise ProtocolError(f"API key {header.api_key} is unknown")
         request_class = served.handler.request
         first, last = request_class.api.versions
         if not first <= header.api_version <= last:
@@ -208,8 +207,7 @@ class Dispatcher:
 def _unsupported(api: str, header: RequestHeader) -> Done[ResponseFrame]:
     """Answer an ApiVersions request of an unknown version in version 0; any other closes the connection (KIP-511)."""
     if header.api_key != _API_VERSIONS:
-        message = f"version {header.api_version} of {api} is not served"
-        raise ProtocolError(message)
+        raise ProtocolError(f"version {header.api_version} of {api} is not served")
     REQUEST_METRICS.answered(api, ErrorCode.UNSUPPORTED_VERSION.name, 0.0)
     return Done(
         ResponseFrame(response_frame(header.correlation_id, encode(unsupported(), 0), flexible_header=False))

@@ -161,8 +161,7 @@ class FrameReader:
             )
             if not data:
                 if self._here:
-                    message = f"closed after {self._here} bytes of a frame"
-                    raise ProtocolError(message)
+                    raise ProtocolError(f"closed after {self._here} bytes of a frame")
                 return None
             self._take_in(data)
             self._ahead = not self._channel.waited
@@ -194,8 +193,7 @@ class FrameReader:
                 min(size - len(frame), RECEIVE_BYTES), min(self._limits.receive, remaining)
             )
             if not data:
-                message = f"closed after {len(frame)} bytes of a frame of {size}"
-                raise ProtocolError(message)
+                raise ProtocolError(f"closed after {len(frame)} bytes of a frame of {size}")
             self._arrived = time.monotonic()
             if charge:
                 charge.add(len(data))

@@ -7,11 +7,11 @@ never reach a message.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 import redis
 from redis.exceptions import NoPermissionError
 
@@ -127,7 +127,7 @@ def prepare(settings: Settings) -> Settings:
         raise ConfigError(
             f"cluster.id is {settings.cluster_id}, but that of this Redis (key {key}) is {cluster_id}"
         )
-    return msgspec.structs.replace(settings, cluster_id=cluster_id)
+    return dataclasses.replace(settings, cluster_id=cluster_id)
 
 
 def register(settings: Settings, start: Registration, *, own: bool) -> int:

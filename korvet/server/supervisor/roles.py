@@ -7,10 +7,12 @@ configuration goes through a file without a name and not through the command lin
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,7 +23,6 @@ from korvet.config.settings import Settings
 from korvet.config.values import key_values
 from korvet.server.supervisor import startup
 from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
-from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.process_pool import Slot
 from korvet.server.supervisor.startup import Runtime
 from korvet.telemetry.process_table import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW
@@ -29,59 +30,47 @@ from korvet.telemetry.process_table import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, O
 _LAKE_SOCKET = "lake.sock"
 _ARCHIVED_SECONDS_MIN = 60.0
 
-WorkerMain = Callable[[Settings, SupervisorLink, Sequence[Bound], Path | None, Path | None], None]
-"""As `worker.main`: settings, link, listeners, directory of the embedded server, socket of the remote tier's reader."""
 
-
-def slots(runtime: Runtime, settings: Settings, worker_main: WorkerMain | None) -> list[Slot]:
-    """Return a slot for every process of a broker, the workers' first; `worker_main` stands in for `worker.main`."""
-    directory, embedded, ops_listener = runtime.metrics_directory, runtime.embedded, runtime.ops_listener
-
-    def run_worker(settings: Settings, link: SupervisorLink) -> None:
-        data_dir = embedded.data_dir.path if embedded else None
-        lake = directory / _LAKE_SOCKET if settings.lake_path else None
-        (worker_main or _worker_main)(settings, link, runtime.listeners(settings), data_dir, lake)
-
-    def run_keeper(settings: Settings, link: SupervisorLink) -> None:
-        from korvet.server.keeper import keeper  # noqa: PLC0415 - imports gevent, which the supervisor must not
-
-        # Without ops nobody reads metrics.
-        metrics = directory if ops_listener else None
-        keeper.main(settings, link, runtime.listeners(settings), runtime.incarnation, metrics)
-
-    found = [Slot(run_worker) for _ in range(startup.worker_count(settings))]
-    found.append(Slot(run_keeper, KEEPER_ROW))
-    if ops_listener is not None:
-
-        def run_ops(settings: Settings, link: SupervisorLink) -> None:
-            from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
-
-            ops.main(settings, link, ops_listener, directory, runtime.listen)
-
-        found.append(Slot(run_ops, OPS_ROW, (ops_listener.fileno(),)))
+def slots(runtime: Runtime, settings: Settings) -> list[Slot]:
+    """Return a slot for every process of a broker, the workers' first."""
+    found = [Slot(partial(run_worker, runtime)) for _ in range(startup.worker_count(settings))]
+    found.append(Slot(partial(_run_keeper, runtime), KEEPER_ROW))
+    if runtime.ops_listener is not None:
+        found.append(Slot(partial(_run_ops, runtime), OPS_ROW, (runtime.ops_listener.fileno(),)))
     if settings.lake_path:
-        found.append(Slot(lambda settings, link: _become_lake_reader(settings, link, directory), LAKE_ROW))
+        directory = runtime.metrics_directory
+        found.append(Slot(partial(_become_lake_reader, directory), LAKE_ROW))
         # Spark takes seconds to start: an archiver that never does counts as ready for as long.
         backoff = Backoff(lived_s=_ARCHIVED_SECONDS_MIN)
-        run_archiver = Slot(lambda settings, link: _become_archiver(settings, link, directory), ARCHIVER_ROW)
-        run_archiver.backoff = backoff
-        found.append(run_archiver)
+        found.append(Slot(partial(_become_archiver, directory), ARCHIVER_ROW, backoff=backoff))
     return found
 
 
-def _worker_main(
-    settings: Settings,
-    link: SupervisorLink,
-    listeners: Sequence[Bound],
-    data_dir: Path | None,
-    lake: Path | None,
-) -> None:
+def run_worker(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
+    """Be a worker."""
     from korvet.server import worker  # noqa: PLC0415 - imports gevent, which the supervisor must not
 
-    worker.main(settings, link, listeners, data_dir, lake)
+    data_dir = runtime.embedded.data_dir.path if runtime.embedded else None
+    lake = runtime.metrics_directory / _LAKE_SOCKET if settings.lake_path else None
+    worker.main(settings, link, runtime.listeners(settings), data_dir, lake)
 
 
-def _become_lake_reader(settings: Settings, link: SupervisorLink, directory: Path) -> NoReturn:
+def _run_keeper(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
+    from korvet.server.keeper import keeper  # noqa: PLC0415 - as above
+
+    # Without ops nobody reads metrics.
+    metrics = runtime.metrics_directory if runtime.ops_listener else None
+    keeper.main(settings, link, runtime.listeners(settings), runtime.incarnation, metrics)
+
+
+def _run_ops(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None:
+    from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
+
+    if runtime.ops_listener is not None:
+        ops.main(settings, link, runtime.ops_listener, runtime.metrics_directory, runtime.listen)
+
+
+def _become_lake_reader(directory: Path, settings: Settings, link: SupervisorLink) -> NoReturn:
     """Go on as the program that reads the lake for the workers, and listen in `directory`."""
     configuration = {
         "lake": settings.lake_path,
@@ -93,7 +82,7 @@ def _become_lake_reader(settings: Settings, link: SupervisorLink, directory: Pat
     _become("korvet.lake.service", configuration, link)
 
 
-def _become_archiver(settings: Settings, link: SupervisorLink, directory: Path) -> None:
+def _become_archiver(directory: Path, settings: Settings, link: SupervisorLink) -> None:
     """Go on as the program that archives and reports in `directory`; returns on SIGTERM if there is no work.
 
     There is none with both intervals 0; a reload may change that, and starts another child then.
@@ -109,7 +98,7 @@ def _become_archiver(settings: Settings, link: SupervisorLink, directory: Path) 
         # A task of Spark may run in another directory.
         path = str(Path(path).expanduser().absolute())
     configuration = {
-        "settings": msgspec.structs.replace(settings, lake_path=path),
+        "settings": dataclasses.replace(settings, lake_path=path),
         "directory": str(directory),
     }
     _become("korvet.spark.service", configuration, link)

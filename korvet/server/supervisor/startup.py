@@ -7,6 +7,7 @@ caller closes.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import shutil
@@ -16,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from korvet import java, logs
 from korvet.cluster.registration import Registration
 from korvet.config.listeners import Listener
@@ -25,7 +24,6 @@ from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
-from korvet.server import data_dir
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, redis_check, run_state
@@ -57,7 +55,7 @@ class Runtime:
 
     def settle(self, settings: Settings) -> Settings:
         """Return `settings` as children get them: the embedded server's URL, the cluster's id, the broker's."""
-        return msgspec.structs.replace(settings, **self.resolved)
+        return dataclasses.replace(settings, **self.resolved)
 
     @property
     def listen(self) -> Address:
@@ -93,7 +91,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     embedded = None
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)
-        settings = msgspec.structs.replace(settings, redis_url=embedded.url)
+        settings = dataclasses.replace(settings, redis_url=embedded.url)
     facts = redis_check.check(settings, signals.pause, progress)
     for warning in facts.warnings:
         _log.warning(warning)
@@ -158,7 +156,7 @@ def _start_embedded(
     settings: Settings, signals: Signals, progress: Progress, cleanup: ExitStack
 ) -> EmbeddedServer:
     binary = embedded_server.find_program()
-    directory = data_dir.open_locked(Path(settings.data_dir))
+    directory = embedded_server.open_locked(Path(settings.data_dir))
     cleanup.callback(directory.close)
     embedded = EmbeddedServer(directory, binary, settings.embedded_maxmemory_bytes)
     embedded.start(signals.pause, progress)

@@ -6,6 +6,7 @@ signal only in its loop, by `on_<signal>`. What a child's end costs and how it i
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import signal
@@ -14,8 +15,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
-import msgspec
-
 from korvet import __version__, logs
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
@@ -23,7 +22,6 @@ from korvet.errors import ConfigError
 from korvet.server.embedded import STOP_SECONDS_MAX, EmbeddedWatch
 from korvet.server.supervisor import announcement, roles, run_state, startup
 from korvet.server.supervisor.process_pool import DRAIN_GRACE_SECONDS, Child, ProcessPool, Slot
-from korvet.server.supervisor.roles import WorkerMain
 from korvet.server.supervisor.rollout import Rollout
 from korvet.server.supervisor.run_state import RunState
 from korvet.server.supervisor.service_manager import ServiceManager
@@ -45,17 +43,11 @@ def run(configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> int:
 
 
 class Supervisor:
-    """One `korvet serve`; `worker_main` stands in for what a worker runs."""
+    """One `korvet serve`."""
 
-    def __init__(
-        self,
-        configuration: BrokerConfig,
-        reload: Callable[[], BrokerConfig],
-        worker_main: WorkerMain | None = None,
-    ) -> None:
+    def __init__(self, configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> None:
         self._configured = configuration.settings
         self._load = reload
-        self._worker_main = worker_main
         self._signals = Signals()
         self._on_signal = {
             signal.SIGTERM: self.on_sigterm,
@@ -87,7 +79,7 @@ class Supervisor:
             except StoppedError as stopped:
                 _log.info("stopped while starting", signal=stopped)
                 return 0
-            slots = roles.slots(self._runtime, self._configured, self._worker_main)
+            slots = roles.slots(self._runtime, self._configured)
             settings = self._runtime.settle(self._configured)
             self._pool = ProcessPool(slots, settings, self._runtime.metrics_directory)
             cleanup.callback(self._pool.close)
@@ -193,7 +185,7 @@ class Supervisor:
             loaded = self._load().settings
             fixed = [each for each in SETTINGS.values() if not each.reload]
             kept = [each for each in fixed if each.value(loaded) != each.value(former)]
-            loaded = msgspec.structs.replace(loaded, **{each.attribute: each.value(former) for each in kept})
+            loaded = dataclasses.replace(loaded, **{each.attribute: each.value(former) for each in kept})
             self._runtime.listeners(loaded)
         except ConfigError as error:
             self._fail("the configuration is kept as it was", reason=error)
