@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -45,7 +46,7 @@ def _parse(name: str, text: str, layer: str) -> tuple[ConfigDef, Value]:
 
 def merge(static: Settings, cluster: Mapping[str, str], broker: Mapping[str, str]) -> Layers:
     """Return the layers over each other; raises ConfigError for the first value that is out of range."""
-    given: dict[str, Value] = {}
+    given: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, AT_START)
     for layer, values in ((CLUSTER_WIDE, cluster), (THIS_BROKER, broker)):
         for name, text in values.items():

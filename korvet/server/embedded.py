@@ -90,7 +90,7 @@ class DataDir:
 
     def lock_server(self) -> int:
         """Return a descriptor of the server's lock, for the server to inherit; raises LockedError."""
-        return _lock(self.path / "server.lock")
+        return _locked(self.path / "server.lock")
 
     def note_server(self, pid: int) -> None:
         """Write down the process that holds the server's lock."""
@@ -107,12 +107,12 @@ class DataDir:
         os.close(self.lock_fd)
 
 
-def open_lock(path: Path) -> DataDir:
+def open_locked(path: Path) -> DataDir:
     """Make `path` where it is missing, lock it and note this process as its owner; ConfigError when it cannot be."""
     path = path.expanduser().absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock_fd = _lock(path / "lock")
+        lock_fd = _locked(path / "lock")
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         return DataDir(path.resolve(), lock_fd)
@@ -125,7 +125,7 @@ def open_lock(path: Path) -> DataDir:
         raise ConfigError(f"data.dir {path}: {error.strerror or error}") from None
 
 
-def _lock(path: Path) -> int:
+def _locked(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

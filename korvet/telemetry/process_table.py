@@ -6,8 +6,8 @@ written in one aligned store, so a reader may see a row between two writes, but 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-import struct
 import time
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,12 +22,6 @@ _ROWS = WORKER_ROWS + 4
 
 NAMES = {KEEPER_ROW: "keeper", OPS_ROW: "ops", LAKE_ROW: "lake", ARCHIVER_ROW: "archiver"}
 """The processes that a broker has one of, by row; all other rows are workers'."""
-
-_FIELD = struct.Struct("=q")
-_ROW_BYTES = 4 * _FIELD.size
-_STATE, _PID, _STARTED_AT_MS, _BEATS = range(4)
-# The first row is the supervisor's own.
-_DRAINING, _RESTARTS = range(2)
 
 
 class ProcessState(IntEnum):
@@ -55,34 +49,43 @@ class ProcessRow:
         return self.state not in (ProcessState.EMPTY, ProcessState.DEAD)
 
 
+class _Row(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("state", "pid", "started_at_ms", "beats")]
+
+
+class _Memory(ctypes.Structure):
+    """The supervisor's own fields, and a row per child."""
+
+    _fields_ = [("draining", ctypes.c_int64), ("restarts", ctypes.c_int64), ("rows", _Row * _ROWS)]
+
+
 class ProcessTable:
     """Made before the first fork; children inherit it without a file descriptor."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, (_ROWS + 1) * _ROW_BYTES)
+        self._shared = _Memory.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Memory)))
 
     def start(self, index: int) -> None:
         """Take the row `index` for a child that is about to be forked."""
-        self._write(index + 1, _STATE, ProcessState.STARTING)
-        self._write(index + 1, _PID, 0)
-        self._write(index + 1, _BEATS, 0)
-        self._write(index + 1, _STARTED_AT_MS, int(time.time() * 1000))
+        row = self._shared.rows[index]
+        row.state, row.pid, row.beats = ProcessState.STARTING, 0, 0
+        row.started_at_ms = int(time.time() * 1000)
 
     def started(self, index: int, pid: int) -> None:
         """Note the process of the row `index`; called by the child."""
-        self._write(index + 1, _PID, pid)
+        self._shared.rows[index].pid = pid
 
     def beat(self, index: int) -> None:
         """Count a heartbeat of the row `index`; called by the child."""
-        self._write(index + 1, _BEATS, self.beats(index) + 1)
+        self._shared.rows[index].beats += 1
 
     def beats(self, index: int) -> int:
         """Return how many heartbeats the child of the row `index` has sent."""
-        return self._read(index + 1, _BEATS)
+        return int(self._shared.rows[index].beats)
 
     def set(self, index: int, state: ProcessState) -> None:
         """Set what the child of the row `index` is doing."""
-        self._write(index + 1, _STATE, state)
+        self._shared.rows[index].state = state
 
     def workers(self) -> list[ProcessRow]:
         """Return the row of every worker that lives or will be replaced, by index."""
@@ -91,31 +94,23 @@ class ProcessTable:
 
     def row(self, index: int) -> ProcessRow:
         """Return one row."""
-        state = ProcessState(self._read(index + 1, _STATE))
-        pid, started_at_ms = self._read(index + 1, _PID), self._read(index + 1, _STARTED_AT_MS)
-        return ProcessRow(index, state, pid, started_at_ms)
+        found = self._shared.rows[index]
+        return ProcessRow(index, ProcessState(found.state), found.pid, found.started_at_ms)
 
     @property
     def draining(self) -> bool:
-        """Whether the supervisor is shutting down."""
-        return bool(self._read(0, _DRAINING))
+        """Whether the supervisor is shutting down: nothing is ready any more."""
+        return bool(self._shared.draining)
 
     def set_draining(self) -> None:
-        """Note that the supervisor is shutting down: nothing is ready any more."""
-        self._write(0, _DRAINING, 1)
+        """Note that the supervisor is shutting down."""
+        self._shared.draining = 1
 
     @property
     def restarts(self) -> int:
         """How many children were started to replace one that died."""
-        return self._read(0, _RESTARTS)
+        return int(self._shared.restarts)
 
     def count_restart(self) -> None:
         """Count one child started to replace one that died; called by the supervisor."""
-        self._write(0, _RESTARTS, self.restarts + 1)
-
-    def _read(self, row: int, field: int) -> int:
-        value: int = _FIELD.unpack_from(self._memory, row * _ROW_BYTES + field * _FIELD.size)[0]
-        return value
-
-    def _write(self, row: int, field: int, value: int) -> None:
-        _FIELD.pack_into(self._memory, row * _ROW_BYTES + field * _FIELD.size, value)
+        self._shared.restarts += 1

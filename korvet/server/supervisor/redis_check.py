@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -81,7 +82,8 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     version = str(info.get(f"{name}_version", ""))
     minimum = _VERSION_MIN[name]
-    if _numbers(version) < minimum:
+    # An odd version counts as the oldest.
+    if tuple(map(int, re.findall("[0-9]+", version)[:2])) < minimum:
         needed = ".".join(map(str, minimum))
         raise ConfigError(
             f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
@@ -209,12 +211,3 @@ def _appendfsync(client: redis.Redis) -> str | None:
         return None
     value = answer.get("appendfsync")
     return value if isinstance(value, str) else None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version; an odd one counts as the oldest."""
-    numbers = []
-    for part in version.split(".")[:2]:
-        digits = "".join(character for character in part if character.isdigit())
-        numbers.append(int(digits or 0))
-    return tuple(numbers)

@@ -13,9 +13,11 @@ import os
 import shutil
 import socket
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from korvet import java, logs
 from korvet.cluster.registration import Registration
@@ -44,7 +46,7 @@ class Runtime:
     broker from all others.
     """
 
-    resolved: dict[str, str | int]
+    resolved: Mapping[str, Any]
     embedded: EmbeddedServer | None
     facts: ServerFacts
     data: str
@@ -108,23 +110,14 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
         broker_id=settings.broker_id, listeners=ports.endpoints(bound), incarnation=incarnation
     )
     broker_id = redis_check.register(settings, start, own=embedded is not None)
-    resolved: dict[str, str | int] = {
+    resolved = {
         "redis_url": settings.redis_url,
         "cluster_id": settings.cluster_id,
         "broker_id": broker_id,
     }
     server = redis_url.parse(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    return Runtime(
-        resolved,
-        embedded,
-        facts,
-        data,
-        reserved,
-        ops_listener,
-        metrics_directory,
-        incarnation,
-    )
+    return Runtime(resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation)
 
 
 def worker_count(settings: Settings) -> int:

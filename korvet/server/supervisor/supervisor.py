@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from typing import Any
 
 from korvet import __version__, logs
 from korvet.config.settings import SETTINGS, Settings
@@ -185,7 +186,8 @@ class Supervisor:
             loaded = self._load().settings
             fixed = [each for each in SETTINGS.values() if not each.reload]
             kept = [each for each in fixed if each.value(loaded) != each.value(former)]
-            loaded = dataclasses.replace(loaded, **{each.attribute: each.value(former) for each in kept})
+            former_values: dict[str, Any] = {each.attribute: each.value(former) for each in kept}
+            loaded = dataclasses.replace(loaded, **former_values)
             self._runtime.listeners(loaded)
         except ConfigError as error:
             self._fail("the configuration is kept as it was", reason=error)
