@@ -115,8 +115,7 @@ def host_names(text: str) -> str:
 
 # The rest of the URL is read by the room that connects.
 redis_url = _matching(
-    r"(redis|rediss|unix)://\S*",
-    "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH",
+    r"(redis|rediss|unix)://\S*", "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH"
 )
 path = _matching(r"[^\0]+", "a path")
 # What can stand in a name of a key beside `:`, `{` and `}`.

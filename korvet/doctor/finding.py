@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -19,24 +20,14 @@ class Finding(msgspec.Struct, frozen=True):
     """`advice` says what to change; it is empty where all is well, or nothing can be done."""
 
     what: str
-    level: Level
     said: str
     advice: str = ""
+    level: Level = Level.OK
 
 
-def ok(what: str, said: str) -> Finding:
-    """Return a finding that all is well."""
-    return Finding(what, Level.OK, said)
-
-
-def warning(what: str, said: str, advice: str) -> Finding:
-    """Return a finding that may hurt under load or one day."""
-    return Finding(what, Level.WARNING, said, advice)
-
-
-def error(what: str, said: str, advice: str) -> Finding:
-    """Return a finding that keeps a broker from starting, or loses records."""
-    return Finding(what, Level.ERROR, said, advice)
+ok = Finding
+warning = partial(Finding, level=Level.WARNING)
+error = partial(Finding, level=Level.ERROR)
 
 
 def is_local(host: str) -> bool:

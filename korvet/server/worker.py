@@ -198,10 +198,7 @@ def build_apis(
     """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
     keys = Keys(settings.namespace)
     log = LogStore(
-        storage.redis,
-        storage.reads,
-        keys,
-        decompressed_bytes_max=settings.record_decompressed_max_bytes,
+        storage.redis, storage.reads, keys, decompressed_bytes_max=settings.record_decompressed_max_bytes
     )
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)

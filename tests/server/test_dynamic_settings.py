@@ -14,7 +14,6 @@ import redis
 
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.errors import ErrorCode
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper
@@ -248,11 +247,8 @@ def test_the_keeper_deletes_what_a_shorter_retention_does_not_keep(client: Clien
 
 
 @pytest.fixture
-def keeper(redis_url: str) -> Iterator[Keeper]:
-    settings: Settings = load(None, {}, {"redis.url": redis_url, "log.retention.ms": "-1"}).settings
-    made = Keeper(settings)
-    yield made
-    made.context.close()
+def settings(redis_url: str) -> Settings:
+    return Settings(redis_url=redis_url, log_retention_ms=-1)
 
 
 def test_each_turn_of_a_task_has_the_settings_of_its_time(keeper: Keeper, raw_redis: Any) -> None:

@@ -32,12 +32,6 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def network(redis_url: str) -> Iterator[Proxy]:
-    with proxy(redis_url) as running:
-        yield running
-
-
-@pytest.fixture
 def storage(network: Proxy) -> Iterator[Storage]:
     made = Storage.of(Settings(redis_url=network.url), None)
     yield made

@@ -14,7 +14,6 @@ import pytest
 
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, KeeperLease, LeaseLostError
@@ -29,11 +28,6 @@ STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
 INDEX = "{korvet:orders:1}:index"
 
 
-@pytest.fixture
-def settings(redis_url: str) -> Settings:
-    return load(None, {}, {"redis.url": redis_url}).settings
-
-
 def client(settings: Settings) -> Redis:
     return Redis(settings.redis_url, timeout_ms=5000, connect_timeout_ms=5000)
 
@@ -43,15 +37,15 @@ def keeper_lease(settings: Settings) -> LeaseStore:
     return LeaseStore(client(settings), keys.keeper_lease, keys.keeper_fence)
 
 
-def create_topic(settings: Settings) -> None:
-    row = TopicRow(name="orders", id=id_text(uuid.uuid4().bytes), partitions=2)
-    TopicStore(client(settings), Keys("korvet")).create(row)
-
-
 @pytest.fixture
 def keeper(settings: Settings) -> Keeper:
     create_topic(settings)
     return Keeper(settings)
+
+
+def create_topic(settings: Settings) -> None:
+    row = TopicRow(name="orders", id=id_text(uuid.uuid4().bytes), partitions=2)
+    TopicStore(client(settings), Keys("korvet")).create(row)
 
 
 def test_a_round_forgets_silent_producers_and_keeps_the_others(keeper: Keeper, raw_redis: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -20,18 +19,7 @@ from korvet.server.keeper.log_tasks import CompactLogs
 from korvet.telemetry import metrics
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, read, values
-from tests.support.domain import Domain, domain
-
-
-@pytest.fixture
-def settings(redis_url: str) -> Settings:
-    return load(None, {}, {"redis.url": redis_url}).settings
-
-
-@pytest.fixture
-def here(redis_url: str) -> Iterator[Domain]:
-    with domain(redis_url) as made:
-        yield made
+from tests.support.domain import Domain
 
 
 @pytest.fixture

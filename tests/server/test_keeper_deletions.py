@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.protocol.types import TopicPartition
@@ -20,7 +18,7 @@ from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.topics import deletion as topic_deletion
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRef
-from tests.support.domain import Domain, domain
+from tests.support.domain import Domain
 
 PARTITIONS = 5
 GROUPS = ("a", "b")
@@ -54,13 +52,7 @@ with domain(sys.argv[1]) as here:
 
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
-    return load(None, {}, {"redis.url": redis_url, "broker.id": "7"}).settings
-
-
-@pytest.fixture
-def here(redis_url: str) -> Iterator[Domain]:
-    with domain(redis_url) as made:
-        yield made
+    return Settings(redis_url=redis_url, broker_id=7)
 
 
 @pytest.fixture(autouse=True)

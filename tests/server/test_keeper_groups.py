@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -19,18 +17,6 @@ from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import Group
 
 GROUPS = 250
-
-
-@pytest.fixture
-def settings(redis_url: str) -> Settings:
-    return load(None, {}, {"redis.url": redis_url}).settings
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
-    yield client
-    client.close()
 
 
 def watching(settings: Settings) -> Keeper:

@@ -16,30 +16,12 @@ from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.server.registry_watcher import Refresh, RegistryWatcher
 from korvet.topics.registry import TopicSpec
-from tests.support.domain import Domain, domain
-from tests.support.proxy import Proxy, proxy
+from tests.support.domain import Domain
+from tests.support.proxy import Proxy
 
 CHANNEL = Keys("korvet").topics_channel
 NEVER_MS = 3_600_000
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def here(redis_url: str) -> Iterator[Domain]:
-    with domain(redis_url) as made:
-        yield made
-
-
-@pytest.fixture
-def there(redis_url: str) -> Iterator[Domain]:
-    with domain(redis_url) as made:
-        yield made
-
-
-@pytest.fixture
-def network(redis_url: str) -> Iterator[Proxy]:
-    with proxy(redis_url) as running:
-        yield running
 
 
 @pytest.fixture

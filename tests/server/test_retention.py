@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import EnforceRetention
 from tests.support import ops, processes, reading
@@ -22,14 +19,6 @@ from tests.support.broker import korvet_broker
 from tests.support.log_bench import Bench
 
 WEEK_MS = 604_800_000
-
-
-@pytest.fixture
-def keeper(redis_url: str) -> Iterator[Keeper]:
-    settings: Settings = load(None, {}, {"redis.url": redis_url}).settings
-    made = Keeper(settings)
-    yield made
-    made.context.close()
 
 
 @pytest.fixture(params=["record", "batch"])

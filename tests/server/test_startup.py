@@ -13,7 +13,6 @@ import redis
 
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
-from korvet.config.sources import load
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
 from korvet.server import embedded
@@ -58,21 +57,13 @@ def taken() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_port_in_use_is_refused(tmp_path: Path, taken: str, redis_url: str) -> None:
-    line = refusal(tmp_path, f"listen={taken}", f"redis.url={redis_url}")
-    assert line == f"korvet: listen {taken}: the port is in use by another process"
-
-
-def test_a_port_in_use_for_ops_is_refused(tmp_path: Path, taken: str, redis_url: str) -> None:
-    line = refusal(tmp_path, f"ops.listen={taken}", f"redis.url={redis_url}")
-    assert line == f"korvet: ops.listen {taken}: the port is in use by another process"
-
-
 @pytest.mark.parametrize("setting", ["listen", "ops.listen"])
-def test_a_refused_port_leaves_no_data_directory(tmp_path: Path, taken: str, setting: str) -> None:
-    data = tmp_path / "data"
-    assert "the port is in use" in refusal(tmp_path, f"{setting}={taken}", data=data)
-    assert not data.exists()
+def test_a_port_in_use_is_refused_and_leaves_no_data_directory(
+    tmp_path: Path, taken: str, setting: str
+) -> None:
+    line = refusal(tmp_path, f"{setting}={taken}", data=tmp_path / "data")
+    assert line == f"korvet: {setting} {taken}: the port is in use by another process"
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
@@ -131,17 +122,26 @@ def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
     assert "geheim" not in line
 
 
-def test_an_evicting_redis_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with embedded_server("--maxmemory-policy", "allkeys-lru") as url:
-        line = refusal(tmp_path, f"redis.url={url}")
-    assert "maxmemory-policy is allkeys-lru, which would delete topics" in line
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (("--maxmemory-policy", "allkeys-lru"), "maxmemory-policy is allkeys-lru, which would delete topics"),
+        (("--cluster-enabled", "yes"), "cluster mode"),
+    ],
+)
+def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
+    tmp_path: Path, option: tuple[str, str], reason: str
+) -> None:
+    with embedded_server(*option) as url:
+        assert reason in refusal(tmp_path, f"redis.url={url}")
 
 
 @pytest.mark.parametrize(
-    ("rule", "named"),
+    ("rules", "named"),
     [
         ("-xsetid", "XSETID"),
-        ("-publish", "PUBLISH"),
+        ("-publish", r"a permission is missing: PUBLISH[^(]*$"),
+        ("-publish -xsetid", r"a permission is missing: .*\(and 1 more command\)$"),
         ("-multi", "multi"),
         ("-subscribe", "subscribe"),
         ("resetchannels", "PUBLISH"),
@@ -149,42 +149,29 @@ def test_an_evicting_redis_is_refused_with_the_reason(tmp_path: Path) -> None:
     ],
 )
 def test_a_redis_user_who_may_do_too_little_is_refused_with_what_is_missing(
-    raw_redis: redis.Redis, redis_url: str, rule: str, named: str
-) -> None:
-    allow(raw_redis, "~*", "&*", "+@all", *rule.split())
-    login = redis_url.replace("://", "://u:p@", 1)
-    with pytest.raises(ConfigError, match=named):
-        redis_check.prepare(load(None, {}, {"redis.url": login}).settings)
-    assert raw_redis.keys() == []
-
-
-@pytest.mark.parametrize(
-    ("rules", "named"), [("-publish", "PUBLISH[^(]*"), ("-publish -xsetid", r".*\(and 1 more command\)")]
-)
-def test_what_a_redis_user_may_not_do_is_counted(
     raw_redis: redis.Redis, redis_url: str, rules: str, named: str
 ) -> None:
     allow(raw_redis, "~*", "&*", "+@all", *rules.split())
-    login = redis_url.replace("://", "://u:p@", 1)
-    with pytest.raises(ConfigError, match=f"a permission is missing: {named}$"):
-        redis_check.prepare(load(None, {}, {"redis.url": login}).settings)
+    with pytest.raises(ConfigError, match=named):
+        redis_check.prepare(Settings(redis_url=redis_url.replace("://", "://u:p@", 1)))
+    assert raw_redis.keys() == []
 
 
 def test_a_redis_user_who_may_not_wait_is_refused_where_replicas_are_waited_for(
     raw_redis: redis.Redis, redis_url: str
 ) -> None:
     allow(raw_redis, "~*", "&*", "+@all", "-wait")
-    values = {"redis.url": redis_url.replace("://", "://u:p@", 1)}
-    redis_check.prepare(load(None, {}, values).settings)
+    login = redis_url.replace("://", "://u:p@", 1)
+    redis_check.prepare(Settings(redis_url=login))
     with pytest.raises(ConfigError, match="wait"):
-        redis_check.prepare(load(None, {}, values | {"replicas": "1"}).settings)
+        redis_check.prepare(Settings(redis_url=login, replicas=1))
 
 
 def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis, redis_url: str) -> None:
     # The list that README gives.
     allow(raw_redis, *readme_acl())
     login = redis_url.replace("://", "://u:p@", 1)
-    settings = load(None, {}, {"redis.url": login, "replicas": "1"}).settings
+    settings = Settings(redis_url=login, replicas=1)
     redis_check.check(settings, never, never)
     redis_check.prepare(settings)
 
@@ -193,13 +180,13 @@ def test_a_replica_is_refused(raw_redis: redis.Redis, redis_url: str) -> None:
     raw_redis.replicaof("127.0.0.1", "1")
     try:
         with pytest.raises(ConfigError, match="read only replica"):
-            redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "x"}).settings)
+            redis_check.prepare(Settings(redis_url=redis_url, cluster_id="x"))
     finally:
         raw_redis.replicaof("NO", "ONE")
 
 
 def test_a_redis_whose_memory_is_full_is_taken_again(raw_redis: redis.Redis, redis_url: str) -> None:
-    settings = load(None, {}, {"redis.url": redis_url}).settings
+    settings = Settings(redis_url=redis_url)
     cluster_id = redis_check.prepare(settings).cluster_id
     raw_redis.config_set("maxmemory", 1)
     try:
@@ -210,11 +197,6 @@ def test_a_redis_whose_memory_is_full_is_taken_again(raw_redis: redis.Redis, red
 
 def test_waiting_for_replicas_of_the_embedded_server_is_refused(tmp_path: Path) -> None:
     assert "replicas: " in refusal(tmp_path, "replicas=1")
-
-
-def test_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:
-    with embedded_server("--cluster-enabled", "yes") as url:
-        assert "cluster mode" in refusal(tmp_path, f"redis.url={url}")
 
 
 def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: Path, redis_url: str) -> None:
@@ -254,7 +236,7 @@ def test_an_old_server_is_refused_by_name_and_version(info: dict[str, object], n
 def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
     redis_url: str, raw_redis: redis.Redis
 ) -> None:
-    settings = load(None, {}, {"redis.url": redis_url}).settings
+    settings = Settings(redis_url=redis_url)
     first = redis_check.prepare(settings)
     assert len(first.cluster_id) == 22
     assert redis_check.prepare(settings).cluster_id == first.cluster_id
@@ -263,18 +245,18 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
 
 
 def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:
-    settings = load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings
+    settings = Settings(redis_url=redis_url, cluster_id="mine")
     assert redis_check.prepare(settings).cluster_id == "mine"
     # Also by a broker whose settings have none: all on one Redis are one cluster.
-    unnamed = load(None, {}, {"redis.url": redis_url}).settings
+    unnamed = Settings(redis_url=redis_url)
     assert redis_check.prepare(unnamed).cluster_id == "mine"
 
 
 def test_the_redis_of_another_cluster_is_refused(redis_url: str, raw_redis: redis.Redis) -> None:
-    redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "mine"}).settings)
+    redis_check.prepare(Settings(redis_url=redis_url, cluster_id="mine"))
     wrong = r"cluster\.id is other, but that of this Redis \(key korvet:cluster-id\) is mine"
     with pytest.raises(ConfigError, match=wrong):
-        redis_check.prepare(load(None, {}, {"redis.url": redis_url, "cluster.id": "other"}).settings)
+        redis_check.prepare(Settings(redis_url=redis_url, cluster_id="other"))
     assert raw_redis.get("korvet:cluster-id") == b"mine"
 
 

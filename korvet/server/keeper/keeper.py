@@ -47,11 +47,7 @@ class KeeperLease:
     """This process's claim to the keeper lease."""
 
     def __init__(
-        self,
-        store: LeaseStore,
-        broker_id: int,
-        ttl_ms: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, store: LeaseStore, broker_id: int, ttl_ms: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.token: int | None = None
         """The fencing token of the lease as it is held now, None while it is not."""
@@ -166,9 +162,7 @@ class Registered:
     def __init__(self, settings: Settings, bound: Sequence[Bound], incarnation: str) -> None:
         """`bound` are the broker's listeners; `incarnation` distinguishes this start from all others."""
         self._registration = Registration(
-            broker_id=settings.broker_id,
-            listeners=endpoints(bound),
-            incarnation=incarnation,
+            broker_id=settings.broker_id, listeners=endpoints(bound), incarnation=incarnation
         )
         self._lease_ms = settings.broker_lease_ms
         self._redis = Redis(

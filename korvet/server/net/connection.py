@@ -35,12 +35,7 @@ class ClientConnection:
     """Serves one client until either side ends the connection."""
 
     def __init__(
-        self,
-        channel: Channel,
-        peer: str,
-        dispatcher: Dispatcher,
-        limits: ConnectionLimits,
-        budgets: Budgets,
+        self, channel: Channel, peer: str, dispatcher: Dispatcher, limits: ConnectionLimits, budgets: Budgets
     ) -> None:
         self._channel = channel
         self._peer = peer

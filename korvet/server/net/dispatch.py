@@ -135,11 +135,7 @@ class PendingResponse:
     def _log_fault(self, event: str) -> None:
         caller = self._caller
         _log.exception(
-            event,
-            api=self._served.name,
-            version=caller.version,
-            peer=caller.peer,
-            client_id=caller.client_id,
+            event, api=self._served.name, version=caller.version, peer=caller.peer, client_id=caller.client_id
         )
 
 
@@ -160,10 +156,7 @@ class Dispatcher:
     """Begins the requests that come in by one listener of a broker."""
 
     def __init__(
-        self,
-        handlers: Mapping[int, Handler],
-        contexts: Iterable[object],
-        listener: str = DEFAULT_LISTENER,
+        self, handlers: Mapping[int, Handler], contexts: Iterable[object], listener: str = DEFAULT_LISTENER
     ) -> None:
         """`contexts` are those that the handlers take, one of each class."""
         by_class = {type(each): each for each in contexts}

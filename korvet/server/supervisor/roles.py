@@ -97,10 +97,7 @@ def _become_archiver(directory: Path, settings: Settings, link: SupervisorLink) 
     if "://" not in path:
         # A task of Spark may run in another directory.
         path = str(Path(path).expanduser().absolute())
-    configuration = {
-        "settings": dataclasses.replace(settings, lake_path=path),
-        "directory": str(directory),
-    }
+    configuration = {"settings": dataclasses.replace(settings, lake_path=path), "directory": str(directory)}
     _become("korvet.spark.service", configuration, link)
 
 
