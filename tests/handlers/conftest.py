@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tests.support import redis_servers
-from tests.support.broker import Broker, korvet_broker, korvet_cluster
+from tests.support.broker import Broker, korvet_cluster, steady_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import clients_of_two_workers
 
@@ -45,12 +45,8 @@ def broker(
     """Run the broker; at the end its log must be free of faults of its own."""
     directory: Path = tmp_path_factory.mktemp("broker")
     flags = ("--redis-url", broker_redis, "--set", f"storage.format={request.param}", *GROUPS)
-    with korvet_broker(directory, *flags) as running:
-        pids = running.worker_pids()
+    with steady_broker(directory, *flags) as running:
         yield running
-        assert running.worker_pids() == pids
-        assert "Traceback" not in running.log()
-        assert "request failed" not in running.log()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
-from tests.support.broker import Broker, korvet_broker
+from tests.support.broker import Broker, steady_broker
 from tests.support.topic_client import Client, produce_request
 
 REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
@@ -30,11 +30,8 @@ def server() -> Iterator[str]:
 def broker(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Run a broker of one worker on it, which throttles for a short time only."""
     flags = ("--redis-url", server, "--set", "throttle.max.ms=20")
-    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
-        pids = running.worker_pids()
+    with steady_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
         yield running
-        assert running.worker_pids() == pids
-        assert "Traceback" not in running.log()
 
 
 @pytest.fixture

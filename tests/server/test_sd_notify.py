@@ -18,12 +18,6 @@ from tests.support import processes
 from tests.support.broker import echo_broker
 
 
-def ask(address: tuple[str, int], line: str) -> str:
-    with socket.create_connection(address, 10) as connection:
-        connection.sendall(f"{line}\n".encode())
-        return connection.makefile().readline().strip()
-
-
 class Manager:
     """A service manager's end of the socket; `address` is as it stands in NOTIFY_SOCKET."""
 
@@ -175,6 +169,6 @@ def test_a_stopped_supervisor_does_not_feed_the_watchdog(tmp_path: Path, managed
 
 def test_children_do_not_see_the_managers_variables(tmp_path: Path, managed: Manager) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
-        seen = ask(broker.address, "environ").split()
+        seen = broker.ask("environ").split()
         assert "PATH" in seen
         assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC"}.intersection(seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -17,12 +18,6 @@ import redis
 
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
-
-
-def ask(address: tuple[str, int], line: str) -> str:
-    with socket.create_connection(address, 10) as connection:
-        connection.sendall(f"{line}\n".encode())
-        return connection.makefile().readline().strip()
 
 
 def everybody(broker: Broker) -> set[int]:
@@ -62,7 +57,7 @@ def test_serve_starts_workers_ops_keeper_and_the_embedded_server(shared: Broker)
     assert len(shared.worker_pids()) == 2
     assert len(shared.child_pids("keeper")) == len(shared.child_pids("ops")) == 1
     assert processes.parent(shared.server_pid()) == shared.pid
-    assert ask(shared.address, "hello").endswith(" hello")
+    assert shared.ask("hello").endswith(" hello")
     assert str(shared.data_dir) in shared.output()
     assert "once a second" in shared.output()
 
@@ -119,10 +114,9 @@ def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(shared: Br
 
 
 def answers(broker: Broker) -> bool:
-    try:
-        return ask(broker.address, "hello").endswith(" hello")
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return broker.ask("hello").endswith(" hello")
+    return False
 
 
 def test_killed_ops_and_keeper_are_started_again(shared: Broker) -> None:
@@ -181,10 +175,9 @@ def test_an_embedded_server_that_dies_is_started_again_with_its_data(shared: Bro
 
 
 def has(client: redis.Redis, key: str) -> bool:
-    try:
+    with contextlib.suppress(redis.ConnectionError):
         return bool(client.exists(key))
-    except redis.ConnectionError:
-        return False
+    return False
 
 
 def test_sighup_replaces_every_worker_while_clients_are_served(shared: Broker) -> None:
@@ -203,12 +196,12 @@ def test_sighup_applies_what_can_be_changed_and_names_what_needs_a_restart(tmp_p
     config = tmp_path / "korvet.toml"
     config.write_text('"advertised" = "one.example:1"\n')
     with echo_broker(tmp_path, "--config", str(config)) as broker:
-        assert ask(broker.address, "advertised") == "one.example:1"
+        assert broker.ask("advertised") == "one.example:1"
         config.write_text('"advertised" = "two.example:2"\n"namespace" = "other"\n')
         broker.signal(signal.SIGHUP)
         processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
         # Until the last of the former workers has closed its listener, it may take a connection.
-        processes.wait_until(lambda: ask(broker.address, "advertised") == "two.example:2", "the new address")
+        processes.wait_until(lambda: broker.ask("advertised") == "two.example:2", "the new address")
         assert "a new value needs a restart setting=namespace" in broker.log()
 
 
@@ -252,7 +245,7 @@ def test_a_worker_that_cannot_start_is_started_again_with_back_off(tmp_path: Pat
 
 
 def test_a_worker_inherits_nothing_of_the_supervisor_but_its_streams_and_pipes(shared: Broker) -> None:
-    names = ask(shared.address, "fds").split()
+    names = shared.ask("fds").split()
     assert not [name for name in names if "lock" in name]
     # Its listener and this connection; the port's reservation and ops' listener are the supervisor's.
     assert len([name for name in names if name.startswith("socket:")]) == 2

@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.support import processes
@@ -78,6 +79,12 @@ class Broker:
         found = {each["name"]: each["bound"] or each["advertised"] for each in _NAMED.finditer(self.output())}
         host, _, port = found[listener].rpartition(":")
         return host.strip("[]"), int(port)
+
+    def ask(self, line: str) -> str:
+        """Return the answer of a worker that echoes lines."""
+        with socket.create_connection(self.address, 10) as connection:
+            connection.sendall(f"{line}\n".encode())
+            return connection.makefile().readline().strip()
 
     def output(self) -> str:
         """Return what it printed on stdout."""
@@ -170,6 +177,20 @@ def korvet_broker(
     with started(command, tmp_path, data_dir) as broker:
         broker.wait_until_ready()
         yield broker
+
+
+@contextlib.contextmanager
+def steady_broker(
+    tmp_path: Path, *flags: str, settings: Mapping[str, object] | None = None, workers: int = 2
+) -> Iterator[Broker]:
+    """Run `korvet serve` as `korvet_broker`; in the end the same workers live and nothing was a fault of theirs."""
+    given = [text for name, value in (settings or {}).items() for text in ("--set", f"{name}={value}")]
+    with korvet_broker(tmp_path, *flags, *given, workers=workers) as running:
+        pids = running.worker_pids()
+        yield running
+        assert running.worker_pids() == pids
+        assert "Traceback" not in running.log()
+        assert "request failed" not in running.log()
 
 
 @contextlib.contextmanager

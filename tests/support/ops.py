@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import re
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.support.broker import Broker
 from tests.support.processes import wait_until
@@ -21,6 +23,13 @@ def page(broker: Broker, path: str) -> str:
         return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def samples(broker: Broker, name: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a metric by the values of their labels, in the order of the labels' names."""
+    families = text_string_to_metric_families(page(broker, "/metrics"))
+    found = [sample for family in families for sample in family.samples if sample.name == name]
+    return {tuple(value for _, value in sorted(each.labels.items())): each.value for each in found}
 
 
 def total(broker: Broker, metric: str) -> float:

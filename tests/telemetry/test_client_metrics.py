@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -16,7 +15,7 @@ from korvet.protocol.messages.produce import ProduceResponse
 from tests.support import processes
 from tests.support.batches import batch
 from tests.support.broker import Broker, korvet_broker
-from tests.support.ops import page
+from tests.support.ops import page, samples
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import clients_of_two_workers, request_frame
@@ -34,19 +33,9 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-def values(broker: Broker, name: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of a metric by the values of their labels, in the order of the labels' names."""
-    found = {}
-    for family in text_string_to_metric_families(page(broker, "/metrics")):
-        for sample in family.samples:
-            if sample.name == name:
-                found[tuple(value for _, value in sorted(sample.labels.items()))] = sample.value
-    return found
-
-
 def traffic(broker: Broker, topic: str) -> list[float]:
     """Return records and bytes in, records and bytes out; nothing if the topic is absent."""
-    found = [values(broker, name).get((topic,)) for name in TOPIC_METRICS]
+    found = [samples(broker, name).get((topic,)) for name in TOPIC_METRICS]
     return [value for value in found if value is not None]
 
 
@@ -98,7 +87,7 @@ def test_a_deleted_topic_disappears_and_a_new_one_of_its_name_starts_at_zero(
 
 def stages(broker: Broker, api: str) -> dict[str, float]:
     """Return how many requests had which stage."""
-    counts = values(broker, "korvet_request_stage_duration_seconds_count")
+    counts = samples(broker, "korvet_request_stage_duration_seconds_count")
     return {stage: count for (of_api, stage), count in counts.items() if of_api == api}
 
 
@@ -124,8 +113,8 @@ def test_each_produce_and_fetch_is_counted_in_its_stages(broker: Broker) -> None
             lambda: {"wait": 0, **moved("Fetch", fetched)} == every,
             f"stages of Fetch: {moved('Fetch', fetched)}",
         )
-        sums = values(broker, "korvet_request_stage_duration_seconds_sum")
-        whole = values(broker, "korvet_request_duration_seconds_sum")
+        sums = samples(broker, "korvet_request_stage_duration_seconds_sum")
+        whole = samples(broker, "korvet_request_duration_seconds_sum")
         for api in ("Produce", "Fetch"):
             of_stages = sum(value for (of_api, _), value in sums.items() if of_api == api)
             assert of_stages == pytest.approx(whole[api,], rel=0.2)
@@ -133,7 +122,7 @@ def test_each_produce_and_fetch_is_counted_in_its_stages(broker: Broker) -> None
 
 def test_a_fetch_is_parked_until_records_arrive(broker: Broker) -> None:
     def parked() -> float:
-        return values(broker, "korvet_requests_parked").get(("Fetch",), 0)
+        return samples(broker, "korvet_requests_parked").get(("Fetch",), 0)
 
     with Client(broker.address) as waiting, Client(broker.address) as client:
         client.create("parked")
@@ -147,7 +136,7 @@ def test_a_fetch_is_parked_until_records_arrive(broker: Broker) -> None:
 
 def test_a_join_is_parked_until_its_group_is_complete(broker: Broker) -> None:
     def parked() -> float:
-        return values(broker, "korvet_requests_parked").get(("JoinGroup",), 0)
+        return samples(broker, "korvet_requests_parked").get(("JoinGroup",), 0)
 
     join = JoinGroupRequest(
         group_id="parked",
@@ -208,4 +197,4 @@ def test_topics_above_the_limit_are_shown_as_one(tmp_path: Path) -> None:
                 expected = "(other)" if number > 2 else name
                 total = {1: 1, 2: 2, 3: 3, 4: 7}[number]
                 shown(broker, expected, [total, total * one, 0, 0])
-        assert sorted(topic for (topic,) in values(broker, TOPIC_METRICS[0])) == ["(other)", "a", "b"]
+        assert sorted(topic for (topic,) in samples(broker, TOPIC_METRICS[0])) == ["(other)", "a", "b"]

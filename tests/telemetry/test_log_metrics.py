@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.groups.offsets import Commit, Committer, OffsetStore
-from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.support import processes
 from tests.support.batches import Record
-from tests.support.broker import Broker, echo_broker
+from tests.support.broker import echo_broker
 from tests.support.log_bench import TOPIC_ID, Bench
-from tests.support.ops import page
-
-
-@pytest.fixture(params=["record", "batch"])
-def bench(redis_url: str, raw_redis: Any, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    redis = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield Bench(redis, raw_redis, request.param)
-    redis.close()
+from tests.support.ops import samples
 
 
 def values(redis_url: str) -> tuple[str, ...]:
     return f"redis.url={redis_url}", "log.figures.interval.ms=100"
-
-
-def samples(broker: Broker, name: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of a metric by the values of their labels, in the order of the labels' names."""
-    families = text_string_to_metric_families(page(broker, "/metrics"))
-    found = [sample for family in families for sample in family.samples if sample.name == name]
-    return {tuple(value for _, value in sorted(each.labels.items())): each.value for each in found}
 
 
 def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: str, bench: Bench) -> None:
