@@ -56,7 +56,7 @@ def manager(request: pytest.FixtureRequest) -> Iterator[Manager]:
 def test_each_message_says_what_systemd_understands(manager: Manager) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     environ = {"NOTIFY_SOCKET": manager.address, "PATH": "/bin"}
-    notifier = ServiceManager.out_of(environ)
+    notifier = ServiceManager(environ)
     assert environ == {"PATH": "/bin"}
     notifier.starting("loading")
     notifier.reloading("replacing")
@@ -72,7 +72,7 @@ def test_each_message_says_what_systemd_understands(manager: Manager) -> None:
 
 
 def test_without_a_manager_nothing_is_sent_and_nothing_due() -> None:
-    nobody = ServiceManager.out_of({"WATCHDOG_USEC": "1000"})
+    nobody = ServiceManager({"WATCHDOG_USEC": "1000"})
     assert nobody.ping_at is None
     nobody.ready("serving")
     nobody.ping()

@@ -324,9 +324,9 @@ def test_a_port_in_use_is_refused_by_its_listeners_name_and_the_others_are_freed
 def test_the_port_of_any_listener_is_refused_to_ops() -> None:
     with ExitStack() as cleanup:
         held = ports.reserve_listeners(Settings(listeners="A://127.0.0.1:0,B://127.0.0.1:0"), cleanup)
-        for name, each in zip("AB", held, strict=True):
+        for name, each in held.items():
             with pytest.raises(ConfigError, match=f"listeners {name}://{each.address} has that port"):
-                ports.bind_alone("ops.listen ", each.address, held)
+                ports.bind_alone("ops.listen ", each.address, held.values())
 
 
 def test_a_host_that_does_not_exist_is_refused_by_name() -> None:

@@ -140,18 +140,12 @@ class Bound(NamedTuple):
     advertised: Address
 
 
-def reserve_listeners(settings: Settings, cleanup: ExitStack) -> tuple[Reservation, ...]:
-    """Reserve the ports of all listeners until `cleanup`; raises ConfigError where one is taken."""
-    return tuple(
-        cleanup.enter_context(reserve(_setting(settings, each.name), each.address))
+def reserve_listeners(settings: Settings, cleanup: ExitStack) -> dict[str, Reservation]:
+    """Reserve the ports of all listeners, by name, until `cleanup`; raises ConfigError where one is taken."""
+    return {
+        each.name: cleanup.enter_context(reserve(_setting(settings, each.name), each.address))
         for each in wanted_listeners(settings.listeners, settings.listen)
-    )
-
-
-def reserved_listeners(settings: Settings, reservations: Sequence[Reservation]) -> tuple[Listener, ...]:
-    """Return the listeners as they are reserved, with the ports that the kernel chose."""
-    wanted = wanted_listeners(settings.listeners, settings.listen)
-    return tuple(Listener(each.name, found.address) for each, found in zip(wanted, reservations, strict=True))
+    }
 
 
 def bind_listeners(settings: Settings, listeners: Sequence[Listener]) -> tuple[Bound, ...]:

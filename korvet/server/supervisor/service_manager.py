@@ -14,7 +14,6 @@ from korvet import logs
 
 _log = logs.Log(__name__)
 
-_SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID = VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 # How long a manager whose queue is full may hold the supervisor up: well below the watchdog's interval.
 _SEND_SECONDS_MAX = 0.5
 _EXTENSION_SECONDS = 30
@@ -23,17 +22,14 @@ _EXTENSION_SECONDS = 30
 class ServiceManager:
     """The manager that started this process, if there is one."""
 
-    def __init__(self, variables: dict[str, str]) -> None:
-        self._address = _address(variables.get(_SOCKET, ""))
-        self._every_s = _watchdog_interval_s(variables) if self._address else None
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        """Take the manager's variables out of an environment."""
+        names = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+        address, usec, pid = (environ.pop(name, "") for name in names)
+        self._address = _address(address)
+        self._every_s = _watchdog_interval_s(usec, pid) if self._address else None
         self.ping_at = None if self._every_s is None else time.monotonic()
         """When to feed the watchdog next, in monotonic seconds; None if there is none."""
-
-    @classmethod
-    def out_of(cls, environ: MutableMapping[str, str]) -> ServiceManager:
-        """Take the manager's variables out of an environment."""
-        taken = {name: environ.pop(name) for name in VARIABLES if name in environ}
-        return cls(taken)
 
     def starting(self, status: str) -> None:
         """Notify how far the start is, and that it goes on: a log that takes minutes to load is no failure."""
@@ -80,10 +76,8 @@ def _address(given: str) -> str:
     return given
 
 
-def _watchdog_interval_s(variables: dict[str, str]) -> float | None:
+def _watchdog_interval_s(usec: str, pid: str) -> float | None:
     """Return the seconds between two pings: half of what the watchdog waits (sd_watchdog_enabled(3))."""
-    usec = variables.get(_WATCHDOG_USEC, "")
-    pid = variables.get(_WATCHDOG_PID, "")
     if not usec.isdecimal() or not int(usec) or pid not in ("", str(os.getpid())):
         return None
     return int(usec) / 2_000_000

@@ -14,11 +14,7 @@ _STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class StoppedError(Exception):
-    """A signal asked the process to end while it was still starting; carries that signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
+    """A signal, whose name this says, asked the process to end while it was still starting."""
 
 
 class Signals:
@@ -60,7 +56,7 @@ class Signals:
             self._poll(remaining)
             for number in self._pending:
                 if number in _STOPPING:
-                    raise StoppedError(number)
+                    raise StoppedError(signal.Signals(number).name)
 
     def _poll(self, timeout_s: float | None, *fds: int) -> None:
         poll = select.poll()

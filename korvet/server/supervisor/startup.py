@@ -83,13 +83,15 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
         raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
     check_lake(settings)
     reservations = ports.reserve_listeners(settings, cleanup)
-    reserved = ports.reserved_listeners(settings, reservations)
+    reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
     # Refused here, before anything is forked: an advertised address that is none.
     bound = ports.bind_listeners(settings, reserved)
     ops_listener = None
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
-        ops_listener = cleanup.enter_context(ports.bind_alone("ops.listen ", ops_address, reservations))
+        ops_listener = cleanup.enter_context(
+            ports.bind_alone("ops.listen ", ops_address, reservations.values())
+        )
     embedded = None
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)

@@ -71,7 +71,7 @@ class Supervisor:
     def run(self) -> int:
         """See `run`."""
         logs.configure(self._configured, "supervisor")
-        self._manager = ServiceManager.out_of(os.environ)
+        self._manager = ServiceManager(os.environ)
         with ExitStack() as cleanup:
             self._signals.install()
             cleanup.callback(self._signals.uninstall)
