@@ -49,21 +49,21 @@ class ProcessRow:
         return self.state not in (ProcessState.EMPTY, ProcessState.DEAD)
 
 
-class _Row(ctypes.Structure):
+class _SharedRow(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("state", "pid", "started_at_ms", "beats")]
 
 
-class _Memory(ctypes.Structure):
+class _SharedTable(ctypes.Structure):
     """The supervisor's own fields, and a row per child."""
 
-    _fields_ = [("draining", ctypes.c_int64), ("restarts", ctypes.c_int64), ("rows", _Row * _ROWS)]
+    _fields_ = [("draining", ctypes.c_int64), ("restarts", ctypes.c_int64), ("rows", _SharedRow * _ROWS)]
 
 
 class ProcessTable:
     """Made before the first fork; children inherit it without a file descriptor."""
 
     def __init__(self) -> None:
-        self._shared = _Memory.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Memory)))
+        self._shared = _SharedTable.from_buffer(mmap.mmap(-1, ctypes.sizeof(_SharedTable)))
 
     def start(self, index: int) -> None:
         """Take the row `index` for a child that is about to be forked."""

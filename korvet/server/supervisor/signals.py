@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
 import signal
 import time
-from types import FrameType
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
@@ -30,7 +30,8 @@ class Signals:
         """Start to queue signals in place of their default actions."""
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in HANDLED:
-            signal.signal(number, _ignore)
+            # Nothing is left to do: the interpreter has written the number to the pipe.
+            signal.signal(number, lambda _number, _frame: None)
 
     def uninstall(self) -> None:
         """Give signals their default actions again and close the pipe."""
@@ -64,11 +65,8 @@ class Signals:
             poll.register(fd, select.POLLIN)
         # Rounded up: rounding down would turn the last millisecond before a deadline into a busy loop.
         poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
-        while True:
-            try:
-                self._pending.extend(os.read(self._read_fd, 4096))
-            except BlockingIOError:
-                return
+        with contextlib.suppress(BlockingIOError):
+            self._pending.extend(os.read(self._read_fd, 4096))
 
 
 def reset_in_child() -> None:
@@ -83,7 +81,3 @@ def reset_in_child() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the interpreter has already written the number to the pipe."""
