@@ -69,34 +69,26 @@ def backlog(path: Path) -> Iterator[Finding]:
     """Say whether the kernel lets enough connections wait for a worker; `path` is its setting."""
     with contextlib.suppress(OSError, ValueError):
         most = int(path.read_text())
+        said = f"{most} connections may wait for a worker"
         if most < _BACKLOG:
-            yield warning(
-                "somaxconn",
-                f"{most} connections may wait for a worker: a crowd that connects at once is refused",
-                f"sysctl -w net.core.somaxconn={_BACKLOG}",
-            )
+            said += ": a crowd that connects at once is refused"
+            yield warning("somaxconn", said, f"sysctl -w net.core.somaxconn={_BACKLOG}")
         else:
-            yield ok("somaxconn", f"{most} connections may wait for a worker")
+            yield ok("somaxconn", said)
 
 
 def kernel_memory(huge_pages: Path, overcommit: Path) -> Iterator[Finding]:
     """Say what of the kernel's memory a Redis on this machine suffers from; the paths are its settings."""
     with contextlib.suppress(OSError):
         if "[always]" in huge_pages.read_text():
-            yield warning(
-                "huge pages",
-                "transparent huge pages are on: each fork holds Redis longer, and costs it memory",
-                f"echo madvise > {huge_pages}",
-            )
+            said = "transparent huge pages are on: each fork holds Redis longer, and costs it memory"
+            yield warning("huge pages", said, f"echo madvise > {huge_pages}")
         else:
             yield ok("huge pages", "off, or only where a program asks for them")
     with contextlib.suppress(OSError):
         if overcommit.read_text().strip() != "1":
-            yield warning(
-                "overcommit",
-                "the kernel may refuse Redis the fork that rewrites its file",
-                "sysctl -w vm.overcommit_memory=1",
-            )
+            said = "the kernel may refuse Redis the fork that rewrites its file"
+            yield warning("overcommit", said, "sysctl -w vm.overcommit_memory=1")
         else:
             yield ok("overcommit", "Redis may always fork")
 
@@ -118,9 +110,8 @@ def disk(settings: Settings) -> Finding:
     path = Path(settings.data_dir).expanduser().absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return error(
-            "data.dir", f"{there} is no directory that this user may write to", "choose another data.dir"
-        )
+        said = f"{there} is no directory that this user may write to"
+        return error("data.dir", said, "choose another data.dir")
     usage = shutil.disk_usage(there)
     log = sum(_size(each) for each in path.glob("appendonlydir/*"))
     said = f"{usage.free / 2**30:.1f} GiB free at {there}"
@@ -128,15 +119,11 @@ def disk(settings: Settings) -> Finding:
         return error("data.dir", said, "make room: the embedded server refuses writes on a full disk")
     if settings.embedded_disk_max_bytes > usage.free + log:
         limit = settings.embedded_disk_max_bytes / 2**30
-        return warning(
-            "data.dir",
-            f"{said}, less than embedded.disk.max.bytes ({limit:.1f} GiB)",
-            "make room, or lower the limit",
-        )
+        said += f", less than embedded.disk.max.bytes ({limit:.1f} GiB)"
+        return warning("data.dir", said, "make room, or lower the limit")
     if usage.free < max(_DISK_WARNING_BYTES, log):
-        return warning(
-            "data.dir", f"{said}; the log of {log / 2**30:.1f} GiB is rewritten beside itself", "make room"
-        )
+        said += f"; the log of {log / 2**30:.1f} GiB is rewritten beside itself"
+        return warning("data.dir", said, "make room")
     return ok("data.dir", said)
 
 

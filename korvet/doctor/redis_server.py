@@ -91,17 +91,11 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
         yield error("role", "this is a replica, which takes no writes", "let redis.url lead to the master")
     replicas = int(info.get("connected_slaves", 0))
     if replicas < settings.replicas:
-        yield error(
-            "replicas",
-            f"{replicas} of the {settings.replicas} that acks=all waits for: producers are refused",
-            "start replicas of Redis, or lower the setting replicas",
-        )
+        said = f"{replicas} of the {settings.replicas} that acks=all waits for: producers are refused"
+        yield error("replicas", said, "start replicas of Redis, or lower the setting replicas")
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
-        yield warning(
-            "fork",
-            f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s",
-            "switch transparent huge pages off, or split topics over several Redis",
-        )
+        said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
+        yield warning("fork", said, "switch transparent huge pages off, or split topics over several Redis")
     yield from _connections(info, settings)
 
 
@@ -111,26 +105,20 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
     used, limit = int(info["used_memory"]), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     if not limit:
-        yield warning(
-            "memory",
-            f"{_mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis",
-            f"set {setting} to two thirds of the machine's memory ({_mib(total)})",
-        )
+        said = f"{_mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis"
+        yield warning("memory", said, f"set {setting} to two thirds of the machine's memory ({_mib(total)})")
         return
     percent = 100 * used / limit
     said = f"{_mib(used)} of {_mib(limit)} in use ({percent:.0f} %)"
+    advice = f"raise {setting}, or keep less (retention)"
     if percent >= settings.memory_refuse_percent:
-        yield error("memory", f"{said}: producers are refused", f"raise {setting}, or keep less (retention)")
+        yield error("memory", f"{said}: producers are refused", advice)
     elif percent >= settings.memory_throttle_percent:
-        yield warning(
-            "memory", f"{said}: producers are throttled", f"raise {setting}, or keep less (retention)"
-        )
+        yield warning("memory", f"{said}: producers are throttled", advice)
     elif total and limit > 0.9 * total:
-        yield warning(
-            "memory",
-            f"the limit of {_mib(limit)} is nearly all that the machine has ({_mib(total)})",
-            f"set {setting} to two thirds of that: a rewrite of its file needs memory too",
-        )
+        said = f"the limit of {_mib(limit)} is nearly all that the machine has ({_mib(total)})"
+        advice = f"set {setting} to two thirds of that: a rewrite of its file needs memory too"
+        yield warning("memory", said, advice)
     else:
         yield ok("memory", said)
 

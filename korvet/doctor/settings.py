@@ -64,49 +64,37 @@ def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Findin
 
 
 def _leases(settings: Settings) -> Iterator[Finding]:
+    timeout_ms = settings.redis_timeout_ms
     for name, lease_ms in (
         ("keeper.lease.ms", settings.keeper_lease_ms),
         ("broker.lease.ms", settings.broker_lease_ms),
     ):
-        if lease_ms <= settings.redis_timeout_ms:
-            yield warning(
-                name,
-                f"{lease_ms} ms, no more than redis.timeout.ms ({settings.redis_timeout_ms}): a slow command loses it",
-                f"set {name} to twice redis.timeout.ms or more",
-            )
+        if lease_ms <= timeout_ms:
+            said = f"{lease_ms} ms, no more than redis.timeout.ms ({timeout_ms}): a slow command loses it"
+            yield warning(name, said, f"set {name} to twice redis.timeout.ms or more")
 
 
 def _sizes(settings: Settings) -> Iterator[Finding]:
-    if settings.message_max_bytes > settings.socket_request_max_bytes:
-        yield warning(
-            "message.max.bytes",
-            f"{settings.message_max_bytes}, more than socket.request.max.bytes ({settings.socket_request_max_bytes}):"
-            " such a batch never arrives",
-            "raise socket.request.max.bytes above message.max.bytes",
-        )
-    if settings.message_max_bytes > settings.record_decompressed_max_bytes:
-        yield warning(
-            "message.max.bytes",
-            f"{settings.message_max_bytes}, more than record.decompressed.max.bytes"
-            f" ({settings.record_decompressed_max_bytes}): such a batch is refused",
-            "raise record.decompressed.max.bytes above message.max.bytes",
-        )
+    largest = settings.message_max_bytes
+    for name, limit, effect in (
+        ("socket.request.max.bytes", settings.socket_request_max_bytes, "never arrives"),
+        ("record.decompressed.max.bytes", settings.record_decompressed_max_bytes, "is refused"),
+    ):
+        if largest > limit:
+            said = f"{largest}, more than {name} ({limit}): such a batch {effect}"
+            yield warning("message.max.bytes", said, f"raise {name} above message.max.bytes")
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:
     if settings.ops_listen and settings.console_enable:
         host = parse_address(settings.ops_listen).host
         if host in WILDCARDS or not is_local(host):
-            yield warning(
-                "ops.listen",
-                f"{settings.ops_listen}: everybody who reaches it sees all records on the console",
-                "listen on 127.0.0.1 or a private network, or set console.enable to false",
-            )
+            said = f"{settings.ops_listen}: everybody who reaches it sees all records on the console"
+            advice = "listen on 127.0.0.1 or a private network, or set console.enable to false"
+            yield warning("ops.listen", said, advice)
     if settings.redis_url:
         server = redis_url.parse(settings.redis_url)
         if server.host and not is_local(server.host) and not server.password:
-            yield warning(
-                "redis.url",
-                f"{server} needs no password: everybody who reaches it reads and deletes records",
-                "give Korvet a user of its own in Redis (README, How durable, has its rights)",
-            )
+            said = f"{server} needs no password: everybody who reaches it reads and deletes records"
+            advice = "give Korvet a user of its own in Redis (README, How durable, has its rights)"
+            yield warning("redis.url", said, advice)
