@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from korvet.config.settings import Settings
 from korvet.server.keeper.context import CheckLease, Context
-from korvet.server.keeper.group_tasks import INTERVAL_MS as EXPIRE_GROUPS_MS
-from korvet.server.keeper.group_tasks import ExpireGroups, expire_offsets
-from korvet.server.keeper.log_tasks import INTERVAL_MS as FINISH_DELETIONS_MS
+from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
 from korvet.server.keeper.log_tasks import (
+    FINISH_DELETIONS_MS,
     CompactLogs,
     EnforceRetention,
     expire_producers,
@@ -37,33 +36,25 @@ class Task(NamedTuple):
     interval_ms: Callable[[Settings], int]
 
 
-def _always(interval_ms: int) -> Callable[[Settings], int]:
-    return lambda _settings: interval_ms
-
-
-def every(settings: Settings, metrics_directory: Path | None = None) -> tuple[Task, ...]:
+def every(settings: Settings, metrics_directory: Path | None = None) -> list[Task]:
     """Return all tasks, in the order of `Keeper.round`.
 
     Stats are collected only with a `metrics_directory`, and logs compacted only with log.cleaner.enable.
     """
     check_ms = attrgetter("log_retention_check_interval_ms")
-    offsets_ms = attrgetter("offsets_retention_check_interval_ms")
-    tasks: tuple[Task, ...] = (
-        Task("finish_deletions", finish_deletions, _always(FINISH_DELETIONS_MS)),
-        Task("expire_groups", ExpireGroups(), _always(EXPIRE_GROUPS_MS)),
-        Task("expire_offsets", expire_offsets, offsets_ms),
+    tasks = [
+        Task("finish_deletions", finish_deletions, lambda _settings: FINISH_DELETIONS_MS),
+        Task("expire_groups", ExpireGroups(), lambda _settings: EXPIRE_GROUPS_MS),
+        Task("expire_offsets", expire_offsets, attrgetter("offsets_retention_check_interval_ms")),
         Task("expire_producers", expire_producers, check_ms),
         Task("renumber", renumber, check_ms),
         Task("reindex", reindex, check_ms),
         Task("retention", EnforceRetention(), check_ms),
-    )
+    ]
     if settings.log_cleaner_enable:
-        tasks = (*tasks, Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
-    if metrics_directory is None:
-        return tasks
-    figures_ms = attrgetter("log_figures_interval_ms")
-    return (
-        *tasks,
-        Task("figures", CollectStats(metrics_directory), figures_ms),
-        Task("lake_lag", CollectLakeLag(metrics_directory), figures_ms),
-    )
+        tasks.append(Task("compaction", CompactLogs(), attrgetter("log_cleaner_backoff_ms")))
+    if metrics_directory is not None:
+        figures_ms = attrgetter("log_figures_interval_ms")
+        tasks.append(Task("figures", CollectStats(metrics_directory), figures_ms))
+        tasks.append(Task("lake_lag", CollectLakeLag(metrics_directory), figures_ms))
+    return tasks

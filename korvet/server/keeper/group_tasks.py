@@ -16,7 +16,7 @@ from korvet.telemetry import metrics
 
 _log = logs.Log(__name__)
 
-INTERVAL_MS = 1000
+EXPIRE_GROUPS_MS = 1000
 """How much later than its session timeout a member may be removed; one command on one key a second."""
 
 _DUE_GROUPS_PER_STEP = 100

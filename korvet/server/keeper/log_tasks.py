@@ -189,7 +189,7 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
         _log.info("expired inactive producers", count=expired)
 
 
-INTERVAL_MS = 5000
+FINISH_DELETIONS_MS = 5000
 """How long the rest of a deleted topic stays if the broker that deletes it is gone; one small read of Redis."""
 
 
