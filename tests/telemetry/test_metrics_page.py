@@ -6,10 +6,14 @@ import re
 import signal
 from pathlib import Path
 
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from korvet.config.settings import Settings
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from korvet.telemetry import page as metrics_page
+from korvet.telemetry.process_table import ProcessTable
 from tests.support import processes
 from tests.support.batches import batch
 from tests.support.broker import korvet_broker
@@ -130,3 +134,14 @@ def test_the_page_of_a_busy_broker_follows_the_conventions_and_the_documentation
         assert 'korvet_topic_received_records_total{topic="orders"} 2.0' in without
         assert faults(without) == []
         processes.wait_until(lambda: "\nkorvet_redis_up 1.0\n" in page(broker, "/metrics"), "it is back")
+
+
+def test_a_file_that_is_just_being_created_does_not_break_the_page(tmp_path: Path) -> None:
+    """A worker creates its files in two steps; a page between them once failed."""
+    (tmp_path / "counter_worker0.db").touch()
+    (tmp_path / "gauge_livesum_worker0.db").symlink_to(tmp_path / "gone")
+    settings = Settings(redis_url="redis://127.0.0.1:1/0")
+    page = generate_latest(metrics_page.registry(settings, ProcessTable(), tmp_path)).decode()
+    assert "\nkorvet_child_restarts_total 0.0\n" in page
+    # Nor does an unreachable Redis.
+    assert "\nkorvet_redis_up 0.0\n" in page

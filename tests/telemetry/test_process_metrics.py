@@ -1,4 +1,4 @@
-"""What processes use, from /proc of real ones."""
+"""The broker's processes: their table, across a real fork, and what they use, from /proc of real ones."""
 
 from __future__ import annotations
 
@@ -73,3 +73,35 @@ def test_every_process_of_a_broker_is_shown_by_name(tmp_path: Path) -> None:
         started = samples["korvet_start_time_seconds", None]
         assert started == samples["korvet_process_start_time_seconds", "supervisor"]
         assert samples["korvet_process_start_time_seconds", "worker-0"] >= started
+
+
+def test_what_a_forked_child_writes_is_read_by_its_parent() -> None:
+    table = ProcessTable()
+    table.start(3)
+    assert [(row.index, row.state, row.pid) for row in table.workers()] == [(3, ProcessState.STARTING, 0)]
+    pid = os.fork()
+    if pid == 0:
+        table.started(3, os.getpid())
+        table.set(3, ProcessState.ACCEPTING)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert [(row.index, row.state, row.pid) for row in table.workers()] == [(3, ProcessState.ACCEPTING, pid)]
+
+
+def test_ops_and_keeper_are_no_workers() -> None:
+    table = ProcessTable()
+    for row in (OPS_ROW, KEEPER_ROW):
+        table.start(row)
+    assert table.workers() == []
+    assert table.row(KEEPER_ROW).state is ProcessState.STARTING
+
+
+def test_draining_and_restarts_are_the_supervisors_own() -> None:
+    table = ProcessTable()
+    table.start(0)
+    assert (table.draining, table.restarts) == (False, 0)
+    table.set_draining()
+    table.count_restart()
+    table.count_restart()
+    assert (table.draining, table.restarts) == (True, 2)
+    assert table.row(0).state is ProcessState.STARTING
