@@ -25,51 +25,39 @@ Refresh = Callable[[], object]
 """May raise KafkaError, StorageUnavailableError."""
 
 
-class RegistryWatcher:
-    """Calls the refreshes, one after the other and never two at once, until its greenlet is ended."""
+def watch(
+    subscriptions: Subscriptions,
+    channel: str,
+    refreshes: Sequence[Refresh],
+    *,
+    interval_ms: int = REFRESH_INTERVAL_MS,
+) -> None:
+    """Call `refreshes` for every message on `channel`, in their order, and every `interval_ms`.
 
-    def __init__(
-        self,
-        subscriptions: Subscriptions,
-        channel: str,
-        refreshes: Sequence[Refresh],
-        *,
-        interval_ms: int = REFRESH_INTERVAL_MS,
-    ) -> None:
-        """Prepare to call `refreshes` for every message on `channel`, in their order, and every `interval_ms`."""
-        self._subscriptions = subscriptions
-        self._channel = channel
-        self._refreshes = tuple(refreshes)
-        self._interval_s = interval_ms / 1000
-        self._changed = Event()
+    Never two at once, until the greenlet is ended; Redis may go away and come back meanwhile.
+    """
+    changed = Event()
 
-    def run(self) -> None:
-        """Watch until the greenlet is ended; Redis may go away and come back meanwhile."""
-        errors: tuple[str, ...] = ()
-        try:
-            while True:
-                # No message says what happened before the channel was live: refresh after this, not before.
-                with contextlib.suppress(StorageUnavailableError):
-                    self._subscriptions.listen(self._channel, self._on_change)
-                former, errors = errors, self._refresh()
-                for error in dict.fromkeys(errors):
-                    # One line per outage: requests that fail meanwhile report it too.
-                    if error not in former:
-                        _log.warning("cannot refresh topics and settings", reason=error)
-                self._changed.wait(self._interval_s)
-        finally:
-            self._subscriptions.forget(self._channel, self._on_change)
+    def on_change(_message: bytes | None) -> None:
+        changed.set()
 
-    def _refresh(self) -> tuple[str, ...]:
-        """Call every refresh; return why some failed."""
-        self._changed.clear()
-        errors = []
-        for refresh in self._refreshes:
-            try:
-                refresh()
-            except KafkaError as error:
-                errors.append(str(error))
-        return tuple(errors)
-
-    def _on_change(self, _message: bytes | None) -> None:
-        self._changed.set()
+    errors: list[str] = []
+    try:
+        while True:
+            # No message says what happened before the channel was live: refresh after this, not before.
+            with contextlib.suppress(StorageUnavailableError):
+                subscriptions.listen(channel, on_change)
+            changed.clear()
+            former, errors = errors, []
+            for refresh in refreshes:
+                try:
+                    refresh()
+                except KafkaError as error:
+                    errors.append(str(error))
+            for reason in dict.fromkeys(errors):
+                # One line per outage: requests that fail meanwhile report it too.
+                if reason not in former:
+                    _log.warning("cannot refresh topics and settings", reason=reason)
+            changed.wait(interval_ms / 1000)
+    finally:
+        subscriptions.forget(channel, on_change)

@@ -51,9 +51,9 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.redis.server_info import UsageStore
+from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
-from korvet.server.registry_watcher import RegistryWatcher
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
@@ -159,7 +159,7 @@ def main(
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
-    watching = gevent.spawn(registry_watcher(settings, storage, apis.log).run)
+    watching = gevent.spawn(_watch_registry, settings, storage, apis.log)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
     faulthandler.register(signal.SIGUSR1)
@@ -283,8 +283,8 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
     )
 
 
-def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> RegistryWatcher:
-    """Return what refreshes this worker's settings and topics when another one of the cluster changes them."""
+def _watch_registry(settings: Settings, storage: Storage, api: LogApi) -> None:
+    """Refresh this worker's settings and topics when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
 
     def ask_the_master() -> None:
@@ -302,7 +302,7 @@ def registry_watcher(settings: Settings, storage: Storage, api: LogApi) -> Regis
 
     # Settings before topics, which are made of them.
     refreshes = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
-    return RegistryWatcher(storage.subscriptions, keys.topics_channel, refreshes)
+    registry_watcher.watch(storage.subscriptions, keys.topics_channel, refreshes)
 
 
 def _collect_less() -> None:

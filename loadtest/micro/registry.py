@@ -24,7 +24,7 @@ import gevent
 from msgspec.structs import replace
 
 from korvet.redis.keys import Keys
-from korvet.server.registry_watcher import RegistryWatcher
+from korvet.server.registry_watcher import watch
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import TopicRow
 from tests.support import redis_servers
@@ -38,9 +38,7 @@ _LOOKS_PER_SECOND = 10_000
 def follow(url: str, parent: Connection) -> None:
     """Be a worker: tell for each of the parent's questions when the registry came to show what it asks for."""
     with domain(url) as here:
-        gevent.spawn(
-            RegistryWatcher(here.subscriptions, Keys("korvet").topics_channel, [here.topics.refresh]).run
-        )
+        gevent.spawn(watch, here.subscriptions, Keys("korvet").topics_channel, [here.topics.refresh])
         while not here.subscriptions.live(Keys("korvet").topics_channel):
             gevent.sleep(0.001)
         parent.send(None)

@@ -14,7 +14,7 @@ import redis
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
-from korvet.server.registry_watcher import Refresh, RegistryWatcher
+from korvet.server.registry_watcher import Refresh, watch
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.proxy import Proxy
@@ -36,7 +36,7 @@ def watching(
     subscriptions: Subscriptions, *refreshes: Refresh, interval_ms: int = NEVER_MS
 ) -> Iterator[None]:
     """Watch, refreshing on messages alone unless an interval is given."""
-    greenlet = gevent.spawn(RegistryWatcher(subscriptions, CHANNEL, refreshes, interval_ms=interval_ms).run)
+    greenlet = gevent.spawn(watch, subscriptions, CHANNEL, refreshes, interval_ms=interval_ms)
     until(lambda: subscriptions.live(CHANNEL) or interval_ms != NEVER_MS)
     yield
     assert not greenlet.dead

@@ -152,50 +152,43 @@ class Keeper:
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 
 
-class Registered:
-    """Keeps one broker registered as long as it runs, so that the clients of every broker learn of it.
+def keep_registered(
+    settings: Settings, bound: Sequence[Bound], incarnation: str, stop: Event, leaving: Callable[[], bool]
+) -> None:
+    """Renew this broker's registration until `stop` is set; then, if the broker is `leaving`, end it.
 
-    The supervisor has registered it before; what a registration means is in lua/broker/register.lua. It has a
-    connection of its own: no task of the keeper delays a renewal.
+    The supervisor has registered it before; what a registration means is in lua/broker/register.lua. This has a
+    connection of its own: no task of the keeper delays a renewal. If only this process is replaced, the registration
+    stays for the next one.
     """
-
-    def __init__(self, settings: Settings, bound: Sequence[Bound], incarnation: str) -> None:
-        """`bound` are the broker's listeners; `incarnation` distinguishes this start from all others."""
-        self._registration = Registration(
-            broker_id=settings.broker_id, listeners=endpoints(bound), incarnation=incarnation
-        )
-        self._lease_ms = settings.broker_lease_ms
-        self._redis = Redis(
-            settings.redis_url,
-            timeout_ms=settings.redis_timeout_ms,
-            connect_timeout_ms=settings.redis_connect_timeout_ms,
-        )
-        self._store = BrokerStore(self._redis, Keys(settings.namespace))
-
-    def run(self, stop: Event, leaving: Callable[[], bool]) -> None:
-        """Renew the registration until `stop` is set; then, if the broker is `leaving`, end it.
-
-        If only this process is replaced, the registration stays for the next one.
-        """
-        failing = False
-        while not stop.is_set():
-            try:
-                self._store.register(self._registration, self._lease_ms)
-                failing = False
-            except KafkaError as error:
-                # Clients of this broker are served all the same: it always lists itself.
-                if not failing:
-                    _log.warning("cannot register this broker", reason=error)
-                failing = True
-            metrics.BROKER_REGISTERED.set(int(not failing))
-            renewals_per_lease = _RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE
-            stop.wait(self._lease_ms / 1000 / renewals_per_lease)
-        if leaving():
-            try:
-                self._store.unregister(self._registration)
-            except KafkaError as error:
-                _log.info("could not end this broker's registration", reason=error)
-        self._redis.close()
+    registration = Registration(
+        broker_id=settings.broker_id, listeners=endpoints(bound), incarnation=incarnation
+    )
+    lease_ms = settings.broker_lease_ms
+    redis = Redis(
+        settings.redis_url,
+        timeout_ms=settings.redis_timeout_ms,
+        connect_timeout_ms=settings.redis_connect_timeout_ms,
+    )
+    store = BrokerStore(redis, Keys(settings.namespace))
+    failing = False
+    while not stop.is_set():
+        try:
+            store.register(registration, lease_ms)
+            failing = False
+        except KafkaError as error:
+            # Clients of this broker are served all the same: it always lists itself.
+            if not failing:
+                _log.warning("cannot register this broker", reason=error)
+            failing = True
+        metrics.BROKER_REGISTERED.set(int(not failing))
+        stop.wait(lease_ms / 1000 / (_RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE))
+    if leaving():
+        try:
+            store.unregister(registration)
+        except KafkaError as error:
+            _log.info("could not end this broker's registration", reason=error)
+    redis.close()
 
 
 def main(
@@ -210,8 +203,9 @@ def main(
     `incarnation` distinguishes this start of the broker from all others.
     """
     stop = link.stop_event()
-    registered = Registered(settings, listeners, incarnation)
-    registering = gevent.spawn(registered.run, stop, lambda: link.table.draining)
+    registering = gevent.spawn(
+        keep_registered, settings, listeners, incarnation, stop, lambda: link.table.draining
+    )
     keeper = Keeper(settings, metrics_directory)
     keeper.context.live.follow(logs.set_level)
     link.report_ready()
