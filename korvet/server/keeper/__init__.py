@@ -9,6 +9,7 @@ object.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from korvet.server.keeper.log_tasks import (
     reindex,
     renumber,
 )
-from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats
+from korvet.server.keeper.stats_tasks import CollectStats, collect_lake_lag
 
 
 class Task(NamedTuple):
@@ -56,5 +57,5 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
     if metrics_directory is not None:
         figures_ms = attrgetter("log_figures_interval_ms")
         tasks.append(Task("figures", CollectStats(metrics_directory), figures_ms))
-        tasks.append(Task("lake_lag", CollectLakeLag(metrics_directory), figures_ms))
+        tasks.append(Task("lake_lag", partial(collect_lake_lag, metrics_directory), figures_ms))
     return tasks

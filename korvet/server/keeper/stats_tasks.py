@@ -91,35 +91,29 @@ class CollectStats:
         _publish(self._directory, snapshot, "log statistics not published")
 
 
-class CollectLakeLag:
-    """The task; publishes in `directory`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def __call__(self, context: Context, check_lease: CheckLease) -> None:
-        """Look at every log with a remote tier, and publish; raises KafkaError, StorageUnavailableError."""
-        context.topics.refresh()
-        archived = [
-            partition
-            for topic in context.topics.list_all()
-            if topic.config.remote_storage
-            for partition in topic.partitions
-        ]
-        indexes = IndexStore(context.redis)
-        taken: list[LakeLag] = []
-        for at in range(0, len(archived), PARTITIONS_PER_STEP):
-            check_lease()
-            some = archived[at : at + PARTITIONS_PER_STEP]
-            lags, errors = remote_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
-            taken += lags
-            _warn("lag of an archive unavailable", errors)
-        snapshot = LakeLagSnapshot(
-            valid_until=valid_until(context.settings.log_figures_interval_ms),
-            lags=limited(taken, context.settings.metrics_partitions_max),
-        )
+def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease) -> None:
+    """Look at every log with a remote tier, and publish in `directory`; raises KafkaError, StorageUnavailableError."""
+    context.topics.refresh()
+    archived = [
+        partition
+        for topic in context.topics.list_all()
+        if topic.config.remote_storage
+        for partition in topic.partitions
+    ]
+    indexes = IndexStore(context.redis)
+    taken: list[LakeLag] = []
+    for at in range(0, len(archived), PARTITIONS_PER_STEP):
         check_lease()
-        _publish(self._directory, snapshot, "archive lag not published")
+        some = archived[at : at + PARTITIONS_PER_STEP]
+        lags, errors = remote_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
+        taken += lags
+        _warn("lag of an archive unavailable", errors)
+    snapshot = LakeLagSnapshot(
+        valid_until=valid_until(context.settings.log_figures_interval_ms),
+        lags=limited(taken, context.settings.metrics_partitions_max),
+    )
+    check_lease()
+    _publish(directory, snapshot, "archive lag not published")
 
 
 def _warn(event: str, errors: Iterable[KafkaError]) -> None:
