@@ -33,7 +33,7 @@ from korvet import logs
 from korvet.backoff import Backoff
 from korvet.errors import ConfigError
 from korvet.redis.embedded_socket import socket_of
-from korvet.server.process import die_with_parent
+from korvet.server.supervisor.child import die_with_parent
 from korvet.server.supervisor.run_state import make_private
 
 _log = logs.Log(__name__)

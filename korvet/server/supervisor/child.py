@@ -8,9 +8,11 @@ Imports no gevent: the supervisor imports this module.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import struct
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from gevent.event import Event
 
 _log = logs.Log(__name__)
+
+_PR_SET_PDEATHSIG = 1
+# Loaded before any fork: a child must not have to import or open anything to be safe.
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 READY_NOTE = struct.Struct("=q")
 """What a child writes to the ready pipe: its process id."""
@@ -74,6 +80,23 @@ class SupervisorLink:
         gevent.signal_handler(signal.SIGTERM, stop.set)
         gevent.spawn(follow_supervisor)
         return stop
+
+
+def die_with_parent(number: int) -> Callable[[], None]:
+    """Return what a child calls first: from then on the kernel sends it `number` when this process ends.
+
+    The child ends at once if this process ended before it could ask. This process must have one thread: the signal is
+    sent when the thread that forked ends. Only Linux has this; elsewhere children have the life pipe alone.
+    """
+    parent = os.getpid()
+
+    def ask() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
 
 
 def name_of(row: int) -> str:

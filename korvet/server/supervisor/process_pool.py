@@ -30,10 +30,9 @@ from pathlib import Path
 from korvet import logs
 from korvet.backoff import Backoff
 from korvet.config.settings import Settings
-from korvet.server.process import die_with_parent
 from korvet.server.supervisor import child as child_process
 from korvet.server.supervisor import signals
-from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
+from korvet.server.supervisor.child import READY_NOTE, SupervisorLink, die_with_parent
 from korvet.telemetry import snapshot
 from korvet.telemetry.process_table import WORKER_ROWS, ProcessState, ProcessTable
 
