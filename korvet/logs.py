@@ -69,7 +69,7 @@ def configure(settings: Settings, process: str) -> None:
     Called again in every forked child, and after a reload: the last call holds.
     """
     handler = _Stderr()
-    handler.setFormatter(_JsonLines(process) if settings.log_format == "json" else _TextLines(process))
+    handler.setFormatter(_Lines(process, as_json=settings.log_format == "json"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_level(settings)
@@ -100,47 +100,36 @@ class _Stderr(logging.Handler):
 
 
 class _Lines(logging.Formatter):
-    """What both forms share: the fields of a record as one flat mapping of safe values."""
+    """One line for each record, of safe values.
 
-    def __init__(self, process: str) -> None:
+    As text: `2026-01-01T12:00:00.123Z INFO    worker-1 connection closed peer=1.2.3.4:5 reason="too slow"`. As JSON:
+    an object with the fields beside `time`, `level`, `process`, `logger` and `event`.
+    """
+
+    def __init__(self, process: str, *, as_json: bool) -> None:
         super().__init__()
-        self.process = process
+        self._process, self._as_json = process, as_json
 
-    def fields(self, record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
+    def format(self, record: logging.LogRecord) -> str:
         fields = {name: _value(value) for name, value in getattr(record, _FIELDS, {}).items()}
         if record.exc_info and record.exc_info[0] is not None:
-            fields["traceback"] = without_secrets(self.formatException(record.exc_info))[
-                -_TRACEBACK_CHARS_MAX:
-            ]
-        return fields
-
-    def moment(self, record: logging.LogRecord) -> str:
-        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
-
-
-class _TextLines(_Lines):
-    """`2026-01-01T12:00:00.123Z INFO    worker-1 connection closed peer=1.2.3.4:5 reason="too slow"`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={_text(value)}" for name, value in self.fields(record).items())
-        event = _escaped(str(_value(record.getMessage().strip())))
-        return f"{self.moment(record)} {record.levelname:<7} {self.process} {event}{fields}"
-
-
-class _JsonLines(_Lines):
-    """One JSON object per line; fields beside `time`, `level`, `process`, `logger` and `event`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.moment(record),
-            "level": record.levelname.lower(),
-            "process": self.process,
-            "logger": record.name,
-            "event": _value(record.getMessage().strip()),
-        }
-        # A field cannot pass itself off as one of these.
-        fields = {name: value for name, value in self.fields(record).items() if name not in line}
-        return json.dumps(line | fields, allow_nan=False)
+            traceback = without_secrets(self.formatException(record.exc_info))
+            fields["traceback"] = traceback[-_TRACEBACK_CHARS_MAX:]
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        moment = f"{seconds}.{int(record.msecs):03d}Z"
+        event = _value(record.getMessage().strip())
+        if self._as_json:
+            line = {
+                "time": moment,
+                "level": record.levelname.lower(),
+                "process": self._process,
+                "logger": record.name,
+                "event": event,
+            }
+            # A field cannot pass itself off as one of these.
+            return json.dumps(line | fields | line, allow_nan=False)
+        text = "".join(f" {name}={_text(value)}" for name, value in fields.items())
+        return f"{moment} {record.levelname:<7} {self._process} {_escaped(str(event))}{text}"
 
 
 def _value(value: object) -> str | int | float | bool | None:

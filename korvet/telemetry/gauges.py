@@ -7,6 +7,7 @@ those of process_metrics.py, redis_metrics.py and topic_metrics.py are read for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,39 +227,29 @@ TABLES = MetricTable(
 )
 
 
-def log_families(snapshot: LogStatsSnapshot) -> Iterator[Family]:
-    """Yield what the keeper reports of logs and groups."""
-    yield from TAKEN.families([snapshot])
-    yield from LOGS.families(snapshot.logs)
-    yield from GROUP_LAGS.families(snapshot.lags)
-    yield from GROUPS.families(snapshot.groups)
-    yield from GROUP_COUNTS.families((state, snapshot.states.get(state, 0)) for state in GROUP_STATES)
-
-
-def lake_lag_families(snapshot: LakeLagSnapshot) -> Iterator[Family]:
-    """Yield what the keeper reports of archived logs."""
-    return LAKE_LAGS.families(snapshot.lags)
-
-
-def total_families(totals: ArchiverTotals) -> Iterator[Family]:
-    """Yield what archivers counted."""
-    yield from ROUNDS.families(totals.rounds.items())
-    yield from UPKEEPS.families(totals.upkeeps.items())
-    yield from TOTALS.families([totals])
-
-
-def table_families(snapshot: TablesSnapshot) -> Iterator[Family]:
-    """Yield what the archiver reports of tables."""
-    yield from ARCHIVER.families([(1,)])
-    yield from TABLES.families(snapshot.tables)
-
-
-_FAMILIES: dict[type[Snapshot], Callable[[Any], Iterator[Family]]] = {
-    LogStatsSnapshot: log_families,
-    LakeLagSnapshot: lake_lag_families,
-    ArchiverTotals: total_families,
-    TablesSnapshot: table_families,
+_SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterable[Any]]]]] = {
+    LogStatsSnapshot: (
+        (TAKEN, lambda snapshot: [snapshot]),
+        (LOGS, attrgetter("logs")),
+        (GROUP_LAGS, attrgetter("lags")),
+        (GROUPS, attrgetter("groups")),
+        (GROUP_COUNTS, lambda snapshot: ((state, snapshot.states.get(state, 0)) for state in GROUP_STATES)),
+    ),
+    LakeLagSnapshot: ((LAKE_LAGS, attrgetter("lags")),),
+    ArchiverTotals: (
+        (ROUNDS, lambda totals: totals.rounds.items()),
+        (UPKEEPS, lambda totals: totals.upkeeps.items()),
+        (TOTALS, lambda totals: [totals]),
+    ),
+    TablesSnapshot: ((ARCHIVER, lambda _snapshot: [(1,)]), (TABLES, attrgetter("tables"))),
 }
+"""The tables that show each snapshot, and which rows of it."""
+
+
+def families_of(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield what a snapshot reports."""
+    for table, rows in _SHOWN[type(snapshot)]:
+        yield from table.families(rows(snapshot))
 
 
 class SnapshotCollector(Collector):
@@ -269,6 +260,6 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the families of every snapshot."""
-        for kind, families in _FAMILIES.items():
+        for kind in _SHOWN:
             if snapshot := read(self._directory / kind.FILE, kind):
-                yield from families(snapshot)
+                yield from families_of(snapshot)

@@ -52,10 +52,10 @@ def metrics_table() -> str:
     published = [
         *ProcessCollector(ProcessTable(), os.getpid()).collect(),
         *TOPICS.families(),
-        *gauges.log_families(LogStatsSnapshot(taken_at=0, logs=[])),
-        *gauges.lake_lag_families(LakeLagSnapshot(lags=[])),
-        *gauges.total_families(ArchiverTotals()),
-        *gauges.table_families(TablesSnapshot(tables=[])),
+        *gauges.families_of(LogStatsSnapshot(taken_at=0, logs=[])),
+        *gauges.families_of(LakeLagSnapshot(lags=[])),
+        *gauges.families_of(ArchiverTotals()),
+        *gauges.families_of(TablesSnapshot(tables=[])),
         *redis_families(None, None),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]

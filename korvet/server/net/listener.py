@@ -121,7 +121,8 @@ class Acceptor:
         """Accept what the kernel has queued, then stop listening."""
         gevent.killall(self._accepting)
         for listener in self._listeners:
-            self._accept_queued(listener)
+            listener.socket.settimeout(0)
+            self._accept(listener)
             listener.socket.close()
 
     def drain(self, seconds: float) -> int:
@@ -135,18 +136,7 @@ class Acceptor:
         return len(left)
 
     def _accept(self, listener: BoundListener) -> None:
-        while True:
-            try:
-                client, address = listener.socket.accept()
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    _log.warning("cannot accept connections", listener=listener.name, reason=str(error))
-                    gevent.sleep(PAUSE_SECONDS)
-                continue  # any other error: a peer that left before it was accepted
-            self._serve(listener, client, address)
-
-    def _accept_queued(self, listener: BoundListener) -> None:
-        listener.socket.settimeout(0)
+        """Accept without an end, or with a timeout of 0 what is queued."""
         while True:
             try:
                 client, address = listener.socket.accept()
@@ -154,8 +144,11 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    return
-                continue
+                    if listener.socket.gettimeout() == 0:
+                        return
+                    _log.warning("cannot accept connections", listener=listener.name, reason=str(error))
+                    gevent.sleep(PAUSE_SECONDS)
+                continue  # any other error: a peer that left before it was accepted
             self._serve(listener, client, address)
 
     def _serve(
