@@ -312,7 +312,11 @@ class CommittedOffsets:
 
         def commit(commits: list[Commit]) -> list[KafkaError | None]:
             done = self._store.commit(by, commits)
-            return [None if each else _stale(one) for each, one in zip(done, commits, strict=True)]
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "belongs to another topic now"
+            return [
+                None if each else KafkaError(code, f"{one.partition.stream} {why}")
+                for each, one in zip(done, commits, strict=True)
+            ]
 
         return self._topics.ask(offsets, self._commit, commit)
 
@@ -336,11 +340,6 @@ class CommittedOffsets:
             message = f"metadata of {size} bytes is more than offset.metadata.max.bytes allows"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
         return Commit(partition, *asked)
-
-
-def _stale(commit: Commit) -> KafkaError:
-    message = f"{commit.partition.stream} belongs to another topic now"
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
 def _is_valid(at: TopicPartition) -> bool:

@@ -80,8 +80,7 @@ def _check_cursor(request: wire.DescribeTopicPartitionsRequest, names: list[str]
     if cursor is None:
         return
     if cursor.partition_index < 0:
-        message = f"the cursor's partition is {cursor.partition_index}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
     if request.topics and cursor.topic_name not in names:
         message = f"the cursor's topic {cursor.topic_name!r} is none of those asked for"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

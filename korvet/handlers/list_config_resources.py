@@ -27,8 +27,7 @@ def handle(
     )
     types = set(asked) or set(ResourceType)
     if unknown := sorted(types - set(ResourceType)):
-        message = f"resource types {unknown} are unknown"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource types {unknown} are unknown")
     return wire.ListConfigResourcesResponse(config_resources=list(_resources(types, caller, api)))
 
 

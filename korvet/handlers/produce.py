@@ -102,8 +102,7 @@ def _close_on_failure(results: Iterable[AppendResult]) -> None:
     """Without a response, closing is the only way to say that records were lost, as Kafka's broker does."""
     for result in results:
         if isinstance(result, KafkaError):
-            message = f"a produce request with acks 0 failed: {result}"
-            raise ProtocolError(message)
+            raise ProtocolError(f"a produce request with acks 0 failed: {result}")
 
 
 def _partition_response(index: int, result: AppendResult) -> wire.PartitionProduceResponse:

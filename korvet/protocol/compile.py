@@ -36,8 +36,7 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     try:
         message: M = decoder(cls, version)(buffer, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        msg = f"{cls.__name__} v{version}: {error}"
-        raise ProtocolError(msg) from error
+        raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
     return message
 
 

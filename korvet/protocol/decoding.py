@@ -26,20 +26,17 @@ class DecoderWriter(FunctionWriter):
         values: dict[str, str] = {}
         for run in self.runs(plain):
             if isinstance(run[0].kind, Fixed):
-                self._fixed(run, values)
+                layout, size = self.layout(codes_of(run))
+                names = [self.name("v") for _ in run]
+                self.line(f"{', '.join(names)}, = {layout}.unpack_from(buf, pos)")
+                self.line(f"pos += {size}")
+                values.update(zip((row.name for row in run), names, strict=True))
             else:
                 values[run[0].name] = self._field(run[0])
         if self.flexible:
             self._tagged_fields(tagged, values)
         arguments = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{self.constant('T', cls)}({arguments})"
-
-    def _fixed(self, run: list[Field], values: dict[str, str]) -> None:
-        layout, size = self.layout(codes_of(run))
-        names = [self.name("v") for _ in run]
-        self.line(f"{', '.join(names)}, = {layout}.unpack_from(buf, pos)")
-        self.line(f"pos += {size}")
-        values.update(zip((row.name for row in run), names, strict=True))
 
     def _tagged_fields(self, tagged: list[Field], values: dict[str, str]) -> None:
         """Write the reading of a block of tagged fields, which is nearly always a single zero byte."""

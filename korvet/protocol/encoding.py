@@ -22,8 +22,10 @@ class EncoderWriter(FunctionWriter):
         """Write the encoding of the `cls` that the expression `value` names."""
         plain, tagged, absent = self.split(cls)
         for row in absent:
+            # Only an ignorable field may lose its value silently.
             if not row.validity.ignorable:
-                self._refuse_loss(row, value)
+                self.line(f"if not {self._is_default(row, f'{value}.{row.name}')}:")
+                self.line(f"    raise ValueError('version {self.version} has no field {row.name}')")
         for run in self.runs(plain):
             if isinstance(run[0].kind, Fixed):
                 layout, _ = self.layout(codes_of(run))
@@ -33,23 +35,17 @@ class EncoderWriter(FunctionWriter):
         if self.flexible:
             self._tagged_fields(tagged, value)
 
-    def _refuse_loss(self, row: Field, value: str) -> None:
-        """Write the refusal to drop a value silently, which only ignorable fields allow."""
-        unchanged = f"== {self.constant('D', row.default)}" if row.default is not None else "is None"
-        self.line(f"if not {value}.{row.name} {unchanged}:")
-        self.line(f"    raise ValueError('version {self.version} has no field {row.name}')")
+    def _is_default(self, row: Field, value: str) -> str:
+        return f"{value} is None" if row.default is None else f"{value} == {self.constant('D', row.default)}"
 
     def _tagged_fields(self, tagged: list[Field], value: str) -> None:
         if not tagged:
             self.line("w(b'\\0')")
             return
         held = [self.name("m") for _ in tagged]
-        unset = []
         for name, row in zip(held, tagged, strict=True):
             self.line(f"{name} = {value}.{row.name}")
-            unset.append(
-                f"{name} is None" if row.default is None else f"{name} == {self.constant('D', row.default)}"
-            )
+        unset = [self._is_default(row, name) for name, row in zip(held, tagged, strict=True)]
         # Nearly always there is none.
         self.line(f"if {' and '.join(unset)}: w(b'\\0')")
         with self.block("else:"):

@@ -43,11 +43,9 @@ def check_frame_size(size: int, limit: int) -> None:
     `limit` bytes.
     """
     if size < REQUEST_HEADER_MIN:
-        msg = f"a frame of {size} bytes holds no request"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"a frame of {size} bytes holds no request")
     if size > limit:
-        msg = f"a frame of {size} bytes is above the limit of {limit}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"a frame of {size} bytes is above the limit of {limit}")
 
 
 def read_size(buffer: Buffer, position: int = 0) -> int:
@@ -94,11 +92,9 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
         if flexible(api_key, api_version):
             position = skip_tagged_fields(buffer, position)
     except (struct.error, IndexError) as error:
-        msg = f"a frame of {len(buffer)} bytes ends within its request header"
-        raise ProtocolError(msg) from error
+        raise ProtocolError(f"a frame of {len(buffer)} bytes ends within its request header") from error
     except UnicodeDecodeError as error:
-        msg = f"client_id is not UTF-8: {error.reason} at byte {error.start}"
-        raise ProtocolError(msg) from error
+        raise ProtocolError(f"client_id is not UTF-8: {error.reason} at byte {error.start}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 

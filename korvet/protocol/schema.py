@@ -163,6 +163,5 @@ def _read(hint: object, name: str) -> tuple[WireType, Validity, bool]:
     elif isinstance(hint, type) and issubclass(hint, Part):
         kind = PartOf(hint)
     else:
-        msg = f"{name} has no wire type: {hint!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} has no wire type: {hint!r}")
     return kind, validity, optional

@@ -103,8 +103,7 @@ def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
             if value > UINT32_MAX:
                 break
             return value, position + index + 1
-    msg = "varint longer than 32 bits"
-    raise ProtocolError(msg)
+    raise ProtocolError("varint longer than 32 bits")
 
 
 def decode_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -146,17 +145,14 @@ def skip_tagged_fields(buffer: Buffer, position: int) -> int:
 
 def raise_short(position: int, buffer: Buffer) -> None:
     """Raise the ProtocolError of a field that reaches past the end of its frame."""
-    msg = f"a field ends at byte {position} of a frame of {len(buffer)} bytes"
-    raise ProtocolError(msg)
+    raise ProtocolError(f"a field ends at byte {position} of a frame of {len(buffer)} bytes")
 
 
 def raise_length(name: str, length: int) -> None:
     """Raise the ProtocolError of a length or count that cannot be."""
-    msg = f"{name} has length {length}"
-    raise ProtocolError(msg)
+    raise ProtocolError(f"{name} has length {length}")
 
 
 def raise_tag_size(name: str, size: int, read: int) -> None:
     """Raise the ProtocolError of a tagged field that is not as long as its size says."""
-    msg = f"tagged field {name} has size {size} but takes {read} bytes"
-    raise ProtocolError(msg)
+    raise ProtocolError(f"tagged field {name} has size {size} but takes {read} bytes")

@@ -119,8 +119,7 @@ def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
         limit = value(whole, overrides, settings)
         # -1 is without a limit; -2 stands for the limit of the whole.
         if limit != -1 and value(local, overrides, settings) == -1:
-            message = f"{local}=-1 is more than {whole}={limit}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{local}=-1 is more than {whole}={limit}")
         if limit != -1:
             _check_at_most(local, whole, overrides, settings)
 

@@ -86,8 +86,7 @@ class TopicDeletion:
             marked = msgspec.structs.replace(row, state="deleting")
             if self._mark(marked, text, encode(marked), range(min(row.partitions, _FENCED_PER_STEP))):
                 return marked
-        message = f"{self._registry}: the row of {name} keeps changing"
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing")
 
     def steps(self, row: TopicRow) -> Iterator[None]:
         """Delete the rest of a topic whose row is marked, one bounded step before each yield.

@@ -118,8 +118,7 @@ class TopicStore:
             changed = change(row)
             if changed == row or write(row, text, changed):
                 return changed
-        message = f"{self._registry}: the row of {name} keeps changing"
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing")
 
     def _new_partitions(self, row: TopicRow, first: int) -> list[str]:
         """Return the keys of partitions from `first` on, as the scripts that create them take them."""

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments by bytes: moves that every broker reports, and each way to be refused."""
+"""AlterPartitionReassignments by bytes: moves that every broker reports, each way to be refused, and none under way."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+)
+from korvet.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
 )
 from korvet.topics.registry import PARTITIONS_MAX
 from tests.support.topic_client import Client
@@ -189,3 +193,16 @@ def test_a_large_topic_that_is_named_very_often_is_moved_in_one_step(
 def test_a_request_for_nothing_is_answered_with_nothing(ends: tuple[Client, Client]) -> None:
     answer = ends[0].call(AlterPartitionReassignmentsRequest(topics=[]), 1)
     assert (answer.error_code, answer.responses) == (ErrorCode.NONE, [])
+
+
+def test_a_move_that_was_answered_is_under_way_no_more(ends: tuple[Client, Client], topic: str) -> None:
+    ends[0].create(topic, 2)
+    assert move(ends[0], topic, {0: [1], 1: [1, 0]})[1][0] is ErrorCode.NONE
+    named = [
+        ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0, 1]),
+        ListPartitionReassignmentsTopics(name="not there", partition_indexes=[7]),
+    ]
+    for client in ends:
+        for topics in (None, [], named):
+            answer = client.call(ListPartitionReassignmentsRequest(topics=topics), 0)
+            assert (answer.error_code, answer.error_message, answer.topics) == (ErrorCode.NONE, None, [])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 
@@ -19,7 +17,6 @@ from tests.support.batches import (
     Record,
     batch,
     forged,
-    old_message,
     raw,
     read,
     values,
@@ -30,7 +27,7 @@ from tests.support.wire_client import ClosedByBrokerError, frame, header
 pytestmark = BOTH_FORMATS
 
 UNKNOWN_ID = bytes(range(16))
-CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
+TRANSACTIONAL = 0x10
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -121,87 +118,19 @@ def test_zstd_needs_version_7(client: Client, topic: str) -> None:
 
 
 GOOD = batch(b"one", b"two")
-REFUSED: list[tuple[str, Any, ErrorCode]] = [
-    ("magic 0", old_message(b"v", 0), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    ("magic 1", old_message(b"v", 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    ("magic 3", forged(GOOD, magic=3), ErrorCode.INVALID_RECORD),
-    ("no bytes", b"", ErrorCode.INVALID_RECORD),
-    ("a header cut off", GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
-    ("records cut off", GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
-    ("another CRC", forged(GOOD, crc=1), ErrorCode.CORRUPT_MESSAGE),
-    ("a flipped bit", GOOD[:-2] + bytes([GOOD[-2] ^ 1]) + GOOD[-1:], ErrorCode.CORRUPT_MESSAGE),
-    ("a length below the header's", forged(GOOD, batch_length=48), ErrorCode.CORRUPT_MESSAGE),
-    ("a negative length", forged(GOOD, batch_length=-1), ErrorCode.CORRUPT_MESSAGE),
-    ("a length beyond the bytes", forged(GOOD, batch_length=10**6), ErrorCode.CORRUPT_MESSAGE),
-    ("two batches", GOOD + GOOD, ErrorCode.INVALID_RECORD),
-    ("bytes after the batch", GOOD + b"\0", ErrorCode.INVALID_RECORD),
-    ("no records", raw(b"", count=0), ErrorCode.INVALID_RECORD),
-    ("a negative count", forged(GOOD, record_count=-1, last_offset_delta=-2), ErrorCode.INVALID_RECORD),
-    ("a count below the records", forged(GOOD, record_count=1), ErrorCode.INVALID_RECORD),
-    (
-        "a count above the records",
-        forged(GOOD, record_count=3, last_offset_delta=2),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    (
-        "the largest count",
-        forged(GOOD, record_count=2**31 - 1, last_offset_delta=2**31 - 2),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    ("another last delta", forged(GOOD, last_offset_delta=5), ErrorCode.INVALID_RECORD),
-    ("control records", forged(GOOD, attributes=CONTROL), ErrorCode.INVALID_RECORD),
-    ("the broker's timestamp type", forged(GOOD, attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
-    ("a transaction", forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_TXN_STATE),
-    ("an unknown codec", forged(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    ("a producer without sequence", forged(GOOD, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-    ("a producer without epoch", forged(GOOD, producer_id=1, base_sequence=0), ErrorCode.INVALID_RECORD),
-    ("a negative producer", forged(GOOD, producer_id=-2), ErrorCode.INVALID_RECORD),
-]
-# What only the records show: where a batch is kept as it came, nobody reads them.
-UNREADABLE: list[tuple[str, Any, ErrorCode]] = [
-    (
-        "a count below the records, with its delta",
-        forged(GOOD, record_count=1, last_offset_delta=0),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    ("no compressed data", raw(b"", codec=1), ErrorCode.CORRUPT_MESSAGE),
-    ("plain records called gzip", forged(GOOD, attributes=1), ErrorCode.CORRUPT_MESSAGE),
-    ("plain records called snappy", forged(GOOD, attributes=2), ErrorCode.CORRUPT_MESSAGE),
-    ("plain records called lz4", forged(GOOD, attributes=3), ErrorCode.CORRUPT_MESSAGE),
-    ("plain records called zstd", forged(GOOD, attributes=4), ErrorCode.CORRUPT_MESSAGE),
-    (
-        "a header's name in no UTF-8",
-        raw(b"\x18\0\0\0\x01\x02v\x02\x02\xff\x02v"),
-        ErrorCode.INVALID_RECORD,
-    ),
-    ("a record of a negative size", raw(b"\x01\0\0\0\x01\x02v\0"), ErrorCode.CORRUPT_MESSAGE),
-    ("a value longer than its record", raw(b"\x0e\0\0\0\x01\x7fv\0"), ErrorCode.CORRUPT_MESSAGE),
-    ("an endless varint", raw(b"\xff" * 50), ErrorCode.CORRUPT_MESSAGE),
-    ("an offset delta that is not 0", raw(b"\x0e\0\0\x02\x01\x02v\0"), ErrorCode.INVALID_RECORD),
-    ("a count of headers that lies", raw(b"\x16\0\0\0\x01\x02v\xfe\xff\xff\x0f"), ErrorCode.CORRUPT_MESSAGE),
-]
 
 
 @pytest.mark.parametrize(
-    ("records", "code"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
+    ("records", "code"),
+    [
+        (forged(GOOD, crc=1), ErrorCode.CORRUPT_MESSAGE),
+        (raw(b"", count=0), ErrorCode.INVALID_RECORD),
+        (forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_TXN_STATE),
+    ],
 )
 def test_a_batch_that_is_wrong_is_refused_and_writes_nothing(
     client: Client, topic: str, stored: redis.Redis, records: bytes, code: ErrorCode
 ) -> None:
-    assert_refused(client, topic, stored, records, code)
-
-
-@ONLY_RECORD
-@pytest.mark.parametrize(
-    ("records", "code"), [each[1:] for each in UNREADABLE], ids=[each[0] for each in UNREADABLE]
-)
-def test_a_batch_whose_records_are_wrong_is_refused_and_writes_nothing(
-    client: Client, topic: str, stored: redis.Redis, records: bytes, code: ErrorCode
-) -> None:
-    assert_refused(client, topic, stored, records, code)
-
-
-def assert_refused(client: Client, topic: str, stored: redis.Redis, records: bytes, code: ErrorCode) -> None:
     client.create(topic)
     response = client.produce(topic, records)
     assert (ErrorCode(response.error_code), response.base_offset) == (code, -1)
@@ -222,6 +151,15 @@ def test_a_batch_kept_as_it_came_claims_no_more_records_than_it_may_hold(
     response = client.produce(topic, forged(good, record_count=2**31 - 1, last_offset_delta=2**31 - 2))
     assert (ErrorCode(response.error_code), response.base_offset) == (code, -1)
     assert client.produce(topic, good).base_offset == 0
+
+
+@ONLY_RECORD
+def test_records_that_cannot_be_read_are_refused_and_write_nothing(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    client.create(topic)
+    assert client.produce(topic, raw(b"\xff" * 50)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert not stored.exists(f"korvet:{topic}:0")
 
 
 def test_a_record_written_by_hand_is_accepted(client: Client, topic: str) -> None:

@@ -207,8 +207,7 @@ def _check_fields(header: BatchHeader) -> None:
     payload_bytes = header.size_bytes - HEADER_BYTES
     if header.codec == Codec.none and header.record_count * RECORD_BYTES_MIN > payload_bytes:
         # A batch that is stored as it came is not decoded elsewhere, so its count would use up offsets unnoticed.
-        message = f"{header.record_count} records in {payload_bytes} bytes"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{header.record_count} records in {payload_bytes} bytes")
     if header.attributes & CONTROL_BIT:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a client may not write control records")
     if header.attributes & LOG_APPEND_TIME_BIT:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, produced_batch
-from tests.support.batches import CODECS, Record, batch, forged, raw, read
+from tests.support.batches import CODECS, Record, batch, forged, old_message, raw, read
 
 LIMIT = 1_000_000
 RECORDS = st.builds(
@@ -38,6 +38,69 @@ def test_every_batch_of_a_producer_passes_and_keeps_its_records(sent: list[Recor
 def test_any_bytes_are_refused_with_a_code(data: bytes) -> None:
     with pytest.raises(KafkaError):
         produced_batch(data, LIMIT)
+
+
+GOOD = batch(b"one", b"two")
+CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
+CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+REFUSED: list[tuple[str, bytes, ErrorCode]] = [
+    ("magic 0", old_message(b"v", 0), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    ("magic 1", old_message(b"v", 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    ("magic 3", forged(GOOD, magic=3), INVALID),
+    ("no bytes", b"", INVALID),
+    ("a header cut off", GOOD[:40], CORRUPT),
+    ("records cut off", GOOD[:-1], CORRUPT),
+    ("another CRC", forged(GOOD, crc=1), CORRUPT),
+    ("a flipped bit", GOOD[:-2] + bytes([GOOD[-2] ^ 1]) + GOOD[-1:], CORRUPT),
+    ("a length below the header's", forged(GOOD, batch_length=48), CORRUPT),
+    ("a negative length", forged(GOOD, batch_length=-1), CORRUPT),
+    ("a length beyond the bytes", forged(GOOD, batch_length=10**6), CORRUPT),
+    ("two batches", GOOD + GOOD, INVALID),
+    ("bytes after the batch", GOOD + b"\0", INVALID),
+    ("no records", raw(b"", count=0), INVALID),
+    ("a negative count", forged(GOOD, record_count=-1, last_offset_delta=-2), INVALID),
+    ("a count below the records", forged(GOOD, record_count=1), INVALID),
+    ("a count above the records", forged(GOOD, record_count=3, last_offset_delta=2), CORRUPT),
+    ("the largest count", forged(GOOD, record_count=2**31 - 1, last_offset_delta=2**31 - 2), CORRUPT),
+    ("another last delta", forged(GOOD, last_offset_delta=5), INVALID),
+    ("control records", forged(GOOD, attributes=CONTROL), INVALID),
+    ("the broker's timestamp type", forged(GOOD, attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+    ("a transaction", forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_TXN_STATE),
+    ("an unknown codec", forged(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ("a producer without sequence", forged(GOOD, producer_id=1, producer_epoch=0), INVALID),
+    ("a producer without epoch", forged(GOOD, producer_id=1, base_sequence=0), INVALID),
+    ("a negative producer", forged(GOOD, producer_id=-2), INVALID),
+]
+# What only the records show: where a batch is kept as it came, nobody reads them.
+UNREADABLE: list[tuple[str, bytes, ErrorCode]] = [
+    ("a count below the records, with its delta", forged(GOOD, record_count=1, last_offset_delta=0), CORRUPT),
+    ("no compressed data", raw(b"", codec=1), CORRUPT),
+    ("plain records called gzip", forged(GOOD, attributes=1), CORRUPT),
+    ("plain records called snappy", forged(GOOD, attributes=2), CORRUPT),
+    ("plain records called lz4", forged(GOOD, attributes=3), CORRUPT),
+    ("plain records called zstd", forged(GOOD, attributes=4), CORRUPT),
+    ("a header's name in no UTF-8", raw(b"\x18\0\0\0\x01\x02v\x02\x02\xff\x02v"), INVALID),
+    ("a record of a negative size", raw(b"\x01\0\0\0\x01\x02v\0"), CORRUPT),
+    ("a value longer than its record", raw(b"\x0e\0\0\0\x01\x7fv\0"), CORRUPT),
+    ("an endless varint", raw(b"\xff" * 50), CORRUPT),
+    ("an offset delta that is not 0", raw(b"\x0e\0\0\x02\x01\x02v\0"), INVALID),
+    ("a count of headers that lies", raw(b"\x16\0\0\0\x01\x02v\xfe\xff\xff\x0f"), CORRUPT),
+]
+
+
+@pytest.mark.parametrize(("name", "records", "code"), REFUSED)
+def test_a_batch_that_its_header_refutes_is_refused(name: str, records: bytes, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError, match=f"^{code.name} .") as refused:
+        produced_batch(records, LIMIT)
+    assert refused.value.code == code, name
+
+
+@pytest.mark.parametrize(("name", "records", "code"), UNREADABLE)
+def test_records_that_cannot_be_read_are_refused(name: str, records: bytes, code: ErrorCode) -> None:
+    passed = produced_batch(records, LIMIT)
+    with pytest.raises(KafkaError, match=f"^{code.name} .") as refused:
+        passed.records(LIMIT)
+    assert refused.value.code == code, name
 
 
 FIELDS = {
