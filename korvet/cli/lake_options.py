@@ -117,7 +117,7 @@ def lake_of(
 
 
 def _embedded(directory: Path) -> str:
-    from korvet.redis.embedded_socket import running_url  # noqa: PLC0415 - only where no URL is given
+    from korvet.redis.url import running_url  # noqa: PLC0415 - only where no URL is given
 
     url = running_url(directory)
     if url is None:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import gevent
 
-from korvet.cluster.disk import Disk
+from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
-from korvet.redis.server_info import ServerUsage, UsageStore
 from korvet.telemetry import metrics
 
 _log = Log(__name__)

@@ -24,7 +24,7 @@ from korvet.redis import scripts
 from korvet.redis.client import PendingReplies, Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, refused, value_of
+from korvet.redis.replies import Reply, RespError, errors_about, value_of
 
 _LOG = logging.getLogger(__name__)
 _REGISTER = scripts.get("broker/register")
@@ -93,10 +93,8 @@ class BrokerStore:
         self._run(_UNREGISTER, (registration.broker_id, registration.incarnation))
 
     def _run(self, script: scripts.Script, args: Sequence[Arg]) -> None:
-        try:
+        with errors_about(self._keys.brokers):
             self._redis.script(script, (self._keys.brokers,), args)
-        except RespError as error:
-            raise refused(self._keys.brokers, error) from error
 
     def begin_read(self) -> PendingReplies:
         """Ask who is live; commands given to Redis before the reply is awaited share its round trip."""

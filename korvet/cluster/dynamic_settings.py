@@ -20,9 +20,8 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import RespError, listed, refused
+from korvet.redis.replies import RespError, errors_about, listed, refused
 
 _LOG = logging.getLogger(__name__)
 _log = logs.Log(__name__)
@@ -77,24 +76,16 @@ class BrokerConfigStore:
         """
         key = self._keys.broker_configs
         for _ in range(_ATTEMPTS_MAX):
-            try:
+            with errors_about(key):
                 text = cast("bytes | None", self._redis.call("HGET", key, whose))
                 row = self._row(whose.encode(), text)
                 changed = change(row)
                 if changed == row:
                     return row
-                args: list[Arg] = [
-                    whose,
-                    text or b"",
-                    msgspec.json.encode(changed, order="sorted") if changed else b"",
-                    FEED_MEMBER,
-                    self._keys.topics_channel,
-                    CHANGES_MAX,
-                ]
+                encoded = msgspec.json.encode(changed, order="sorted") if changed else b""
+                args = (whose, text or b"", encoded, FEED_MEMBER, self._keys.topics_channel, CHANGES_MAX)
                 if self._redis.script(_CONFIGURE, [key, self._keys.topic_changes], args) != 0:
                     return changed
-            except RespError as error:
-                raise refused(key, error) from error
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{key}: the row of {whose} keeps changing")
 
     def _row(self, name: bytes, text: bytes | None) -> BrokerRow:

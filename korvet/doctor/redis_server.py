@@ -18,7 +18,7 @@ from korvet.config.settings import Settings
 from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.doctor.machine import clock
 from korvet.errors import ConfigError
-from korvet.redis import blocking, embedded_socket
+from korvet.redis import blocking
 from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys
 from korvet.server.supervisor import redis_check, startup
@@ -34,7 +34,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what is true of the Redis that the settings name."""
     limit_setting = "maxmemory" if settings.redis_url else "embedded.maxmemory.bytes"
     if not settings.redis_url:
-        url = embedded_socket.running_url(Path(settings.data_dir))
+        url = redis_url.running_url(Path(settings.data_dir))
         if url is None:
             yield ok(
                 "redis", f"embedded, in {settings.data_dir}; it does not run, and is examined when it does"

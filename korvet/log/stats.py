@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from korvet.cluster.usage import UsageStore
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.state import stale_topic
 from korvet.log.store import LogStore
@@ -18,7 +19,6 @@ from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, listed, malformed, time_ms
-from korvet.redis.server_info import UsageStore
 from korvet.telemetry.stats import LogStats
 from korvet.topics.types import Partition
 

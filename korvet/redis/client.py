@@ -1,11 +1,10 @@
 """The workers' way to Redis: any number of greenlets share one connection, which reconnects by itself.
 
-Three files, three duties:
-
-    client       what callers see: commands, pipelines, scripts. It connects, pauses after a failed attempt, loads
-                 scripts that Redis lacks, and bounds what is in flight
-    multiplex    the order of one connection: which reply is whose, timeouts, the end of a silent connection
-    connection   the socket: handshake, framing, coalesced writes
+`Redis` is what callers see: commands, pipelines, scripts. It connects, pauses after a failed attempt, loads scripts
+that Redis lacks, and bounds what is in flight. `Multiplexer` owns the order of one connection: Redis answers in the
+order of the requests, so a queue of pending replies is all the bookkeeping. The reply to a caller that gave up (its own
+timeout, or it was killed) is dropped when it comes. A connection is closed if nothing was heard for a whole timeout
+while a reply was due, and if it leads to a master that became a replica: after a failover its name leads elsewhere.
 
 Nobody retries: a request that fails on a lost connection is never sent again, since an append may have been done. The
 caller decides. Nothing connects before the first call, so an instance may be made before a fork. A large reply delays
@@ -15,17 +14,27 @@ all requests after it, so a process has one `Redis` for small commands and anoth
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import TypeAlias, cast
 
 import gevent
-from gevent.hub import Waiter
+from gevent import socket
+from gevent.hub import Waiter, get_hub
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis import url as redis_url
-from korvet.redis.connection import NO_OBSERVER, Arg, Observer, connect, pack, reconnect_backoff
-from korvet.redis.multiplex import InFlightLimit, Multiplexer
-from korvet.redis.replies import Reply, RespError, listed, name_of, value_of
+from korvet.redis.connection import (
+    NO_OBSERVER,
+    Arg,
+    Observer,
+    RedisConnection,
+    connect,
+    pack,
+    reconnect_backoff,
+)
+from korvet.redis.replies import ReadOnlyError, Reply, RespError, listed, name_of, value_of
 from korvet.redis.scripts import Script
 
 __all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
@@ -37,14 +46,215 @@ ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
 _COMMANDS_MAX = 10_000
 _BYTES_MAX = 64 * 1024 * 1024
 
+# A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
+_READ_ONLY_S_MIN = 1.0
+
+_UNKNOWN = "the outcome of the request is unknown"
+
 _MULTI = pack(("MULTI",))
 _EXEC = pack(("EXEC",))
+
+
+class InFlightLimit:
+    """How much may be in flight at once; callers that find it reached wait for their turn, first come first served.
+
+    The request that reaches a limit may exceed it, so one that is larger than the limit still goes through alone.
+    """
+
+    __slots__ = ("_bytes_max", "_commands_max", "_queue", "bytes", "commands")
+
+    def __init__(self, commands_max: int, bytes_max: int) -> None:
+        self.commands = 0
+        self.bytes = 0
+        self._commands_max, self._bytes_max = commands_max, bytes_max
+        self._queue: deque[_QueuedCaller] = deque()
+
+    def acquire(self, commands: int, size: int, deadline: float) -> None:
+        """Wait for room; raises StorageUnavailableError if there is none before `deadline` (time.monotonic)."""
+        if self._queue or self.commands >= self._commands_max or self.bytes >= self._bytes_max:
+            self._wait(_QueuedCaller(commands, size), deadline)
+            return
+        self.commands += commands
+        self.bytes += size
+
+    def release(self, commands: int, size: int) -> None:
+        """Free room that was acquired."""
+        self.commands -= commands
+        self.bytes -= size
+        queue = self._queue
+        while queue and self.commands < self._commands_max and self.bytes < self._bytes_max:
+            queued = queue.popleft()
+            queued.granted = True
+            self.commands += queued.commands
+            self.bytes += queued.size
+            get_hub().loop.run_callback(queued.waiter.switch, None)
+
+    def _wait(self, queued: _QueuedCaller, deadline: float) -> None:
+        error = StorageUnavailableError("too much is in flight to Redis: timed out before anything was sent")
+        self._queue.append(queued)
+        try:
+            with gevent.Timeout(max(deadline - time.monotonic(), 0.001), error):
+                queued.waiter.get()
+        except BaseException:
+            if queued.granted:
+                self.release(queued.commands, queued.size)
+            else:
+                self._queue.remove(queued)
+            raise
+
+
+class _QueuedCaller:
+    __slots__ = ("commands", "granted", "size", "waiter")
+
+    def __init__(self, commands: int, size: int) -> None:
+        self.commands, self.size = commands, size
+        self.granted = False
+        self.waiter: Waiter[None] = Waiter()
+
+
+class _PendingReply:
+    __slots__ = ("count", "deadline", "operation", "replies", "sent_at", "size", "waiter")
+
+    def __init__(self, waiter: Waiter[Reply], count: int, size: int, deadline: float, operation: str) -> None:
+        self.waiter: Waiter[Reply] | None = waiter
+        self.count, self.size, self.deadline = count, size, deadline
+        self.operation, self.sent_at = operation, time.monotonic()
+        self.replies: list[Reply] = []
+
+
+class Multiplexer:
+    """One connection shared by any number of greenlets, from its first request to its loss."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        name: str,
+        limit: InFlightLimit,
+        timeout_ms: int,
+        on_round_trip: Callable[[str, float], None],
+    ) -> None:
+        """Take over a connection. `name` is the server's, for messages; `limit` outlives the connection.
+
+        `on_round_trip` is called with the operation and the seconds of each exchange, late ones included.
+        """
+        self._on_round_trip = on_round_trip
+        self._name, self._limit, self._timeout_s = name, limit, timeout_ms / 1000
+        self._hub = get_hub()
+        self._pending: deque[_PendingReply] = deque()
+        self._check_at = inf
+        self._made_at = time.monotonic()
+        # Whether it was closed for that.
+        self.led_to_replica = False
+        self._timer = self._hub.loop.timer(0)
+        self._connection = RedisConnection(connected, self._on_replies, self._on_lost)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._connection.lost is not None
+
+    def exchange(self, data: bytes, count: int, deadline: float, operation: str) -> Waiter[Reply]:
+        """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
+
+        Room for them has been acquired and is released here. `deadline` is time.monotonic()'s; `operation` names them
+        in metrics. Error replies are returned, not raised; StorageUnavailableError means that the outcome is unknown.
+        """
+        if self._connection.lost is not None:
+            self._limit.release(count, len(data))
+            raise StorageUnavailableError(f"Redis at {self._name} is away: {self._connection.lost}")
+        waiter: Waiter[Reply] = Waiter(self._hub)
+        idle = not self._pending
+        self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation))
+        if deadline < self._check_at:
+            self._schedule_check(deadline)
+        # Redis has nothing to do for us: it may begin while others are on their way to it.
+        self._connection.send(data, at_once=idle)
+        return waiter
+
+    def close(self, reason: str) -> None:
+        """Close the connection; what is in flight fails with `reason`."""
+        self._connection.lose(reason)
+
+    def _on_replies(self, replies: list[Reply]) -> None:
+        pending = self._pending
+        ready: list[tuple[Waiter[Reply], Reply]] = []
+        read_only = False
+        heard_at = self._connection.heard_at
+        for reply in replies:
+            if not pending:
+                self._connection.lose(f"it sent a reply without a request: {str(reply)[:100]}")
+                break
+            oldest = pending[0]
+            answer: Reply = reply
+            if type(reply) is ReadOnlyError:
+                read_only = True
+            if oldest.count > 1:
+                oldest.replies.append(reply)
+                if len(oldest.replies) < oldest.count:
+                    continue
+                answer = oldest.replies
+            pending.popleft()
+            self._limit.release(oldest.count, oldest.size)
+            self._on_round_trip(oldest.operation, heard_at - oldest.sent_at)
+            if oldest.waiter is not None:
+                ready.append((oldest.waiter, answer))
+        # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
+        # in the loop: what the woken greenlets ask next leaves in one write again.
+        ready.sort(key=_is_waited_for)
+        for waiter, answer in ready:
+            waiter.switch(answer)
+        if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
+            self.led_to_replica = True
+            self._connection.lose("the server is a read-only replica")
+
+    def _on_lost(self, reason: str) -> None:
+        self._timer.stop()
+        self._timer.close()
+        text = f"the connection to Redis at {self._name} was lost ({reason}): {_UNKNOWN}"
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            self._limit.release(each.count, each.size)
+        failed = [each.waiter for each in pending if each.waiter is not None]
+        self._hub.loop.run_callback(_fail, failed, text)
+
+    def _schedule_check(self, at: float) -> None:
+        self._check_at = at
+        self._timer.stop()
+        self._timer.close()
+        self._timer = self._hub.loop.timer(max(at - time.monotonic(), 0.001))
+        self._timer.start(self._check, update=True)
+
+    def _check(self) -> None:
+        """Fail the callers whose time is up, and close the connection if it has gone silent."""
+        self._check_at = inf
+        if not self._pending:
+            return
+        now = time.monotonic()
+        due = [each for each in self._pending if each.deadline <= now]
+        if due and now - self._connection.heard_at >= self._timeout_s:
+            self._connection.lose(f"nothing was heard for {self._timeout_s * 1000:.0f} ms")
+            return
+        timed_out = [each.waiter for each in due if each.waiter is not None]
+        for each in due:
+            each.waiter = None
+        _fail(timed_out, f"Redis at {self._name} did not answer in time: {_UNKNOWN}")
+        if self._pending:
+            waiting = [each.deadline for each in self._pending if each.deadline > now]
+            self._schedule_check(min(waiting, default=now + self._timeout_s))
+
+
+def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:
+    return ready[0].greenlet is not None
+
+
+def _fail(waiters: list[Waiter[Reply]], text: str) -> None:
+    for waiter in waiters:
+        waiter.throw(StorageUnavailableError(text))
 
 
 class PendingReplies:
     """Scripts that were sent (a Pending). Redis runs them in the order of sending, unless it has to load one."""
 
-    __slots__ = ("_calls", "_packed", "_redis", "_waiter")
     in_order = True
 
     def __init__(
@@ -64,11 +274,7 @@ class PendingReplies:
         replies = _listed(self._waiter.get(), len(self._packed))
         failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
-            missing = [index for index in failed if _is_missing(replies[index])]
-            if missing:
-                self._redis.rerun(self._calls, self._packed, missing, replies)
-            for index in failed:
-                self._redis.report_failure(self._calls[index][0], replies[index])
+            self._redis.rerun_missing(self._calls, self._packed, failed, replies)
         return replies
 
 
@@ -119,10 +325,8 @@ class Redis:
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
-        reply = self._exchange(pack(command), 1, self._operation)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        [reply] = self.pipeline([command])
+        return value_of(reply)
 
     def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Send `commands` in one write and return their replies in order; error replies stay in their places.
@@ -167,15 +371,7 @@ class Redis:
 
     def script(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
         """Run a script and return its reply; loads it and runs it again if Redis lacks it."""
-        packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
-        reply = self._exchange(packed, 1, script.name)
-        if not isinstance(reply, Exception):
-            return reply
-        if _is_missing(reply):
-            loaded, reply = self._exchange_all(_load(script) + packed, 2, self._operation)
-            # A script that does not compile fails at its load; the second NOSCRIPT would hide why.
-            reply = loaded if isinstance(loaded, Exception) else reply
-        self.report_failure(script, reply)
+        [reply] = self.scripts([(script, keys, args)])
         return value_of(reply)
 
     def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
@@ -195,22 +391,26 @@ class Redis:
         waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
         return PendingReplies(self, calls, packed, waiter)
 
-    def rerun(
-        self, calls: Sequence[ScriptCall], packed: list[bytes], missing: list[int], replies: list[Reply]
+    def rerun_missing(
+        self, calls: Sequence[ScriptCall], packed: list[bytes], failed: list[int], replies: list[Reply]
     ) -> None:
-        """Load the scripts of the calls at `missing`, run these again, and put their replies into `replies`."""
-        scripts = {calls[index][0].sha: calls[index][0] for index in missing}
-        again = b"".join([*map(_load, scripts.values()), *(packed[index] for index in missing)])
-        late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
-        loaded = dict(zip(scripts, late, strict=False))
-        for index, reply in zip(missing, late[len(scripts) :], strict=True):
-            load = loaded[calls[index][0].sha]
-            replies[index] = load if isinstance(load, Exception) else reply
+        """Run those of the `failed` calls again whose script Redis lacked, and report what still fails.
 
-    def report_failure(self, script: Script, reply: Reply) -> None:
-        """Report a script's reply to the observer if it is an error."""
-        if isinstance(reply, RespError | KafkaError):
-            self._observer.script_failed(script.name, name_of(reply))
+        `replies` gets the new replies. A script that does not compile fails at its load, which says why.
+        """
+        missing = [at for at in failed if isinstance(it := replies[at], RespError) and it.name == "NOSCRIPT"]
+        if missing:
+            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+            loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
+            again = b"".join([*loads, *(packed[index] for index in missing)])
+            late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
+            loaded = dict(zip(scripts, late, strict=False))
+            for index, reply in zip(missing, late[len(scripts) :], strict=True):
+                load = loaded[calls[index][0].sha]
+                replies[index] = load if isinstance(load, Exception) else reply
+        for index in failed:
+            if isinstance(reply := replies[index], RespError | KafkaError):
+                self._observer.script_failed(calls[index][0].name, name_of(reply))
 
     def reconnect(self, reason: str) -> None:
         """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
@@ -227,11 +427,7 @@ class Redis:
             self._multiplexer.close("closed by this broker")
 
     def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
-        return _listed(self._exchange(data, count, operation), count)
-
-    def _exchange(self, data: bytes, count: int, operation: str) -> Reply:
-        reply: Reply = self._begin(data, count, operation).get()
-        return reply
+        return _listed(self._begin(data, count, operation).get(), count)
 
     def _begin(self, data: bytes, count: int, operation: str) -> Waiter[Reply]:
         deadline = time.monotonic() + self._timeout_s
@@ -291,11 +487,3 @@ class Redis:
 
 def _listed(answer: Reply, count: int) -> list[Reply]:
     return cast("list[Reply]", answer) if count > 1 else [answer]
-
-
-def _is_missing(reply: Reply) -> bool:
-    return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
-
-
-def _load(script: Script) -> bytes:
-    return pack(("SCRIPT", "LOAD", script.source))

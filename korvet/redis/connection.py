@@ -1,6 +1,6 @@
 """One connection to Redis: opened, authenticated, its writes coalesced and its replies parsed as they come.
 
-It owns the socket. Which reply belongs to which request is the business of its two users, multiplex.py and pubsub.py.
+It owns the socket. Which reply belongs to which request is the business of its two users, client.py and pubsub.py.
 gevent's sockets by name; nothing here is monkey-patched, and nothing runs before the first use.
 
 A reply may be as large as Redis makes it: hiredis holds it whole. Bounds are set by the callers.
@@ -89,23 +89,6 @@ class RedisConnection:
     Reading and writing are callbacks of the loop and not greenlets: a switch to one would cost every command as much
     as what it does there.
     """
-
-    __slots__ = (
-        "_flushing",
-        "_loop",
-        "_on_lost",
-        "_on_replies",
-        "_out",
-        "_pending",
-        "_readable",
-        "_reader",
-        "_rest",
-        "_socket",
-        "_stuck",
-        "_writable",
-        "heard_at",
-        "lost",
-    )
 
     def __init__(
         self,

@@ -16,25 +16,6 @@ from korvet.errors import ConfigError
 class Keys:
     """The names in one namespace; two brokers with the same Redis and namespace are one cluster."""
 
-    __slots__ = (
-        "archiver_fence",
-        "archiver_lease",
-        "broker_configs",
-        "brokers",
-        "cluster_id",
-        "groups",
-        "keeper_fence",
-        "keeper_lease",
-        "namespace",
-        "probe",
-        "probe_side",
-        "producer_ids",
-        "replication_mark",
-        "topic_changes",
-        "topics",
-        "topics_channel",
-    )
-
     def __init__(self, namespace: str) -> None:
         """Raise ConfigError for an empty namespace, and for braces: they would move the hash tag."""
         if not namespace or "{" in namespace or "}" in namespace:

@@ -1,4 +1,4 @@
-"""The address of Redis, parsed from the setting `redis.url`.
+"""The address of Redis: parsed from the setting `redis.url`, or that of the embedded server of a data directory.
 
 The forms are `redis://`, `rediss://` and `unix://` with the query options of redis-py's `from_url`, because the
 supervisor and tools give the same URL to redis-py. A password never leaves through `str()` or an error text: messages
@@ -7,7 +7,11 @@ name the server by its address, not by the URL.
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -15,6 +19,9 @@ from korvet.errors import ConfigError
 
 _PORT = 6379
 _PORT_MAX = 65535
+# sun_path holds 108 bytes with the final zero (unix(7)).
+_SOCKET_PATH_BYTES_MAX = 107
+_SOCKET = "server.sock"
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "ssl_certfile", "ssl_keyfile")
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -67,45 +74,32 @@ def parse(url: str) -> RedisAddress:
         # urlsplit's own words may quote what it could not parse, and that may be a password.
         raise ConfigError("redis.url is malformed: its host or port cannot be read") from error
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if parts.scheme == "unix":
-        return _unix(parts, options)
-    if parts.scheme not in {"redis", "rediss"}:
+    if parts.scheme not in {"redis", "rediss", "unix"}:
         raise ConfigError("redis.url must begin with redis://, rediss:// or unix://")
-    if port == 0:
-        raise ConfigError(f"redis.url: the port must lie between 1 and {_PORT_MAX}")
-    db = options.pop("db", "") or unquote(parts.path).strip("/") or "0"
-    tls = _tls(options) if parts.scheme == "rediss" else None
-    _refuse_unknown(options)
-    return RedisAddress(
-        host=unquote(parts.hostname or "localhost"),
-        port=port or _PORT,
-        username=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
-        db=_database(db),
-        tls=tls,
-    )
-
-
-def _unix(parts: SplitResult, options: dict[str, str]) -> RedisAddress:
-    path = unquote(parts.path)
-    if not path or parts.hostname:
+    path, is_unix = unquote(parts.path), parts.scheme == "unix"
+    if is_unix and (not path or parts.hostname):
         raise ConfigError(
             "redis.url: a unix socket is named by an absolute path, as in unix:///run/redis.sock"
         )
-    db = options.pop("db", "") or "0"
-    _refuse_unknown(options)
+    if port == 0 and not is_unix:
+        raise ConfigError(f"redis.url: the port must lie between 1 and {_PORT_MAX}")
+    db = options.pop("db", "") or ("" if is_unix else path.strip("/")) or "0"
+    tls = _tls(options) if parts.scheme == "rediss" else None
+    if options:
+        # Only the option's name: its value may be a secret that got here by a missing percent-encoding.
+        supported = ", ".join(("db", *_TLS_OPTIONS))
+        raise ConfigError(f"redis.url: unknown option {next(iter(options))!r}; supported: {supported}")
+    if not (db.isascii() and db.isdigit()):
+        raise ConfigError(f"redis.url: the database {db!r} is not a number")
     return RedisAddress(
-        path=path,
+        host="" if is_unix else unquote(parts.hostname or "localhost"),
+        port=0 if is_unix else port or _PORT,
+        path=path if is_unix else "",
         username=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
-        db=_database(db),
+        db=int(db),
+        tls=tls,
     )
-
-
-def _database(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"redis.url: the database {text!r} is not a number")
-    return int(text)
 
 
 def _tls(options: dict[str, str]) -> Tls:
@@ -127,8 +121,29 @@ def _tls(options: dict[str, str]) -> Tls:
     )
 
 
-def _refuse_unknown(options: dict[str, str]) -> None:
-    if options:
-        # Only the option's name: its value may be a secret that got here by a missing percent-encoding.
-        supported = ", ".join(("db", *_TLS_OPTIONS))
-        raise ConfigError(f"redis.url: unknown option {next(iter(options))!r}; supported: {supported}")
+def socket_of(directory: Path) -> Path:
+    """Return where the server of a data directory listens while it runs, the same at every start; raises ConfigError.
+
+    It is in that directory, or where the path would be too long in one of the system's for temporary files.
+    """
+    directory = directory.expanduser().resolve()
+    path = directory / _SOCKET
+    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
+        return path
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    runtime = Path(tempfile.gettempdir()) / f"korvet-{os.getuid()}-{digest}"
+    short = runtime / _SOCKET
+    if len(os.fsencode(short)) > _SOCKET_PATH_BYTES_MAX:
+        raise ConfigError(f"data.dir {directory}: too long for a unix socket, and so is {runtime}")
+    return short
+
+
+def running_url(directory: Path) -> str | None:
+    """Return the Redis URL of the server of a data directory, None if none runs; raises ConfigError."""
+    path = socket_of(directory)
+    if not path.exists():
+        return None
+    # In a directory open to all users the name may be somebody else's, whose server this would be.
+    if path.parent != directory.expanduser().resolve() and path.parent.lstat().st_uid != os.getuid():
+        raise ConfigError(f"{path.parent} is not a private directory of this user: remove it")
+    return f"unix://{quote(str(path))}"

@@ -32,7 +32,7 @@ import redis
 from korvet import logs
 from korvet.backoff import Backoff
 from korvet.errors import ConfigError
-from korvet.redis.embedded_socket import socket_of
+from korvet.redis.url import socket_of
 from korvet.server.supervisor.child import die_with_parent
 from korvet.server.supervisor.run_state import make_private
 

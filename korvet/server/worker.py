@@ -22,8 +22,8 @@ import msgspec
 
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
-from korvet.cluster.disk import Disk
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
+from korvet.cluster.usage import Disk, UsageStore
 from korvet.config.settings import Settings
 from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
@@ -50,7 +50,6 @@ from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
-from korvet.redis.server_info import UsageStore
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen

@@ -18,7 +18,7 @@ from korvet.config.values import key_values
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.protocol.records.compression import Codec
-from korvet.redis.embedded_socket import running_url
+from korvet.redis.url import running_url
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST, LATEST = -2, -1

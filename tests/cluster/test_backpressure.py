@@ -23,10 +23,9 @@ from korvet.cluster.backpressure import (
     disk_share,
     memory_share,
 )
-from korvet.cluster.disk import Disk
+from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
-from korvet.redis.server_info import ServerUsage, UsageStore
 
 SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
 THRESHOLDS = Thresholds.of(SETTINGS)

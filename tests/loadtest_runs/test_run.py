@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from redis import Redis
 
-from korvet.redis.embedded_socket import socket_of
+from korvet.redis.url import socket_of
 from tests.support import processes
 from tests.support.broker import korvet_broker
 

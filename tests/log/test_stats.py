@@ -10,7 +10,7 @@ import pytest
 
 from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.log.stats import LogDirSpace, LogStatsReader, LogStatsStore, RedisLogDir
-from korvet.redis.server_info import UsageStore
+from korvet.cluster.usage import UsageStore
 from korvet.telemetry.stats import LogStats
 from korvet.topics.registry import Topic, TopicSpec
 from tests.log.cleaning import compact

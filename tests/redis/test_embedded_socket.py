@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ConfigError
-from korvet.redis import embedded_socket
-from korvet.redis.embedded_socket import running_url, socket_of
+from korvet.redis.url import running_url, socket_of
 
 LONG = "a" * 100
 
@@ -49,10 +48,11 @@ def test_where_the_path_is_too_long_it_is_elsewhere_and_asking_makes_nothing(
 def test_a_server_of_another_user_is_not_taken_for_it(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    other = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other)
     path = socket_of(tmp_path / LONG)
     path.parent.mkdir(parents=True)
     path.touch()
-    monkeypatch.setattr(embedded_socket, "_owner", lambda _path: os.getuid() + 1)
     with pytest.raises(ConfigError, match="is not a private directory of this user"):
         running_url(tmp_path / LONG)
 

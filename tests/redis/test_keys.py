@@ -33,7 +33,7 @@ def grouped(keys: Keys = KEYS, group: str = "billing") -> set[str]:
 
 
 def single_keys() -> set[str]:
-    names = {name for name in Keys.__slots__ if name not in {"namespace", "topics_channel"}}
+    names = {name for name in vars(KEYS) if name not in {"namespace", "topics_channel"}}
     return {getattr(KEYS, name) for name in names}
 
 
@@ -96,7 +96,7 @@ def test_the_change_feed_shares_the_cluster_slot_of_the_registry() -> None:
 def test_two_namespaces_share_no_name() -> None:
     other = Keys("other")
     ours = partitioned() | grouped() | single_keys() | CHANNELS
-    theirs = partitioned(other) | grouped(other) | {getattr(other, name) for name in Keys.__slots__}
+    theirs = partitioned(other) | grouped(other) | {getattr(other, name) for name in vars(KEYS)}
     assert not ours & theirs
 
 

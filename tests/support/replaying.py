@@ -17,7 +17,7 @@ from korvet.lake.scan import PartReader, ScanRange, scan_parts, snapshots
 from korvet.lake.source import SourceTopic
 from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
-from korvet.redis.embedded_socket import socket_of
+from korvet.redis.url import socket_of
 from tests.lake.rows import records_of
 from tests.support.archives import Format, Topics, all_kinds, topics_in
 from tests.support.broker import Broker, korvet_broker

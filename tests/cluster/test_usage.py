@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.disk import Disk
+from korvet.cluster.usage import Disk, UsageStore
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.replies import MemoryFullError
-from korvet.redis.server_info import UsageStore
 from tests.support import processes
 
 
