@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committed, OffsetStore
-from korvet.log.index import IndexStore, Lag, LogPosition
+from korvet.log.index import IndexStore, Lag
+from korvet.log.types import LogPosition
 from korvet.protocol.types import TopicPartition
 from korvet.telemetry.stats import GroupLag
 from korvet.topics.registry import TopicRegistry, id_text

@@ -17,8 +17,7 @@ from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
-from korvet.log.append import Appender
-from korvet.log.failures import Failures
+from korvet.log.append import Appender, Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers, ProducerIds

@@ -12,7 +12,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.trim import Deletion
+from korvet.log.types import LogPosition
 from korvet.protocol.messages import delete_records as wire
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -37,12 +37,12 @@ def refuse(
     return _response(request, repeat(error))
 
 
-def _deletion(asked: wire.DeleteRecordsPartition, topic: Topic, partition: Partition) -> Deletion:
+def _deletion(asked: wire.DeleteRecordsPartition, topic: Topic, partition: Partition) -> LogPosition:
     if not topic.config.delete:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic.name} does not include delete"
         )
-    return Deletion(partition, asked.offset)
+    return LogPosition(partition, asked.offset)
 
 
 def _response(

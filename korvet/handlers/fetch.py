@@ -14,8 +14,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import FetchLimits, check_leader_epoch
-from korvet.log.reader import FetchPartitionSpec, FetchResult
+from korvet.log.fetch import FetchLimits, FetchPartitionSpec, FetchResult, check_leader_epoch
 from korvet.protocol.messages import fetch as wire
 from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE

@@ -31,8 +31,8 @@ from korvet.lake.schema import (
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, Lake, LakeTopic, TableFile, table_uri
 from korvet.lake.tasks import RangeReader
-from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, LogPosition, Search
-from korvet.log.types import Bounds, Read
+from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
+from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
 
 PART_BYTES = 64 * 1024 * 1024

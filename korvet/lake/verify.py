@@ -24,9 +24,8 @@ from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, Lake, TableFile
 from korvet.lake.tasks import RangeReader, another_lake
-from korvet.log.index import LogPosition
 from korvet.log.remote.archived import NOT_ARCHIVED
-from korvet.log.types import Bounds, Fetched, Read
+from korvet.log.types import Bounds, Fetched, LogPosition, Read
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.topics.types import Partition
 

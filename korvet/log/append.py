@@ -19,13 +19,17 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
 from korvet.log.store import LogStore
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
+from korvet.logs import Log
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import NO_TIMESTAMP, Record
+from korvet.redis.replies import MemoryFullError
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import Partition, PartitionRef
+
+_log = Log(__name__)
 
 AppendResult: TypeAlias = Appended | KafkaError
 SentBatch: TypeAlias = PartitionRef[bytes | bytearray | memoryview | None]
@@ -178,15 +182,14 @@ class Appender:
         now_ms = self._clock()
         if partition.format == "batch":
             return self._prepare_batch(topic, partition, batch, now_ms)
-        header = batch.header
+        header, config = batch.header, topic.config
         records, plain_bytes = batch.decode(self.decompressed_bytes_max)
-        max_timestamp = check_records(records, topic.config, now_ms)
         append = AppendRecords(
             partition=partition,
             records=records,
-            timestamp=now_ms if topic.config.log_append_time else None,
-            at_rest=topic.config.at_rest,
-            max_timestamp=max_timestamp,
+            timestamp=now_ms if config.log_append_time else None,
+            at_rest=config.at_rest,
+            max_timestamp=check_records(records, config, now_ms),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
@@ -408,3 +411,53 @@ def _time_at(fetched: Fetched, offset: int) -> int:
         if at == offset:
             return timestamp
     return UNKNOWN_TIME
+
+
+QUIET_SECONDS = 5.0
+"""Time without a failure after which a success ends an outage: near a limit some batches fit, and some do not."""
+
+
+class Failures:
+    """The failed appends of one worker. `count` is called with the name of each error."""
+
+    def __init__(
+        self,
+        count: Callable[[str], None] = lambda _error: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._clock = count, clock
+        self._began: float | None = None
+        self._last = 0.0
+        self._failed = 0
+
+    def note(self, results: Sequence[AppendResult]) -> bool:
+        """Note the results of a request; returns whether one failed because Redis' memory is full."""
+        failed = [each for each in results if isinstance(each, KafkaError)]
+        if failed:
+            return self._take(failed)
+        if self._began is not None:
+            self._end(self._began)
+        return False
+
+    def refused(self, error: KafkaError, count: int) -> None:
+        """Note `count` batches that were refused before they were tried, which is logged elsewhere."""
+        for _ in range(count):
+            self._count(error.code.name)
+
+    def _take(self, failed: list[KafkaError]) -> bool:
+        for error in failed:
+            self._count(error.code.name)
+        away = [error for error in failed if error.code is ErrorCode.KAFKA_STORAGE_ERROR]
+        if away:
+            self._last = self._clock()
+            self._failed += len(away)
+            if self._began is None:
+                self._began = self._last
+                _log.error("appends fail", reason=away[0].message)
+        return any(isinstance(error, MemoryFullError) for error in away)
+
+    def _end(self, began: float) -> None:
+        now = self._clock()
+        if now - self._last >= QUIET_SECONDS:
+            _log.info("appends succeed again", failed=self._failed, seconds=round(self._last - began, 3))
+            self._began, self._failed = None, 0

@@ -18,7 +18,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
 from korvet.log.index import Row, read_rows
 from korvet.log.record_format import ENTRY_ARGS_MAX, OFFSETS_END, SAFE_DIGITS, Arg, Entry, timestamp_of
-from korvet.log.state import range_end, range_start
+from korvet.log.state import SEGMENTS, range_end, range_start
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
@@ -269,7 +269,7 @@ def _state(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
             interval=int(interval or -1),
             start_bytes=int(start_bytes or 0),
             compacted_end=int(compacted_end or 0),
-            segment=(b"0", b"1").index(segment) if segment else None,
+            segment=SEGMENTS.index(segment) if segment else None,
             history=_history(history),
             token=token.decode("ascii", "backslashreplace"),
             compacted_bytes=int(compacted_bytes or 0),

@@ -1,7 +1,10 @@
 """Fetching for consumers: reading at once, and waiting until there is enough.
 
 A fetch reads on arrival, when an append wakes it, and once at its deadline: that read makes up for a wake-up that was
-lost. What it reads, and how much, is decided in reader.py.
+lost. The reads of all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask
+for follows from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the
+next one. Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from
+the remote tier.
 """
 
 from __future__ import annotations
@@ -13,11 +16,407 @@ import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.reader import FetchPartitionSpec, FetchResult, Reader
-from korvet.log.remote.tier import RemoteTier
+from korvet.log.readahead import ReadAhead
+from korvet.log.remote.client import RemoteRequest, RemoteResponse
+from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
+from korvet.log.types import Bounds, Fetched, Read, RemoteRange
+from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.compression import Codec
+from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Subscriptions, Watch
-from korvet.telemetry.request_timer import NO_TIMER, REDIS, WAIT, RequestTimer
+from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
+
+_ZSTD = int(Codec.zstd)
+
+FIRST_COUNT = 8
+"""Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
+first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
+
+END_COUNT = 32
+"""Entries asked at the end of a log: most likely there are none, or those that came in since the last fetch."""
+
+COUNT_MAX = 1000
+"""Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
+
+REPLY_BYTES_MAX = 1024 * 1024 * 1024
+"""What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
+
+WEIGHTS_MAX = 50_000
+"""Partitions whose weight is remembered; beyond it all are forgotten, and learned again within a fetch."""
+
+AHEAD_BYTES_MAX = 2 * 1024 * 1024
+"""What is read ahead of a partition at once."""
+
+ROUNDS_MAX = 256
+"""Round trips one read may take before it answers with what it has."""
+
+
+class FetchPartitionSpec(msgspec.Struct, frozen=True):
+    """One partition of a fetch: the offset to read from, and its limit in bytes.
+
+    `zstd_known`: the version of the request may be answered with zstd (KIP-110).
+    """
+
+    topic: Topic
+    partition: Partition
+    offset: int
+    bytes_max: int
+    zstd_known: bool = True
+
+
+class FetchResult(msgspec.Struct):
+    """The result for one partition: an error, or record batches, in pieces, and bounds (-1: unknown).
+
+    `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
+    `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    log_start: int = -1
+    chunks: list[Buffer] = []
+    size_bytes: int = 0
+    record_count: int = 0
+    from_remote: bool = False
+
+
+class PartitionReading(msgspec.Struct):
+    """One partition of a read under way.
+
+    `taking`: what is read next goes into the result; else only the bounds are, which are known (`bounded`) once
+    anything was read. `more`: there is something after what was taken. `at_end`: the end of the log may be right after
+    what is read, so that too little would be read ahead there. `remote`: only the remote tier holds the offset.
+    """
+
+    place: int
+    spec: FetchPartitionSpec
+    offset: int = -1
+    room: int = 0
+    entries: int = 0
+    entries_max: int = 0
+    taking: bool = False
+    bounded: bool = False
+    more: bool = False
+    at_end: bool = False
+    collector: RecordCollector | BatchCollector | None = None
+    remote: RemoteRange | None = None
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.offset, self.room = spec.offset, spec.bytes_max
+        worst = max(1, spec.topic.config.max_message_bytes)
+        self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
+
+
+class Reader:
+    """Reads partitions for one worker, and remembers what their entries weigh."""
+
+    def __init__(self, log: LogStore, remote: RemoteTier) -> None:
+        self._log = log
+        self._remote = remote
+        self._ahead = ReadAhead(log)
+        self._weights: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    def read(
+        self,
+        specs: Sequence[FetchPartitionSpec],
+        places: Iterable[int],
+        results: list[FetchResult],
+        bytes_max: int,
+        timer: RequestTimer = NO_TIMER,
+    ) -> None:
+        """Read the partitions at `places` again and replace their results; the others keep theirs, and count.
+
+        Raises StorageUnavailableError.
+        """
+        places = sorted(places)
+        for place in places:
+            results[place] = FetchResult()
+        left = bytes_max - sum(each.size_bytes for each in results)
+        anything = any(each.size_bytes for each in results)
+        reading = [PartitionReading(place, specs[place]) for place in places]
+        since = self._ahead.now()
+        for _ in range(ROUNDS_MAX):
+            round_ = self._plan(reading, left, anything=anything)
+            if not round_:
+                # What only the remote tier holds may turn out to be a gap, after which Redis goes on.
+                left, gaps = self._read_remote(reading, results, left, timer, wait=not anything)
+                if not gaps:
+                    break
+                anything = anything or any(each.size_bytes for each in results)
+            timer.end_stage(ENCODE)
+            found = self._read_round(round_, since)
+            timer.end_stage(REDIS)
+            for each, fetched in found:
+                result = results[each.place]
+                try:
+                    self._read_on(each, fetched, left)
+                    left = self._take(each, fetched, result, left, first=not anything)
+                except KafkaError as error:
+                    result.error = error.code
+                    each.done = True
+                anything = anything or result.size_bytes > 0
+        for each in reading:
+            if each.collector is not None and not results[each.place].error:
+                if each.more and results[each.place].size_bytes:
+                    self._read_ahead(each, each.collector.next_offset, each.spec.bytes_max)
+                results[each.place].record_count = each.collector.record_count
+                results[each.place].chunks = each.collector.finish()
+
+    def _plan(self, reading: list[PartitionReading], left: int, *, anything: bool) -> list[PartitionReading]:
+        """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
+
+        `anything`: something was found already; until then the budget does not count (KIP-74).
+        """
+        planned = 0
+        round_ = []
+        for each in reading:
+            if each.done:
+                continue
+            stream = each.spec.partition.stream
+            room = max(0, min(each.room, left - planned))
+            each.taking = room > 0 or not anything
+            if not each.taking:
+                # Nothing is left for it: one entry, for the bounds that its result must have.
+                each.entries = 1
+                if each.bounded:
+                    continue
+            elif each.offset >= self._ends.get(stream, each.offset + 1):
+                weight = self._weights.get(stream)
+                each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
+                each.at_end = True
+            elif stream not in self._weights:
+                each.entries = FIRST_COUNT
+                each.at_end = False
+                planned += room
+                anything = True
+            else:
+                weight = self._weights[stream]
+                each.entries = min(room // weight + 1, each.entries_max)
+                each.at_end = False
+                planned += each.entries * weight
+                anything = True
+            round_.append(each)
+        return round_
+
+    def _read_round(
+        self, round_: list[PartitionReading], since: float
+    ) -> list[tuple[PartitionReading, Fetched | KafkaError]]:
+        """Read a round; of a log of batches for which no bytes are left only the bounds, since a batch may be large."""
+        bounded = [each for each in round_ if not each.taking and each.spec.partition.format == "batch"]
+        read = [each for each in round_ if each.taking or each.spec.partition.format != "batch"]
+        reads = [Read(each.spec.partition, each.offset, each.entries) for each in read]
+        found = list(zip(read, self._ahead.read(reads, since), strict=True))
+        if bounded:
+            ends = self._log.bounds([each.spec.partition for each in bounded])
+            found += [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
+        return found
+
+    def _read_on(self, reading: PartitionReading, fetched: Fetched | KafkaError, left: int) -> None:
+        """Read ahead for the next round, if there is sure to be one: Redis works while this one is put together."""
+        if isinstance(fetched, KafkaError) or not (reading.taking and fetched.more):
+            return
+        taken = self._weights.get(reading.spec.partition.stream, 0) * reading.entries
+        room = min(reading.room, left) - taken
+        if room >= taken > 0 and fetched.holds_any:
+            self._read_ahead(reading, fetched.next_offset, room)
+
+    def _read_ahead(self, reading: PartitionReading, offset: int, room: int) -> None:
+        partition = reading.spec.partition
+        weight = self._weights.get(partition.stream)
+        if weight and not reading.at_end:
+            entries = max(1, min(room, AHEAD_BYTES_MAX) // weight + 1)
+            entries = min(entries, reading.entries_max)
+            self._ahead.begin(Read(partition, offset, entries), entries * weight)
+
+    def _take(
+        self,
+        reading: PartitionReading,
+        fetched: Fetched | KafkaError,
+        result: FetchResult,
+        left: int,
+        *,
+        first: bool,
+    ) -> int:
+        """Put what was read of one partition into its result; returns what is left of the budget then."""
+        if isinstance(fetched, KafkaError):
+            raise fetched
+        spec = reading.spec
+        result.high_watermark = fetched.high_watermark
+        result.log_start = fetched.first_offset
+        reading.bounded = True
+        if not fetched.log_start <= spec.offset <= fetched.high_watermark:
+            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if fetched.remote is not None and reading.offset < fetched.remote.end and not fetched.holds_any:
+            reading.remote, reading.done = fetched.remote if reading.taking else None, True
+            return left
+        if not reading.taking:
+            reading.done = not (fetched.holds_any or fetched.more)
+            self._learn(spec.partition.stream, fetched.high_watermark, 0, 0)
+            return left
+        room = min(reading.room, left)
+        if reading.collector is None:
+            collector = BatchCollector if spec.partition.format == "batch" else RecordCollector
+            reading.collector = collector(spec, room, at_least_one=first)
+        else:
+            # Others of the request may have used up what it could have had when it began.
+            reading.collector.limit(room)
+        taken, entries = reading.collector.take(fetched)
+        reading.offset = reading.collector.next_offset
+        # If less is left than an entry weighs, another round trip would most likely bring nothing that fits.
+        weight = taken // entries if entries else 0
+        reading.more = fetched.more or reading.collector.full
+        reading.done = not fetched.more or reading.collector.full or reading.room - taken <= weight
+        # What did not fit into the rest of the request's budget ends it: the others get their bounds only.
+        used_up = reading.collector.full and left <= reading.room
+        reading.room -= taken
+        result.size_bytes += taken
+        self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
+        return 0 if used_up else left - taken
+
+    def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
+        if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
+            self._weights.clear()
+            self._ends.clear()
+        self._ends[stream] = end
+        if entries:
+            self._weights[stream] = max(1, size_bytes // entries)
+
+    def _read_remote(
+        self,
+        reading: list[PartitionReading],
+        results: list[FetchResult],
+        left: int,
+        timer: RequestTimer,
+        *,
+        wait: bool,
+    ) -> tuple[int, bool]:
+        """Read what only the remote tier holds; returns what is left of the budget, and whether some was a gap."""
+        asked: list[PartitionReading] = []
+        requests: list[RemoteRequest] = []
+        planned = 0
+        for each in reading:
+            room = min(each.room, left - planned)
+            if each.remote is not None and (room > 0 or (wait and not requests)):
+                requests.append(_remote_request(each, each.remote, room, at_least_one=wait and not requests))
+                asked.append(each)
+                planned += room
+        gaps = False
+        if not requests:
+            return left, gaps
+        timer.end_stage(ENCODE)
+        answers = self._remote.read(requests, wait=wait)
+        timer.end_stage(WAIT)
+        for each, answer in zip(asked, answers, strict=True):
+            part, each.remote = each.remote, None
+            result = results[each.place]
+            result.from_remote = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
+            if isinstance(answer, KafkaError):
+                result.error = answer.code
+            elif answer is not None and answer.record_count:
+                result.chunks, result.size_bytes = [answer.data], len(answer.data)
+                result.record_count, result.from_remote = answer.record_count, True
+                left -= len(answer.data)
+            elif answer is not None and part is not None and not answer.more:
+                # The remote tier has nothing more: what comes next is where Redis begins, though the tier had been
+                # further before its files expired. With more, the next record was too large for what is left, and is
+                # for another fetch.
+                each.offset, each.done, gaps = part.end, False, True
+        return left, gaps
+
+
+class RecordCollector(BatchesBuilder):
+    """Builds batches of the records of format `record`."""
+
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE if the topic's codec is not known to the consumer."""
+        codec = spec.topic.config.codec
+        if codec is Codec.zstd and not spec.zstd_known:
+            raise _zstd_unknown()
+        super().__init__(
+            codec=codec,
+            leader_epoch=LEADER_EPOCH,
+            bytes_max=bytes_max,
+            at_least_one=at_least_one,
+            log_append_time=spec.topic.config.log_append_time,
+        )
+        self.next_offset = spec.offset
+
+    def take(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken."""
+        left, count = self.plain_bytes_left, self.record_count
+        self.add(fetched.records)
+        return left - self.plain_bytes_left, self.record_count - count
+
+
+class BatchCollector:
+    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
+
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+        self._bytes_left = bytes_max
+        self._take_next = at_least_one
+        self._zstd_known = spec.zstd_known
+        self._chunks: list[Buffer] = []
+        self.next_offset = spec.offset
+        self.full = False
+        self.record_count = 0
+
+    def limit(self, bytes_left: int) -> None:
+        """Take no more than `bytes_left` from here on."""
+        self._bytes_left = min(self._bytes_left, bytes_left)
+
+    def take(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken.
+
+        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch if the consumer does not know that.
+        """
+        left, taken = self._bytes_left, 0
+        for batch in fetched.batches:
+            if batch.size_bytes > left and not self._take_next:
+                self.full = True
+                break
+            if batch.codec == _ZSTD and not self._zstd_known:
+                raise _zstd_unknown()
+            self._take_next = False
+            self._chunks += batch.chunks(LEADER_EPOCH)
+            left -= batch.size_bytes
+            taken += 1
+            self.record_count += batch.record_count
+        size_bytes, self._bytes_left = self._bytes_left - left, left
+        if taken:
+            self.next_offset = fetched.batches[taken - 1].next_offset
+        return size_bytes, taken
+
+    def finish(self) -> list[Buffer]:
+        """Return the batches, in pieces."""
+        return self._chunks
+
+
+def _zstd_unknown() -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+
+
+def _remote_request(
+    reading: PartitionReading, part: RemoteRange, bytes_max: int, *, at_least_one: bool
+) -> RemoteRequest:
+    codec, spec = reading.spec.topic.config.codec, reading.spec
+    if codec is Codec.zstd and not spec.zstd_known:
+        codec = Codec.none
+    room = max(bytes_max, 0)
+    return read_request(spec.partition, part, reading.offset, room, at_least_one=at_least_one, codec=codec)
+
+
+def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
+    if isinstance(bounds, KafkaError):
+        return bounds
+    start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
+    return Fetched(start, first, end, [], more=reading.offset < end, remote=bounds.remote)
 
 
 class FetchLimits(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from korvet.errors import KafkaError
-from korvet.log.state import stale_topic
+from korvet.log.state import SEGMENTS, stale_topic
+from korvet.log.types import LogPosition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -28,7 +29,10 @@ RECORDS_PER_ROW, BYTES_PER_ROW = 2048, 512 * 1024
 
 TIMESTAMP_MAX = 2**63 - 1
 
-STATE_FIELDS = ("topic", "next", "start", "bytes", "records", "interval", "max_timestamp")
+STATE_FIELDS = (
+    *("topic", "next", "start", "first", "bytes", "records", "interval", "max_timestamp"),
+    *("start_records", "start_bytes", "clean", "clean_end", "clean_bytes", "archived", "reindex", "rebase"),
+)
 """What `read_totals` takes of the state."""
 
 _ROWS_MAX = 1000
@@ -91,14 +95,31 @@ class RowBuilder:
 
 
 class Totals(NamedTuple):
-    """What ever came into a log, and where it begins and ends; `interval` and `largest` as a row has them."""
+    """What ever came into a log, where it begins and ends, and what its index lacks.
+
+    `first` is the first offset reported, None before the first entry; `interval` and `largest` are as a row has them;
+    `start_records` and `start_bytes` lay below the start, to one row. Below `compacted_end` the log lies in the
+    compacted segment number `segment`, None without one, and `compacted_bytes` ever came. The remote tier holds the
+    records up to `archived`. `counted`: there is an index; `reindex`: it has to be rebuilt; `rebase`: it may hold
+    timestamps that have left the log.
+    """
 
     start: int
     end: int
+    first: int | None
     records: int
     bytes: int
     largest: int
     interval: int
+    start_records: int
+    start_bytes: int
+    segment: int | None
+    compacted_end: int
+    compacted_bytes: int
+    archived: int
+    counted: bool
+    reindex: bool
+    rebase: bool
 
     def misses_rows(self, newest: Row | None) -> bool:
         """Return whether rows are missing after the newest one."""
@@ -133,13 +154,6 @@ class SearchResult(NamedTuple):
     end: int
     searched: int
     intervals: list[tuple[int, int]]
-
-
-class LogPosition(NamedTuple):
-    """An offset of a log; -1 is its start."""
-
-    partition: Partition
-    offset: int
 
 
 class Lag(NamedTuple):
@@ -268,14 +282,25 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
     if topic_id != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        end, start, size, records, interval, largest = fields
+        end, start, first, size, records, interval, largest, *more = fields
+        start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, rebase = more
         totals = Totals(
             start=int(start or 0),
             end=int(end or 0),
+            first=int(first) if first else None,
             records=int(records or 0),
             bytes=int(size or 0),
             largest=int(largest or -1),
             interval=int(interval or -1),
+            start_records=int(start_records or 0),
+            start_bytes=int(start_bytes or 0),
+            segment=SEGMENTS.index(segment) if segment else None,
+            compacted_end=int(compacted_end or 0),
+            compacted_bytes=int(compacted_bytes or 0),
+            archived=int(archived or 0),
+            counted=interval is not None,
+            reindex=reindex == b"1",
+            rebase=rebase is not None,
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from korvet.errors import KafkaError
 from korvet.log.batch_format import FIELD as BATCH_FIELD
@@ -25,7 +25,7 @@ from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, checked, listed, malformed
+from korvet.redis.replies import Reply, checked, malformed
 from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
@@ -33,7 +33,6 @@ _FILL = scripts.get("index/fill")
 _REBASE = scripts.get("index/rebase")
 _REBASE_ROWS_MAX = 500
 _FIRST_ROWS = 2
-_INTERVAL = STATE_FIELDS.index("interval")
 
 ENTRIES_MAX = 1000
 """Entries read at once, if they are small."""
@@ -46,20 +45,17 @@ ROWS_PER_STEP = 1000
 
 
 class IndexState(NamedTuple):
-    """The state and the ends of an index; texts are None if the state has no such field.
+    """The totals of a log, and the ends of its index.
 
     `below` is the last row at or below the log's start, `above` the first two after it. `reindex`: the index must be
-    rebuilt. `rebase` is the offset up to which old timestamps are removed.
+    rebuilt.
     """
 
     totals: Totals
     newest: Row | None
     below: Row | None
     above: Sequence[Row]
-    segment: bytes | None
-    compacted_end: bytes | None
     reindex: bool
-    rebase: bytes | None
 
 
 class StreamRange(NamedTuple):
@@ -79,17 +75,9 @@ class Weight(NamedTuple):
     timestamp: int
 
 
-class Fill(NamedTuple):
-    """Rows that take the place of those from `after` (exclusive) to `last` (inclusive).
+class Counts(NamedTuple):
+    """The records and bytes that lie below the log's start, and by how many of both the state counts too few."""
 
-    `start_records` and `start_bytes` lie below the log's start; by `more_records` and `more_bytes` the state counts too
-    few.
-    """
-
-    rows: Sequence[Row]
-    after: int
-    last: int
-    is_last: bool
     start_records: int
     start_bytes: int
     more_records: int
@@ -109,9 +97,8 @@ class IndexRepairStore:
         """
         commands: list[Sequence[Arg]] = []
         for partition in partitions:
-            fields = (*STATE_FIELDS, "clean", "clean_end", "reindex", "rebase")
             commands += (
-                ("HMGET", partition.state, *fields),
+                ("HMGET", partition.state, *STATE_FIELDS),
                 ("ZREVRANGE", partition.index_key, 0, 0, "WITHSCORES"),
                 # One row at or below the start: more of them only while a log is being trimmed.
                 ("ZRANGE", partition.index_key, 0, _FIRST_ROWS, "WITHSCORES"),
@@ -133,25 +120,33 @@ class IndexRepairStore:
             raise malformed(part.stream, "an entry") from error
         return [weight for weight in found if weight is not None]
 
-    def fill(self, partition: Partition, state: IndexState, fill: Fill) -> bool:
-        """Replace rows; returns False, having written none, if the log was compacted or rows were lost since `state`.
+    def fill(
+        self,
+        partition: Partition,
+        totals: Totals,
+        rows: Sequence[Row],
+        counts: Counts,
+        *,
+        after: int,
+        is_last: bool,
+    ) -> bool:
+        """Put `rows` in the place of those from `after` (exclusive) up to the last of them; `is_last`: no more follow.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        Returns False, having written none, if the log was compacted or rows were lost since `totals` were read. Raises
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
+        compacted = ("", "") if totals.segment is None else (totals.segment, totals.compacted_end)
+        last = "last" if is_last else ""
         args: list[Arg] = [
             partition.topic_id,
-            state.segment or b"",
-            state.compacted_end or b"",
-            state.totals.start,
-            fill.after,
-            fill.last,
-            "last" if fill.is_last else "",
-            fill.start_records,
-            fill.start_bytes,
-            fill.more_records,
-            fill.more_bytes,
+            *compacted,
+            totals.start,
+            after,
+            rows[-1].offset,
+            last,
+            *counts,
         ]
-        for row in fill.rows:
+        for row in rows:
             args += (row.offset, f"{row.records}:{row.bytes}:{row.largest}:{row.interval}")
         return self._run(partition, _FILL, args) == 1
 
@@ -173,28 +168,23 @@ class IndexRepairStore:
 
 def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Reply) -> IndexState | KafkaError:
     try:
-        fields = listed(partition.state, state)
-        known = len(STATE_FIELDS)
-        totals = read_totals(partition, fields[:known])
-        segment, compacted_end, reindex, rebase = cast("list[bytes | None]", fields[known:])
-        try:
-            last, first = read_rows(partition, newest), read_rows(partition, lowest)
-        except KafkaError:
-            # A malformed index is rebuilt: as if nothing were there.
-            last, first, reindex = [], [], b"1"
+        totals = read_totals(partition, state)
     except KafkaError as error:
         return error
+    # Without that nobody has counted anything yet.
+    reindex = totals.reindex or (not totals.counted and totals.end > 0)
+    try:
+        last, first = read_rows(partition, newest), read_rows(partition, lowest)
+    except KafkaError:
+        # A malformed index is rebuilt: as if nothing were there.
+        last, first, reindex = [], [], True
     below = [row for row in first if row.offset <= totals.start]
     return IndexState(
         totals=totals,
         newest=last[0] if last else None,
         below=below[-1] if below else None,
         above=[row for row in first if row.offset > totals.start][:_FIRST_ROWS],
-        segment=segment,
-        compacted_end=compacted_end,
-        # Without the field `interval` nobody has counted anything yet.
-        reindex=reindex == b"1" or (fields[_INTERVAL] is None and totals.end > 0),
-        rebase=rebase,
+        reindex=reindex,
     )
 
 
@@ -259,7 +249,7 @@ class IndexRepair:
         if state.reindex or state.totals.misses_rows(state.newest):
             return Repaired(rebuilt=self._rebuild(partition, state, check))
         first, interval = self._first_interval(partition, state, check)
-        if state.rebase is None and not _is_stale(state) and first < 0:
+        if not state.totals.rebase and not _is_stale(state) and first < 0:
             return Repaired()
         rebased, more = 0, True
         while more:
@@ -278,11 +268,14 @@ class IndexRepair:
             built.end_row(part.end)
         below_records, below_bytes = totals.records - built.records, totals.bytes - built.bytes
         # In format `batch` offsets count records, unless compaction has taken some away.
-        is_dense = partition.format == "batch" and totals.start >= _compacted_end(state)
+        is_dense = partition.format == "batch" and totals.start >= totals.compacted_end
         if is_dense:
             below_records = totals.start
-        more_records, more_bytes = max(-below_records, 0), max(-below_bytes, 0)
-        below_records, below_bytes = max(below_records, 0), max(below_bytes, 0)
+        below, missing = (
+            (max(below_records, 0), max(below_bytes, 0)),
+            (max(-below_records, 0), max(-below_bytes, 0)),
+        )
+        counts = Counts(*below, *missing)
         rows = iter(built.rows)
         after = totals.start if totals.start < totals.end else totals.start - 1
         written = 0
@@ -290,23 +283,14 @@ class IndexRepair:
             check()
             some = [
                 row._replace(
-                    records=row.offset if is_dense else row.records + below_records,
-                    bytes=row.bytes + below_bytes,
+                    records=row.offset if is_dense else row.records + counts.start_records,
+                    bytes=row.bytes + counts.start_bytes,
                 )
                 for row in islice(rows, ROWS_PER_STEP)
             ]
             written += len(some)
-            fill = Fill(
-                rows=some,
-                after=after,
-                last=some[-1].offset,
-                is_last=written == len(built.rows),
-                start_records=below_records,
-                start_bytes=below_bytes,
-                more_records=more_records,
-                more_bytes=more_bytes,
-            )
-            if not self._store.fill(partition, state, fill):
+            is_last = written == len(built.rows)
+            if not self._store.fill(partition, totals, some, counts, after=after, is_last=is_last):
                 return 0
             after = some[-1].offset
         return written
@@ -343,18 +327,13 @@ class IndexRepair:
         return (first.offset, largest) if largest < first.interval else (-1, -1)
 
 
-def _compacted_end(state: IndexState) -> int:
-    """Return the offset below which the log lies in a compacted segment."""
-    return int(state.compacted_end or 0) if state.segment is not None else 0
-
-
 def _ranges(partition: Partition, state: IndexState, end: int | None = None) -> list[StreamRange]:
     """Return where the log lies, up to `end`, or to its end."""
     first, end = state.totals.start, state.totals.end if end is None else end
-    compacted_end = _compacted_end(state)
+    compacted_end = state.totals.compacted_end
     ranges = [StreamRange(partition.stream, max(first, compacted_end), max(end, compacted_end))]
     if first < compacted_end:
-        segment = partition.compacted[int(state.segment or 0)]
+        segment = partition.compacted[state.totals.segment or 0]
         ranges.insert(0, StreamRange(segment, first, min(compacted_end, end)))
     return [each for each in ranges if each.first < each.end] or [StreamRange(partition.stream, end, end)]
 

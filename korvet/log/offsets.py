@@ -18,9 +18,9 @@ from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import KafkaError
 from korvet.log.batch_format import StoredBatch
 from korvet.log.index import IndexStore, Search, SearchResult
-from korvet.log.remote.tier import RemoteTier, RemoteTimestampRequest, Stamp
+from korvet.log.remote.tier import RemoteTier, Stamp, search_request
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Read, RemoteRange
+from korvet.log.types import Bounds, Read
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records
@@ -48,6 +48,11 @@ class OffsetQuery(msgspec.Struct, frozen=True):
     partition: Partition
     timestamp: int
     remote_storage: bool = False
+
+    @property
+    def earliest(self) -> int | None:
+        """The time from which on records are looked for; None: for the largest."""
+        return None if self.timestamp == SpecialTimestamp.MAX_TIMESTAMP else self.timestamp
 
 
 class Run(NamedTuple):
@@ -84,7 +89,7 @@ class OffsetLookup:
             dict(zip(searches, self._index.find(list(searches.values())), strict=True)) if searches else {}
         )
         requests = {
-            place: _timestamp_request(queries[place], remote)
+            place: search_request(queries[place].partition, remote, queries[place].earliest)
             for place in searches
             if not isinstance(found := bounds[place], KafkaError) and (remote := found.remote) is not None
         }
@@ -212,11 +217,6 @@ def _search(query: OffsetQuery, bounds: Bounds) -> Search | None:
     return Search(query.partition, query.timestamp, first) if query.timestamp >= 0 else None
 
 
-def _timestamp_request(query: OffsetQuery, remote: RemoteRange) -> RemoteTimestampRequest:
-    by_time = query.timestamp != SpecialTimestamp.MAX_TIMESTAMP
-    return RemoteTimestampRequest(query.partition, remote, query.timestamp if by_time else None)
-
-
 def _of_both(
     query: OffsetQuery,
     bounds: Bounds,
@@ -226,10 +226,11 @@ def _of_both(
     """Return the answer of the remote tier, `stamp`, or else what `look` finds in Redis, which holds what is newer."""
     if isinstance(stamp, KafkaError):
         return stamp
-    if stamp is None:
+    by_time = query.earliest is not None
+    if stamp is None or (by_time and bounds.remote is not None and stamp[0] >= bounds.remote.end):
         return look()
     archived = OffsetFound(*stamp, LEADER_EPOCH)
-    if query.timestamp != SpecialTimestamp.MAX_TIMESTAMP or archived.timestamp >= bounds.max_timestamp:
+    if by_time or archived.timestamp >= bounds.max_timestamp:
         return archived
     found = look()
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived

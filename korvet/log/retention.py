@@ -19,8 +19,8 @@ import msgspec
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.store import LogStore
-from korvet.log.trim import BackgroundTrims, NewStart, Reason, Trimmed, Trimmer, TrimState, TrimStore
-from korvet.log.types import CheckStep, Read
+from korvet.log.trim import BackgroundTrims, Reason, Trimmed, Trimmer, TrimState, TrimStore
+from korvet.log.types import CheckStep, LogPosition, Read
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import TopicRegistry
 from korvet.topics.types import Partition
@@ -93,27 +93,27 @@ def _by_time(extent: TrimState, expired_before_ms: int) -> int:
         if row.interval >= 0:
             start = row.offset
     # What came after the last row, if that is the last one.
-    if not extent.more_rows and 0 <= extent.interval < expired_before_ms:
-        start = extent.end
+    if not extent.more_rows and 0 <= extent.totals.interval < expired_before_ms:
+        start = extent.totals.end
     return start
 
 
 def _by_size(extent: TrimState, retention_bytes: int) -> int:
-    if extent.reindex:
+    if extent.totals.reindex:
         return -1
     start = -1
     for row in extent.rows:
-        if extent.bytes - row.bytes < retention_bytes:
+        if extent.totals.bytes - row.bytes < retention_bytes:
             return start
         start = row.offset
     if not extent.more_rows and retention_bytes == 0:
-        start = extent.end
+        start = extent.totals.end
     return start
 
 
 def _allowed(extent: TrimState, policy: Policy, trimming: Trimming) -> Trimming | None:
-    start = min(trimming.start, extent.archived) if policy.archived_only else trimming.start
-    return Trimming(start, trimming.reason) if start > extent.start else None
+    start = min(trimming.start, extent.totals.archived) if policy.archived_only else trimming.start
+    return Trimming(start, trimming.reason) if start > extent.totals.start else None
 
 
 class RetainedLog(NamedTuple):
@@ -171,7 +171,7 @@ class Retention:
 
     def _move(self, partition: Partition, trimming: Trimming, check: CheckStep) -> None:
         check()
-        [outcome] = self._trimmer.move([NewStart(partition, trimming.start)], trimming.reason)
+        [outcome] = self._trimmer.move([LogPosition(partition, trimming.start)], trimming.reason)
         if not isinstance(outcome, Trimmed):
             raise outcome
         if outcome.more:
@@ -188,13 +188,13 @@ class Retention:
     ) -> Trimming | None:
         """Return where the log is to start by the timestamps of the records in its first interval."""
         partition, policy = kept
-        if policy.retention_ms < 0 or extent.start >= extent.end:
+        if policy.retention_ms < 0 or extent.totals.start >= extent.totals.end:
             return None
         expired_before_ms = now_ms - policy.retention_ms
         topic_id, start, timestamp = self._oldest.get(partition.stream, ("", -1, -1))
-        if (topic_id, start) == (partition.topic_id, extent.start) and timestamp >= expired_before_ms:
+        if (topic_id, start) == (partition.topic_id, extent.totals.start) and timestamp >= expired_before_ms:
             return None
-        start = extent.start
+        start = extent.totals.start
         for next_offset, timestamp in self._timestamps(partition, extent, check):
             if timestamp >= expired_before_ms:
                 if len(self._oldest) >= _OLDEST_REMEMBERED_MAX:
@@ -209,8 +209,8 @@ class Retention:
         self, partition: Partition, extent: TrimState, check: CheckStep
     ) -> Iterator[tuple[int, int]]:
         """Yield for each record or batch of the first interval the offset after it and its largest timestamp."""
-        offset = extent.start
-        bound = extent.rows[0].offset if extent.rows else extent.end
+        offset = extent.totals.start
+        bound = extent.rows[0].offset if extent.rows else extent.totals.end
         entries = 1
         while offset < bound:
             check()

@@ -19,6 +19,9 @@ _STATE_FIELDS = (
     *("lake_start", "archived"),
 )
 
+SEGMENTS = (b"0", b"1")
+"""The numbers of the two streams that compaction writes to in turn, as the state names them."""
+
 _REMEMBERED_MAX = 100_000
 """Compacted logs that are remembered; all are forgotten beyond it, at the price of a second read each."""
 
@@ -94,7 +97,7 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
             first=int(first) if first else None,
             max_timestamp=int(largest),
             moving=bool(moving),
-            segment=(b"0", b"1").index(segment) if segment else None,
+            segment=SEGMENTS.index(segment) if segment else None,
             compacted_end=int(compacted_end or 0),
             remote_start=int(remote_start) if remote_start else None,
             archived=int(archived or 0),

@@ -1,120 +1,84 @@
-"""Statistics of logs for /metrics, and the log directory of DescribeLogDirs.
+"""Statistics of logs and of their archive for /metrics, and the log directory of DescribeLogDirs.
 
-Both come from the counters of the state and the rows of the index, many logs in one round trip; no entry of a stream is
-read but the first, for its age, so the cost does not depend on how large records are. Sizes are those that retention
-goes by. All brokers share one Redis: it is the one log directory.
+Those of logs come from the counters of the state and the rows of the index, many logs in one round trip; no entry of a
+stream is read but the first, for its age, so the cost does not depend on how large records are. Sizes are those that
+retention goes by. All brokers share one Redis: it is the one log directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from korvet.cluster.usage import UsageStore
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.state import stale_topic
+from korvet.log.index import STATE_FIELDS, IndexStore, read_totals
 from korvet.log.store import LogStore
-from korvet.log.types import Read
+from korvet.log.types import LogPosition, Read
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, listed, malformed, time_ms
-from korvet.telemetry.stats import LogStats
+from korvet.redis.replies import Reply, malformed, time_ms
+from korvet.telemetry.stats import LakeLag, LogStats
 from korvet.topics.types import Partition
 
-# Those after `topic` may be absent, which means 0 but for `first`: none before the first entry.
-_FIELDS = (
-    *("topic", "next", "start", "first", "bytes", "records", "start_records", "start_bytes"),
-    *("clean_end", "clean_bytes"),
-)
 _COMMANDS_PER_LOG = 2
 
 
-class LogCounters(NamedTuple):
-    """The counters of one log.
+def read_stats(redis: Redis, partitions: Sequence[Partition]) -> tuple[int, list[LogStats | KafkaError]]:
+    """Return Redis' clock (ms) and the statistics of each log but for its age, all in one round trip.
 
-    `first_offset` is the log start that responses report, the high watermark in an empty log. `records` and
-    `size_bytes` (as entries are stored) are what lies between the two, to one row of the index. Below `compacted_end`
-    the log is compacted, to `compacted_bytes`; 0 and None: nothing is.
+    In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
     """
-
-    first_offset: int
-    high_watermark: int
-    records: int
-    size_bytes: int
-    index_rows: int
-    compacted_end: int
-    compacted_bytes: int | None
-
-
-class LogStatsStore:
-    """Reads the counters of logs."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-
-    def states(self, partitions: Sequence[Partition]) -> tuple[int, list[LogCounters | KafkaError]]:
-        """Return Redis' clock (ms) and the state of each log, all in one round trip.
-
-        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError.
-        """
-        commands: list[Sequence[Arg]] = [("TIME",)]
-        for partition in partitions:
-            commands += (
-                ("HMGET", partition.state, *_FIELDS),
-                ("ZCARD", partition.index_key),
-            )
-        time, *replies = self._redis.pipeline(commands)
-        states, rows = replies[::_COMMANDS_PER_LOG], replies[1::_COMMANDS_PER_LOG]
-        return time_ms(time), [
-            _state(partition, fields, count)
-            for partition, fields, count in zip(partitions, states, rows, strict=True)
-        ]
+    commands: list[Sequence[Arg]] = [("TIME",)]
+    for partition in partitions:
+        commands += (
+            ("HMGET", partition.state, *STATE_FIELDS),
+            ("ZCARD", partition.index_key),
+        )
+    time, *replies = redis.pipeline(commands)
+    states, rows = replies[::_COMMANDS_PER_LOG], replies[1::_COMMANDS_PER_LOG]
+    return time_ms(time), [
+        _stats(partition, fields, count)
+        for partition, fields, count in zip(partitions, states, rows, strict=True)
+    ]
 
 
-def _state(partition: Partition, fields: Reply, index_rows: Reply) -> LogCounters | KafkaError:
+def _stats(partition: Partition, fields: Reply, index_rows: Reply) -> LogStats | KafkaError:
     try:
-        topic_id, *counters = listed(partition.state, fields)
-        if topic_id != partition.topic_id.encode():
-            return stale_topic(partition)
-        texts = cast("list[bytes | None]", counters)
-        end, start, first, size_bytes, records, start_records, start_bytes, *compacted = map(_number, texts)
-        compacted_end, compacted_bytes = compacted
+        totals = read_totals(partition, fields)
     except KafkaError as error:
         return error
-    except (ValueError, TypeError):
-        return malformed(partition.state, "a field")
     if not isinstance(index_rows, int):
         return malformed(partition.state, "the index")
-    # In format `batch` offsets are dense, and so the end is the count.
-    written = end if partition.format == "batch" else records
-    return LogCounters(
-        first_offset=end if texts[2] is None else min(max(start, first), end),
-        high_watermark=end,
-        records=max(written - start_records, 0),
-        size_bytes=max(size_bytes - start_bytes, 0),
+    start, end, first, below = totals.start, totals.end, totals.first, totals.start_bytes
+    return LogStats(
+        topic=partition.topic,
+        partition=partition.index,
+        records=max(totals.records - totals.start_records, 0),
+        size_bytes=max(totals.bytes - below, 0),
         index_rows=index_rows,
-        compacted_end=compacted_end,
-        compacted_bytes=max(compacted_bytes - start_bytes, 0) if compacted_end > 0 else None,
+        compacted_bytes=max(totals.compacted_bytes - below, 0) if totals.compacted_end > 0 else None,
+        start_offset=end if first is None else min(max(start, first), end),
+        end_offset=end,
+        oldest_age_ms=None,
     )
-
-
-def _number(text: bytes | None) -> int:
-    return 0 if text is None else int(text)
 
 
 _FIRST_ENTRIES_PER_READ = 10
 """First entries read at once: one may be a batch of many megabytes."""
 
-_Beginning = tuple[str, int, int]
-"""Topic id, first offset and end of the compacted part: while they stay the first record does."""
+_Beginning = tuple[str, int | None, int | None]
+"""Topic id, first offset and bytes of the compacted part: while they stay the first record does."""
 
 
 class LogStatsReader:
     """Reads the statistics of logs; remembers from one round to the next how old the first records were."""
 
-    def __init__(self, store: LogStatsStore, logs: LogStore) -> None:
-        self._store = store
+    def __init__(self, redis: Redis, logs: LogStore) -> None:
+        self._redis = redis
         self._logs = logs
         # By stream: what the first record depends on, and its timestamp (ms).
         self._before: dict[str, tuple[_Beginning, int]] = {}
@@ -130,52 +94,91 @@ class LogStatsReader:
         One round trip, and one for each ten logs whose first record is another than in the round before. Raises
         KafkaError, StorageUnavailableError.
         """
-        now_ms, outcomes = self._store.states(partitions)
-        pairs = list(zip(partitions, outcomes, strict=True))
-        states = {partition: state for partition, state in pairs if isinstance(state, LogCounters)}
-        errors = [state for state in outcomes if isinstance(state, KafkaError)]
-        oldest = self._oldest(states, errors)
-        return [_stats(*pair, oldest.get(pair[0]), now_ms) for pair in states.items()], errors
-
-    def _oldest(self, states: dict[Partition, LogCounters], errors: list[KafkaError]) -> dict[Partition, int]:
-        """Return the timestamp (ms) of the first record of each log that has one."""
-        oldest: dict[Partition, int] = {}
+        now_ms, outcomes = read_stats(self._redis, partitions)
+        errors = [each for each in outcomes if isinstance(each, KafkaError)]
+        stats = {
+            partition: each
+            for partition, each in zip(partitions, outcomes, strict=True)
+            if isinstance(each, LogStats)
+        }
         unknown: list[Read] = []
-        for partition, state in states.items():
-            if state.first_offset >= state.high_watermark:
-                continue
+        for partition, each in stats.items():
+            first = each.start_offset or 0
+            beginning = _beginning(partition, each)
             before = self._before.get(partition.stream)
-            if before is not None and before[0] == _beginning(partition, state):
-                oldest[partition] = before[1]
-            else:
-                unknown.append(Read(partition, state.first_offset, 1))
-        for at in range(0, len(unknown), _FIRST_ENTRIES_PER_READ):
-            reads = unknown[at : at + _FIRST_ENTRIES_PER_READ]
-            for read, fetched in zip(reads, self._logs.read(reads), strict=True):
-                if isinstance(fetched, KafkaError):
-                    errors.append(fetched)
-                elif (found := fetched.first_timestamp) is not None:
-                    oldest[read.partition] = found
-        for partition, timestamp in oldest.items():
-            self._now[partition.stream] = (_beginning(partition, states[partition]), timestamp)
-        return oldest
+            if before is not None and before[0] == beginning:
+                self._now[partition.stream] = before
+            elif first < (each.end_offset or 0):
+                unknown.append(Read(partition, first, 1))
+        for read, timestamp in _first_timestamps(self._logs, unknown):
+            if isinstance(timestamp, KafkaError):
+                errors.append(timestamp)
+            elif timestamp is not None:
+                partition = read.partition
+                self._now[partition.stream] = (_beginning(partition, stats[partition]), timestamp)
+        return [self._aged(partition, each, now_ms) for partition, each in stats.items()], errors
+
+    def _aged(self, partition: Partition, stats: LogStats, now_ms: int) -> LogStats:
+        known = self._now.get(partition.stream)
+        if known is None or stats.start_offset == stats.end_offset:
+            return stats
+        return msgspec.structs.replace(stats, oldest_age_ms=now_ms - known[1])
 
 
-def _beginning(partition: Partition, state: LogCounters) -> _Beginning:
-    return partition.topic_id, state.first_offset, state.compacted_end
+def _beginning(partition: Partition, stats: LogStats) -> _Beginning:
+    return partition.topic_id, stats.start_offset, stats.compacted_bytes
 
 
-def _stats(partition: Partition, state: LogCounters, oldest_ms: int | None, now_ms: int) -> LogStats:
-    return LogStats(
+def _first_timestamps(
+    logs: LogStore, reads: Sequence[Read]
+) -> Iterator[tuple[Read, int | KafkaError | None]]:
+    """Yield for each read the timestamp (ms) of the first record it finds, None without one."""
+    for at in range(0, len(reads), _FIRST_ENTRIES_PER_READ):
+        some = reads[at : at + _FIRST_ENTRIES_PER_READ]
+        for read, fetched in zip(some, logs.read(some), strict=True):
+            yield read, fetched if isinstance(fetched, KafkaError) else fetched.first_timestamp
+
+
+def read_lake_lags(
+    logs: LogStore, indexes: IndexStore, partitions: Sequence[Partition], now_ms: int
+) -> tuple[list[LakeLag], list[KafkaError]]:
+    """Return how far each log is archived, and what is wrong with the others; a few round trips.
+
+    It is what Redis knows of the archive, so it holds for any archiver. Raises StorageUnavailableError.
+    """
+    lags: list[LakeLag] = []
+    errors: list[KafkaError] = []
+    lagging: list[tuple[LogPosition, int]] = []
+    for partition, bounds in zip(partitions, logs.bounds(partitions), strict=True):
+        if isinstance(bounds, KafkaError):
+            errors.append(bounds)
+            continue
+        first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
+        if first < bounds.high_watermark:
+            lagging.append((LogPosition(partition, first), bounds.archived))
+        else:
+            lags.append(_lake_lag(partition, bounds.archived, 0, 0))
+    counts = indexes.records_from([position for position, _ in lagging])
+    reads = [Read(*position, 1) for position, _ in lagging]
+    timestamps = _first_timestamps(logs, reads)
+    for (position, archived), count, (_, timestamp) in zip(lagging, counts, timestamps, strict=True):
+        if isinstance(count, KafkaError):
+            errors.append(count)
+        elif isinstance(timestamp, KafkaError):
+            errors.append(timestamp)
+        else:
+            age_ms = max(now_ms - timestamp, 0) if timestamp is not None and timestamp >= 0 else None
+            lags.append(_lake_lag(position.partition, archived, count, age_ms))
+    return lags, errors
+
+
+def _lake_lag(partition: Partition, archived: int, records: int, age_ms: int | None) -> LakeLag:
+    return LakeLag(
         topic=partition.topic,
         partition=partition.index,
-        records=state.records,
-        size_bytes=state.size_bytes,
-        index_rows=state.index_rows,
-        compacted_bytes=state.compacted_bytes,
-        start_offset=state.first_offset,
-        end_offset=state.high_watermark,
-        oldest_age_ms=None if oldest_ms is None else now_ms - oldest_ms,
+        archived_offset=archived,
+        records=records,
+        age_ms=age_ms,
     )
 
 
@@ -195,9 +198,9 @@ class LogDirSpace(NamedTuple):
 class RedisLogDir:
     """The one log directory of a worker's broker; `place` is its name, without secrets."""
 
-    def __init__(self, place: str, store: LogStatsStore, usage: UsageStore) -> None:
+    def __init__(self, place: str, redis: Redis, usage: UsageStore) -> None:
         self.place = place
-        self._store = store
+        self._redis = redis
         self._usage = usage
 
     def sizes(self, partitions: Sequence[Partition]) -> list[int | None]:
@@ -208,8 +211,8 @@ class RedisLogDir:
         """
         sizes: list[int | None] = []
         for at in range(0, len(partitions), _LOGS_PER_LOOK):
-            _, states = self._store.states(partitions[at : at + _LOGS_PER_LOOK])
-            sizes += [_size(state) for state in states]
+            _, stats = read_stats(self._redis, partitions[at : at + _LOGS_PER_LOOK])
+            sizes += [_size(each) for each in stats]
         return sizes
 
     def space(self) -> LogDirSpace:
@@ -224,8 +227,8 @@ class RedisLogDir:
         return LogDirSpace(usage.memory_limit, max(usage.memory_limit - usage.memory_used, 0))
 
 
-def _size(state: LogCounters | KafkaError) -> int | None:
-    if isinstance(state, LogCounters):
+def _size(state: LogStats | KafkaError) -> int | None:
+    if isinstance(state, LogStats):
         return state.size_bytes
     if state.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         _log.warning("size of a log unknown", reason=state)

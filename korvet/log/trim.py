@@ -8,21 +8,20 @@ nothing, and both the answer and the start of the log are exact, however much me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import gevent
-import msgspec
 
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.index import STATE_FIELDS, Row, read_rows, read_totals
+from korvet.log.index import STATE_FIELDS, Row, Totals, read_rows, read_totals
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Read
+from korvet.log.types import Bounds, LogPosition, Read
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.replies import Reply, listed, malformed, parsed, time_ms
+from korvet.redis.replies import Reply, parsed, time_ms
 from korvet.topics.types import Partition
 
 _log = logs.Log(__name__)
@@ -41,28 +40,18 @@ _STEP_ENTRIES_MAX = 100
 _STEP_BYTES_MAX = 4 * 1024 * 1024
 """Bytes that a step frees: some 0.3 ms of Redis, be they few entries or ten thousands (loadtest/micro/trim.py)."""
 
-_FIELDS = (*STATE_FIELDS, "start_bytes", "archived", "reindex")
-
 
 class TrimState(NamedTuple):
-    """What a log holds: the offsets `start`..`end`, and what Redis knows of the bytes and timestamps between.
+    """What a log holds: its totals, and the first rows of its index.
 
-    `bytes` is what ever came, `start_bytes` what lay below the start, to one row; `interval` the largest timestamp (ms)
-    after the last row, negative without any and if rows were lost. `rows` are the first of those that lie above the
-    start, all of them unless there may be `more_rows`. `archived` is the offset up to which the remote tier holds the
-    records. `reindex`: the rows count too many bytes, for compaction has removed some. `unfinished`: memory is still to
-    be freed.
+    `interval` of the totals is the largest timestamp (ms) after the last row, negative without any and if rows were
+    lost; with `reindex` the rows count too many bytes, for compaction has removed some. `rows` are the first of those
+    that lie above the start, all of them unless there may be `more_rows`. `unfinished`: memory is still to be freed.
     """
 
-    start: int
-    end: int
-    bytes: int
-    start_bytes: int
-    interval: int
+    totals: Totals
     rows: Sequence[Row]
     more_rows: bool
-    archived: int
-    reindex: bool
     unfinished: bool
 
 
@@ -101,7 +90,7 @@ class TrimStore:
         commands: list[Sequence[Arg]] = [("TIME",)]
         for partition in partitions:
             commands += (
-                ("HMGET", partition.state, *_FIELDS),
+                ("HMGET", partition.state, *STATE_FIELDS),
                 # One more: the lowest row may lie below the start, or at it.
                 ("ZRANGE", partition.index_key, 0, rows_max, "WITHSCORES"),
             )
@@ -139,31 +128,20 @@ def _arguments(trim: Trim) -> list[Arg]:
 
 def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> TrimState | KafkaError:
     try:
-        fields = listed(partition.state, state)
-        totals = read_totals(partition, fields[: len(STATE_FIELDS)])
+        totals = read_totals(partition, state)
         every = read_rows(partition, rows)
     except KafkaError as error:
         return error
-    try:
-        more = cast("list[bytes | None]", fields[len(STATE_FIELDS) :])
-        start_bytes, archived, reindex = (int(text or 0) for text in more)
-    except (ValueError, TypeError):
-        return malformed(partition.state, "a field")
     # A row that came since the state was read is for the next turn.
     known = [row for row in every if row.offset <= totals.end]
     more_rows = len(every) > rows_max and known == every
     lost_rows = not more_rows and totals.misses_rows(known[-1] if known else None)
+    # It is of what came since the last row that was written, wherever that row is now.
+    interval = -1 if lost_rows else totals.interval if known else totals.largest
     return TrimState(
-        start=totals.start,
-        end=totals.end,
-        bytes=totals.bytes,
-        start_bytes=start_bytes,
-        # It is of what came since the last row that was written, wherever that row is now.
-        interval=-1 if lost_rows else totals.interval if known else totals.largest,
+        totals=totals._replace(interval=interval),
         rows=[row for row in known if row.offset > totals.start],
         more_rows=more_rows,
-        archived=archived,
-        reindex=reindex == 1,
         unfinished=len(every) > 1 and every[1].offset <= totals.start,
     )
 
@@ -175,13 +153,6 @@ CountTrimmed = Callable[[Reason, int], None]
 """Called with the number of records that left a log."""
 
 
-class NewStart(NamedTuple):
-    """The offset at which a log is to start."""
-
-    partition: Partition
-    offset: int
-
-
 class Trimmer:
     """Moves the starts of logs."""
 
@@ -190,7 +161,7 @@ class Trimmer:
         self._store = store
         self._count = count
 
-    def move(self, starts: Sequence[NewStart], reason: Reason) -> list[Trimmed | KafkaError]:
+    def move(self, starts: Sequence[LogPosition], reason: Reason) -> list[Trimmed | KafkaError]:
         """Move each start, unless it is there or further already, and free a first piece of memory.
 
         The log start reported is the first record from there on. In the answers KafkaError:
@@ -267,13 +238,6 @@ class BackgroundTrims:
             self._under_way.discard(stream)
 
 
-class Deletion(msgspec.Struct, frozen=True):
-    """All records of `partition` below `offset`; HIGH_WATERMARK means all of the log."""
-
-    partition: Partition
-    offset: int
-
-
 class RecordDeletion:
     """DeleteRecords for one worker: the start moves in Redis, and in the remote tier if the log is archived."""
 
@@ -285,24 +249,24 @@ class RecordDeletion:
         self._trimmer = trimmer
         self._background = background
 
-    def delete(self, deletions: Sequence[Deletion]) -> list[int | KafkaError]:
-        """Do each deletion; returns the log starts in order.
+    def delete(self, ends: Sequence[LogPosition]) -> list[int | KafkaError]:
+        """Delete each log below an offset, HIGH_WATERMARK for all of it; returns the log starts in order.
 
         In the answers KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises
         StorageUnavailableError.
         """
         answers: list[int | KafkaError] = []
-        starts: dict[int, NewStart] = {}
+        starts: dict[int, LogPosition] = {}
         archived: set[int] = set()
-        bounds = self._log.bounds([deletion.partition for deletion in deletions])
-        for place, (deletion, found) in enumerate(zip(deletions, bounds, strict=True)):
+        bounds = self._log.bounds([end.partition for end in ends])
+        for place, (end, found) in enumerate(zip(ends, bounds, strict=True)):
             if isinstance(found, KafkaError):
                 answers.append(found)
                 continue
-            target = _target(deletion, found)
+            target = _target(end.offset, found)
             if not isinstance(target, KafkaError):
                 if target > found.log_start:
-                    starts[place] = NewStart(deletion.partition, target)
+                    starts[place] = LogPosition(end.partition, target)
                     if found.archived > 0:
                         archived.add(place)
                 target = max(target, found.first_offset)
@@ -311,7 +275,7 @@ class RecordDeletion:
             answers[place] = error
         return answers
 
-    def _delete(self, starts: dict[int, NewStart], archived: set[int]) -> Iterator[tuple[int, KafkaError]]:
+    def _delete(self, starts: dict[int, LogPosition], archived: set[int]) -> Iterator[tuple[int, KafkaError]]:
         """Move the starts in both tiers; yields the places that failed."""
         failed = dict(self._expire({place: starts[place] for place in archived}))
         starts = {place: start for place, start in starts.items() if place not in failed}
@@ -325,7 +289,7 @@ class RecordDeletion:
         failed |= self._expire({place: start for place, start in starts.items() if place not in archived})
         yield from failed.items()
 
-    def _expire(self, starts: dict[int, NewStart]) -> Iterator[tuple[int, KafkaError]]:
+    def _expire(self, starts: dict[int, LogPosition]) -> Iterator[tuple[int, KafkaError]]:
         """Move the starts in the remote tier, if logs are archived; yields the places that failed.
 
         This comes first: a start in Redis past the one in the remote tier would bring back what is deleted.
@@ -336,9 +300,9 @@ class RecordDeletion:
                 yield place, outcome
 
 
-def _target(deletion: Deletion, bounds: Bounds) -> int | KafkaError:
-    offset = bounds.high_watermark if deletion.offset == HIGH_WATERMARK else deletion.offset
+def _target(asked: int, bounds: Bounds) -> int | KafkaError:
+    offset = bounds.high_watermark if asked == HIGH_WATERMARK else asked
     if 0 <= offset <= bounds.high_watermark:
         return offset
-    message = f"{deletion.offset} is not in {bounds.log_start}..{bounds.high_watermark}"
+    message = f"{asked} is not in {bounds.log_start}..{bounds.high_watermark}"
     return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)

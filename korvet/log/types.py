@@ -16,7 +16,7 @@ CheckStep = Callable[[], None]
 """Called before every bounded step of work on logs; whatever it raises ends the work there."""
 
 
-class AppendRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One producer batch for one partition.
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
@@ -24,13 +24,18 @@ class AppendRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
 
     partition: Partition
-    records: Sequence[Record]
     max_timestamp: int
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
     timestamp: int | None = None
     at_rest: AtRest = AtRest()
+
+
+class AppendRecords(Append, frozen=True, gc=False, kw_only=True):
+    """A batch for a partition of format `record`."""
+
+    records: Sequence[Record]
 
     @property
     def record_count(self) -> int:
@@ -38,23 +43,15 @@ class AppendRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return len(self.records)
 
 
-class AppendBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One producer batch for one partition of format `batch`: its bytes, and fields of its header.
+class AppendBatch(Append, frozen=True, gc=False, kw_only=True):
+    """A batch for a partition of format `batch`: its bytes; `codec` is the number of its own compression.
 
-    `codec` is the number of the batch's own compression; the other fields are those of AppendRecords. With a
-    `timestamp` the batch carries this time for all its records (LogAppendTime).
+    With a `timestamp` the batch carries this time for all its records already.
     """
 
-    partition: Partition
     batch: memoryview
     codec: int
     record_count: int
-    max_timestamp: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    timestamp: int | None = None
-    at_rest: AtRest = AtRest()
 
 
 class Appended(NamedTuple):
@@ -72,6 +69,13 @@ class Appended(NamedTuple):
     duplicate: bool
     row_bytes: int = 0
     timestamp: int = -1
+
+
+class LogPosition(NamedTuple):
+    """An offset of a log; what -1 stands for, its start or its end, the taker says."""
+
+    partition: Partition
+    offset: int
 
 
 class Read(NamedTuple):

@@ -31,8 +31,7 @@ from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.groups.store import GroupStore
 from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, TopicApi
 from korvet.handlers.registry import HANDLERS
-from korvet.log.append import Appender
-from korvet.log.failures import Failures
+from korvet.log.append import Appender, Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
@@ -42,7 +41,7 @@ from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
-from korvet.log.stats import LogStatsStore, RedisLogDir
+from korvet.log.stats import RedisLogDir
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
@@ -207,7 +206,7 @@ def build_apis(
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = RedisLogDir(
         redis_url.parse(settings.redis_url).safe_url if data_dir is None else str(data_dir),
-        LogStatsStore(storage.reads),
+        storage.reads,
         UsageStore(storage.redis, with_file=False),
     )
     usage = UsageStore(storage.redis, with_file=data_dir is not None)

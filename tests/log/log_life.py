@@ -12,16 +12,18 @@ from typing import Any, NamedTuple, cast
 from korvet.config.settings import Settings
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
-from korvet.log.index import IndexStore, LogPosition
+from korvet.log.index import IndexStore
 from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.retention import Policy, RetainedLog, Retention
-from korvet.log.stats import LogCounters, LogStatsStore
+from korvet.log.stats import read_stats
 from korvet.log.store import LogStore
-from korvet.log.trim import BackgroundTrims, Deletion, RecordDeletion, Trimmer, TrimStore
+from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
+from korvet.log.types import LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
@@ -98,7 +100,6 @@ class LogLife:
             decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX,
         )
         self.mender = IndexRepair(IndexRepairStore(redis))
-        self.figures = LogStatsStore(redis)
 
     def close(self) -> None:
         """Close the connection."""
@@ -146,7 +147,7 @@ class LogLife:
     def delete_records(self, offset: int) -> None:
         """Delete everything below an offset."""
         reported = self.bench.bounds().first_offset
-        [answer] = self.deletion.delete([Deletion(self.bench.partition, offset)])
+        [answer] = self.deletion.delete([LogPosition(self.bench.partition, offset)])
         assert answer == max(offset, reported)
         self._start_at(max(offset, self.start))
 
@@ -271,9 +272,9 @@ class LogLife:
         expected = sum(each.offset >= offset for each in self.records)
         assert count == expected or (self._was_compacted and count > expected)
 
-    def _look(self) -> LogCounters:
-        [look] = self.figures.states([self.bench.partition])[1]
-        assert isinstance(look, LogCounters), look
+    def _look(self) -> LogStats:
+        [look] = read_stats(self.redis, [self.bench.partition])[1]
+        assert isinstance(look, LogStats), look
         return look
 
     def check(self) -> None:

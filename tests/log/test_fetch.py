@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.fetch import check_leader_epoch
-from korvet.log.reader import FetchResult
+from korvet.log.fetch import FetchResult, check_leader_epoch
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain

@@ -16,11 +16,10 @@ from korvet.log.index import (
     IndexStore,
     Interval,
     Lag,
-    LogPosition,
     Search,
     SearchResult,
 )
-from korvet.log.types import AppendBatch, Appended, AppendRecords
+from korvet.log.types import AppendBatch, Appended, AppendRecords, LogPosition
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.scripts import folder
 from korvet.topics.types import AtRest

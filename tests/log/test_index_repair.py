@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.log.index import IndexStore, LogPosition, Search
+from korvet.log.index import IndexStore, Search
 from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.trim import Trim, TrimStore
+from korvet.log.types import LogPosition
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.fetch import FetchResult
 from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
-from korvet.log.reader import FetchResult
 from korvet.log.store import LogStore
 from korvet.log.types import Fetched, Read
 from korvet.redis.keys import Keys

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.remote import lag as remote_lag
+from korvet.log.stats import read_lake_lags
 from korvet.telemetry.stats import LakeLag
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import Format
@@ -17,7 +17,7 @@ NOW_MS = 10_000
 
 def read(tiers: Both) -> tuple[LakeLag, list[KafkaError]]:
     """Return the lag of the partition that is written to, and what is wrong with others."""
-    lags, errors = remote_lag.read(tiers.stores.logs, tiers.stores.indexes, tiers.topic.partitions, NOW_MS)
+    lags, errors = read_lake_lags(tiers.stores.logs, tiers.stores.indexes, tiers.topic.partitions, NOW_MS)
     [lag] = [each for each in lags if each.partition == 0]
     return lag, errors
 
@@ -42,7 +42,7 @@ def test_a_log_that_is_gone_costs_only_itself(redis_url: str, tmp_path: Path) ->
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.append(1000)
         gone = tiers.stores.logs.partition(TOPIC, 0, "gone", 10, "batch")
-        lags, errors = remote_lag.read(
+        lags, errors = read_lake_lags(
             tiers.stores.logs, tiers.stores.indexes, [gone, tiers.partition], NOW_MS
         )
         assert [(lag.partition, lag.records) for lag in lags] == [(0, 1)]

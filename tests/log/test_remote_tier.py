@@ -15,7 +15,7 @@ from korvet.lake.table import Advance, ArchiveTable
 from korvet.log.remote import client as remote_client
 from korvet.log.remote import tier as remote_tier
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
-from korvet.log.remote.tier import TIMESTAMPS_AT_ONCE, RemoteReadRequest, RemoteTier, RemoteTimestampRequest
+from korvet.log.remote.tier import TIMESTAMPS_AT_ONCE, RemoteTier, read_request, search_request
 from korvet.log.store import LogStore
 from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
@@ -70,11 +70,11 @@ def tier(store: RemoteClient) -> RemoteTier:
     return RemoteTier(store, wait_ms=20_000, timeout_ms=20_000)
 
 
-def request(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteReadRequest:
-    return RemoteReadRequest(PARTITION, WHOLE, offset, bytes_max, at_least_one=True, codec=codec)
+def request(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteRequest:
+    return read_request(PARTITION, WHOLE, offset, bytes_max, at_least_one=True, codec=codec)
 
 
-def offsets(tier: RemoteTier, service: LakeService, wanted: RemoteReadRequest) -> list[int]:
+def offsets(tier: RemoteTier, service: LakeService, wanted: RemoteRequest) -> list[int]:
     """Let the lake answer, and return the offsets of what is read."""
     service.process.send_signal(signal.SIGCONT)
     [answer] = tier.read([wanted], wait=True)
@@ -173,21 +173,15 @@ def test_no_answer_is_larger_than_the_limit_whatever_a_fetch_allows(
 
 def test_searches_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
     hasty = RemoteTier(store, wait_ms=20_000, timeout_ms=50)
-    answers = hasty.timestamps([RemoteTimestampRequest(PARTITION, WHOLE, 1500)] * 100)
+    answers = hasty.timestamps([search_request(PARTITION, WHOLE, 1500)] * 100)
     assert [type(each) for each in answers] == [KafkaError] * 100
     assert store.sent == TIMESTAMPS_AT_ONCE
 
 
 def test_searches_by_time_are_answered_however_many_they_are(tier: RemoteTier, service: LakeService) -> None:
     service.process.send_signal(signal.SIGCONT)
-    requests = [RemoteTimestampRequest(PARTITION, WHOLE, 1000 + at) for at in range(300)]
+    requests = [search_request(PARTITION, WHOLE, 1000 + at) for at in range(300)]
     assert tier.timestamps(requests) == [(at, 1000 + at) for at in range(300)]
     newest = (RECORDS - 1, 1000 + RECORDS - 1)
-    assert tier.timestamps(
-        [RemoteTimestampRequest(PARTITION, WHOLE, None), RemoteTimestampRequest(PARTITION, WHOLE, 5000)]
-    ) == [
-        newest,
-        None,
-    ]
-    local = RemoteTimestampRequest(PARTITION, WHOLE._replace(end=500), 1500)
-    assert tier.timestamps([local]) == [None]
+    newest_and_none = [search_request(PARTITION, WHOLE, timestamp) for timestamp in (None, 5000)]
+    assert tier.timestamps(newest_and_none) == [newest, None]

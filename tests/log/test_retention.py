@@ -12,7 +12,7 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
-from korvet.log.index import Row
+from korvet.log.index import Row, Totals
 from korvet.log.retention import Policy, RetainedLog, Retention, Trimming, due, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimState, TrimStore
 from korvet.redis.client import Redis
@@ -24,24 +24,16 @@ DAY_MS = 86_400_000
 NOW_MS = 1_000 * DAY_MS
 
 
-def extent(*rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, **fields: Any) -> TrimState:
+def extent(
+    *rows: tuple[int, int], end: int = 1000, tail: int = NOW_MS, more_rows: bool = False, **fields: Any
+) -> TrimState:
     """Make an extent whose rows have offsets, intervals (ms), and a thousand bytes each, as the tail has."""
-    made = TrimState(
-        start=0,
-        end=end,
-        bytes=1000 * (len(rows) + 1),
-        start_bytes=0,
-        interval=tail,
-        rows=[
-            Row(offset, count, 1000 * count, NOW_MS, interval)
-            for count, (offset, interval) in enumerate(rows, 1)
-        ],
-        more_rows=False,
-        archived=0,
-        reindex=False,
-        unfinished=False,
-    )
-    return made._replace(**fields)
+    none = Totals._make([0] * len(Totals._fields))
+    totals = none._replace(end=end, bytes=1000 * (len(rows) + 1), interval=tail, **fields)
+    made = [
+        Row(offset, count, 1000 * count, NOW_MS, interval) for count, (offset, interval) in enumerate(rows, 1)
+    ]
+    return TrimState(totals, made, more_rows=more_rows, unfinished=False)
 
 
 def ago(days: float) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import ErrorCode, StorageUnavailableError
-from korvet.log.stats import LogDirSpace, LogStatsReader, LogStatsStore, RedisLogDir
 from korvet.cluster.usage import UsageStore
+from korvet.errors import ErrorCode, StorageUnavailableError
+from korvet.log.stats import LogDirSpace, LogStatsReader, RedisLogDir
 from korvet.telemetry.stats import LogStats
 from korvet.topics.registry import Topic, TopicSpec
 from tests.log.cleaning import compact
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def reader(bench: Bench) -> LogStatsReader:
-    return LogStatsReader(LogStatsStore(bench.redis), bench.logs)
+    return LogStatsReader(bench.redis, bench.logs)
 
 
 def redis_ms(bench: Bench) -> int:
@@ -130,7 +130,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 def log_dir(here: Domain) -> RedisLogDir:
-    return RedisLogDir("place", LogStatsStore(here.redis), UsageStore(here.redis, with_file=False))
+    return RedisLogDir("place", here.redis, UsageStore(here.redis, with_file=False))
 
 
 @pytest.fixture

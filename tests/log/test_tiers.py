@@ -16,14 +16,13 @@ from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.trim import (
     BackgroundTrims,
-    Deletion,
-    NewStart,
     Reason,
     RecordDeletion,
     Trimmed,
     Trimmer,
     TrimStore,
 )
+from korvet.log.types import LogPosition
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
@@ -118,6 +117,16 @@ def test_offsets_are_found_by_time_in_both_tiers(two: Tiers) -> None:
     assert (largest.offset, largest.timestamp) == (offset_of(two, 299), 1299)
 
 
+def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, tmp_path: Path) -> None:
+    with tiers(redis_url, tmp_path, "batch") as made:
+        for at in (1, 2, 3):
+            made.worker.append(TOPIC, Record(b"v", timestamp=at))
+        made.archive(3)
+        made.trim(1)
+        made.worker.redis.call("XDEL", made.partition.stream, "2-0")
+        assert find(made, 2) == OffsetFound(2, 3, 0)
+
+
 def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, tmp_path: Path) -> None:
     with tiers(redis_url, tmp_path, "batch") as made:
         for at in (5, 9, 9, 7, 3):
@@ -144,7 +153,7 @@ def test_deleted_records_are_gone_from_both_tiers(two: Tiers, number: int) -> No
     trims = TrimStore(redis)
     trimmer = Trimmer(two.log, trims, lambda _reason, _records: None)
     deletion = RecordDeletion(two.log, RemoteOffsetStore(redis), trimmer, BackgroundTrims())
-    assert deletion.delete([Deletion(two.partition, offset)]) == [offset]
+    assert deletion.delete([LogPosition(two.partition, offset)]) == [offset]
     assert find(two, SpecialTimestamp.EARLIEST).offset == offset
     assert numbers_from(two, offset) == list(range(number, BATCHES * PER_BATCH))
     [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=offset - 1))
@@ -157,7 +166,7 @@ class _Overtaken(Trimmer):
 
     made: Tiers
 
-    def move(self, starts: Sequence[NewStart], reason: Reason) -> list[Trimmed | KafkaError]:
+    def move(self, starts: Sequence[LogPosition], reason: Reason) -> list[Trimmed | KafkaError]:
         self.made.archive(200)
         return super().move(starts, reason)
 
@@ -169,7 +178,7 @@ def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_
         trimmer = _Overtaken(made.log, TrimStore(redis), lambda _reason, _records: None)
         trimmer.made = made
         deletion = RecordDeletion(made.log, RemoteOffsetStore(redis), trimmer, BackgroundTrims())
-        assert deletion.delete([Deletion(made.partition, 150)]) == [150]
+        assert deletion.delete([LogPosition(made.partition, 150)]) == [150]
         assert find(made, SpecialTimestamp.EARLIEST).offset == 150
         [found] = made.worker.fetch(made.worker.wanted(TOPIC, offset=149))
         assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from korvet.config.settings import Settings
 from korvet.log.append import Appender
-from korvet.log.fetch import Fetcher, FetchLimits
+from korvet.log.fetch import Fetcher, FetchLimits, FetchPartitionSpec, FetchResult
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
-from korvet.log.reader import FetchPartitionSpec, FetchResult
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.store import LogStore
 from korvet.log.types import Appended

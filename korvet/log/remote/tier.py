@@ -16,7 +16,7 @@ import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.remote.client import Kind, RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
+from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
 from korvet.topics.types import Partition
 
@@ -41,42 +41,17 @@ TIMESTAMPS_AT_ONCE = 32
 _NO_LAKE = "its oldest records are in the lake, and this broker has none (lake.path)"
 
 
-class RemoteReadRequest(msgspec.Struct, frozen=True):
-    """A read of archived records from `offset` on: at most `bytes_max`, but for one record with `at_least_one`.
-
-    `codec` is the number of the codec in which batches are served.
-    """
-
-    partition: Partition
-    remote: RemoteRange
-    offset: int
-    bytes_max: int
-    at_least_one: bool
-    codec: int
-
-
-class RemoteTimestampRequest(msgspec.Struct, frozen=True):
-    """A search for the first archived record that is not older than `timestamp` (ms), if only the remote tier holds it.
-
-    Without a timestamp: for the first of those with the largest one, which Redis may hold too.
-    """
-
-    partition: Partition
-    remote: RemoteRange
-    timestamp: int | None
-
-
 Stamp: TypeAlias = tuple[int, int]
 """An offset and its timestamp (ms)."""
 
 
 class _HeldRead(msgspec.Struct, frozen=True, eq=False):
-    request: RemoteReadRequest
+    request: RemoteRequest
     call: RemoteCall
     began_at: float
 
 
-_Place: TypeAlias = tuple[str, int, int]
+_Place: TypeAlias = tuple[str, int, int, int]
 
 
 class RemoteTier:
@@ -105,9 +80,9 @@ class RemoteTier:
         self._forgetting: gevent.Greenlet[..., None] | None = None
 
     def read(
-        self, requests: Sequence[RemoteReadRequest], *, wait: bool
+        self, requests: Sequence[RemoteRequest], *, wait: bool
     ) -> list[RemoteResponse | KafkaError | None]:
-        """Answer each request; None: the lake has not answered yet, and a later fetch may find that it has.
+        """Answer each `read_request`; None: the lake has not answered yet, and a later fetch may find that it has.
 
         All are sent at once. Without `wait` only what is there already is taken; with it nothing comes back sooner
         than an answer, or the end of the time for one: after None the caller may try again at once. In the answers
@@ -128,8 +103,8 @@ class RemoteTier:
             gevent.sleep(max(0.0, deadline - self._clock()))
         return answers
 
-    def timestamps(self, requests: Sequence[RemoteTimestampRequest]) -> list[Stamp | KafkaError | None]:
-        """Return for each request the record's offset and timestamp (ms), None without one.
+    def timestamps(self, requests: Sequence[RemoteRequest]) -> list[Stamp | KafkaError | None]:
+        """Return for each `search_request` the record's offset and timestamp (ms), None without one.
 
         They share one timeout. In the answers KafkaError KAFKA_STORAGE_ERROR.
         """
@@ -138,29 +113,20 @@ class RemoteTier:
         for at in range(0, len(requests), TIMESTAMPS_AT_ONCE):
             some = requests[at : at + TIMESTAMPS_AT_ONCE]
             calls = [self._begin_search(request, deadline) for request in some]
-            answers += [
-                self._finish_search(request, call, deadline)
-                for request, call in zip(some, calls, strict=True)
-            ]
+            answers += [self._finish_search(call, deadline) for call in calls]
         return answers
 
-    def _begin_search(self, request: RemoteTimestampRequest, deadline: float) -> RemoteCall | KafkaError:
+    def _begin_search(self, request: RemoteRequest, deadline: float) -> RemoteCall | KafkaError:
         wait_s = deadline - self._clock()
         if wait_s <= 0:
-            return KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "the lake did not answer earlier requests in time"
-            )
-        kind: Kind = "largest" if request.timestamp is None else "first_from"
-        timestamp = -1 if request.timestamp is None else request.timestamp
-        sent = _request(kind, request.partition, request.remote, request.remote.start)
+            message = "the lake did not answer earlier requests in time"
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         try:
-            return self._send(msgspec.structs.replace(sent, timestamp=timestamp), wait_s)
+            return self._send(request, wait_s)
         except KafkaError as error:
             return error
 
-    def _finish_search(
-        self, request: RemoteTimestampRequest, call: RemoteCall | KafkaError, deadline: float
-    ) -> Stamp | KafkaError | None:
+    def _finish_search(self, call: RemoteCall | KafkaError, deadline: float) -> Stamp | KafkaError | None:
         try:
             if isinstance(call, KafkaError):
                 raise call
@@ -168,12 +134,10 @@ class RemoteTier:
         except KafkaError as error:
             self._count_error()
             return error
-        is_local = request.timestamp is not None and answer.offset >= request.remote.end
-        return None if answer.offset < 0 or is_local else (answer.offset, answer.timestamp)
+        return None if answer.offset < 0 else (answer.offset, answer.timestamp)
 
-    def _begin(self, request: RemoteReadRequest) -> _HeldRead | KafkaError | None:
+    def _begin(self, request: RemoteRequest) -> _HeldRead | KafkaError | None:
         """Return the read that was begun for this request before, or begin it now; None: too many wait already."""
-        request = msgspec.structs.replace(request, bytes_max=min(request.bytes_max, READ_BYTES_MAX))
         place = _place(request)
         held = self._held.get(place)
         if held is not None and _serves(held.request, request):
@@ -183,14 +147,8 @@ class RemoteTier:
         held_bytes = sum(each.request.bytes_max for each in self._held.values())
         if len(self._held) >= HELD_MAX or held_bytes + request.bytes_max > HELD_BYTES_MAX:
             return None
-        sent = msgspec.structs.replace(
-            _request("read", request.partition, request.remote, request.offset),
-            bytes_max=request.bytes_max,
-            at_least_one=request.at_least_one,
-            codec=request.codec,
-        )
         try:
-            held = _HeldRead(request, self._send(sent, HELD_SECONDS_MAX), self._clock())
+            held = _HeldRead(request, self._send(request, HELD_SECONDS_MAX), self._clock())
         except KafkaError as error:
             self._count_error()
             return error
@@ -239,27 +197,54 @@ class RemoteTier:
         self._forgetting = None
 
 
-def _place(request: RemoteReadRequest) -> _Place:
-    return request.partition.stream, request.offset, request.codec
+def _place(request: RemoteRequest) -> _Place:
+    return request.topic, request.partition, request.offset, request.codec
 
 
-def _serves(held: RemoteReadRequest, request: RemoteReadRequest) -> bool:
+def _serves(held: RemoteRequest, request: RemoteRequest) -> bool:
     """Return whether the answer to one request may be given to another: it is no larger than that allows."""
     return (
-        held.partition == request.partition
+        held.topic_id == request.topic_id
         and held.bytes_max <= request.bytes_max
         and (request.at_least_one or not held.at_least_one)
     )
 
 
-def _request(kind: Kind, partition: Partition, remote: RemoteRange, offset: int) -> RemoteRequest:
+def read_request(
+    partition: Partition, remote: RemoteRange, offset: int, bytes_max: int, *, at_least_one: bool, codec: int
+) -> RemoteRequest:
+    """Return a read of archived records from `offset` on: at most `bytes_max`, but for one record with `at_least_one`.
+
+    `codec` is the number of the codec in which batches are served.
+    """
     return RemoteRequest(
         number=0,
-        kind=kind,
+        kind="read",
         topic=partition.topic,
         topic_id=partition.topic_id,
         partition=partition.index,
         offset=offset,
         archived=remote.archived,
+        bytes_max=min(bytes_max, READ_BYTES_MAX),
+        at_least_one=at_least_one,
+        codec=codec,
         leader_epoch=LEADER_EPOCH,
+    )
+
+
+def search_request(partition: Partition, remote: RemoteRange, timestamp: int | None) -> RemoteRequest:
+    """Return a search for the first archived record that is not older than `timestamp` (ms).
+
+    Without a timestamp: for the first of those with the largest one. Redis may hold either of them too.
+    """
+    return RemoteRequest(
+        number=0,
+        kind="largest" if timestamp is None else "first_from",
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.index,
+        offset=remote.start,
+        archived=remote.archived,
+        leader_epoch=LEADER_EPOCH,
+        timestamp=-1 if timestamp is None else timestamp,
     )

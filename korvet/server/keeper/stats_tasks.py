@@ -13,8 +13,7 @@ from korvet.groups.lag import LagReader
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore
-from korvet.log.remote import lag as remote_lag
-from korvet.log.stats import LogStatsReader, LogStatsStore
+from korvet.log.stats import LogStatsReader, read_lake_lags
 from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
@@ -69,7 +68,7 @@ class CollectStats:
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Publish the statistics of every log and group; raises KafkaError, StorageUnavailableError."""
         if self._reader is None:
-            self._reader = LogStatsReader(LogStatsStore(context.redis), context.log_store)
+            self._reader = LogStatsReader(context.redis, context.log_store)
         self._reader.begin_round()
         taken: list[LogStats] = []
         for some in context.partitions():
@@ -105,7 +104,7 @@ def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease)
     for at in range(0, len(archived), PARTITIONS_PER_STEP):
         check_lease()
         some = archived[at : at + PARTITIONS_PER_STEP]
-        lags, errors = remote_lag.read(context.log_store, indexes, some, time.time_ns() // 1_000_000)
+        lags, errors = read_lake_lags(context.log_store, indexes, some, time.time_ns() // 1_000_000)
         taken += lags
         _warn("lag of an archive unavailable", errors)
     snapshot = LakeLagSnapshot(
