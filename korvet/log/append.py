@@ -260,21 +260,6 @@ class PendingAppends:
     begun after these too, so nothing else may begin then until all that has begun is finished.
     """
 
-    __slots__ = (
-        "_appender",
-        "_batches",
-        "_failed",
-        "_left",
-        "_partitions",
-        "_pending",
-        "_reserve_memory",
-        "_reserved",
-        "_results",
-        "_sent",
-        "_zstd_known",
-        "in_order",
-    )
-
     def __init__(
         self,
         appender: Appender,

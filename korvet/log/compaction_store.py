@@ -234,8 +234,7 @@ class CompactionStore:
 
     def free(self, partition: Partition) -> bool:
         """Free some of what was compacted and still lies in the log itself; returns whether there may be more."""
-        bits = -1 if partition.format == "batch" else partition.bits
-        args = (partition.topic_id, bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
+        args = (partition.topic_id, partition.script_bits, _FREE_ENTRIES_MAX, _FREE_BYTES_MAX)
         match self._run(_FREE, (partition.stream, partition.state), args):
             case [int(), int() as more]:
                 return more == 1

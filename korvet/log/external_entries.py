@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
-from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import parsed
-from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
@@ -96,18 +94,12 @@ class ExternalEntries:
         return outrun(partition)
 
 
-def _call(partition: Partition) -> tuple[Script, tuple[str, ...], list[Arg]]:
+def _call(partition: Partition) -> ScriptCall:
     if partition.format == "batch":
-        return _EXPEL, (partition.stream, partition.state), [partition.topic_id, _STEP_ENTRIES_MAX]
+        return _EXPEL, (partition.stream, partition.state), (partition.topic_id, _STEP_ENTRIES_MAX)
     keys = (partition.stream, partition.state, partition.moving, partition.index_key)
-    args: list[Arg] = [
-        partition.topic_id,
-        partition.bits,
-        _STEP_ENTRIES_MAX,
-        _STEP_BYTES_MAX,
-        partition.channel,
-    ]
-    return _RENUMBER, keys, args
+    limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
+    return _RENUMBER, keys, (partition.topic_id, partition.bits, *limits, partition.channel)
 
 
 def warn_of_removal(partition: Partition, count: int) -> None:

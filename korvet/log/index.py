@@ -14,10 +14,8 @@ from korvet.errors import KafkaError
 from korvet.log.state import SEGMENTS, stale_topic
 from korvet.log.types import LogPosition
 from korvet.redis import scripts
-from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import Reply, listed, malformed, parsed
-from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
 _FIND = scripts.get("index/find")
@@ -177,12 +175,7 @@ class IndexStore:
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
         """
-        calls: list[tuple[Script, Sequence[str], Sequence[Arg]]] = []
-        for partition, timestamp, offset in searches:
-            dense = int(partition.format == "batch")
-            args: list[Arg] = [partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX]
-            calls.append((_FIND, (partition.state, partition.index_key), args))
-        replies = self._redis.scripts(calls)
+        replies = self._redis.scripts([_find_call(search) for search in searches])
         return [_result(search.partition, reply) for search, reply in zip(searches, replies, strict=True)]
 
     def intervals(self, partition: Partition) -> list[Interval]:
@@ -327,18 +320,23 @@ def _result(partition: Partition, reply: Reply) -> SearchResult | KafkaError:
     return parsed(partition.state, "the answer of lua/index/find.lua", reply, read)
 
 
-def _count_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+def _find_call(search: Search) -> ScriptCall:
+    partition, timestamp, offset = search
+    dense = int(partition.format == "batch")
+    args = (partition.topic_id, dense, timestamp, offset, _ROWS_MAX, _INTERVALS_MAX)
+    return _FIND, (partition.state, partition.index_key), args
+
+
+def _count_call(position: LogPosition) -> ScriptCall:
     partition, offset = position
-    bits = -1 if partition.format == "batch" else partition.bits
     keys = (partition.state, partition.index_key, partition.stream, *partition.compacted)
-    return _COUNT, keys, [partition.topic_id, bits, offset, _COUNT_MAX]
+    return _COUNT, keys, (partition.topic_id, partition.script_bits, offset, _COUNT_MAX)
 
 
-def _age_call(position: LogPosition) -> tuple[Script, Sequence[str], Sequence[Arg]]:
+def _age_call(position: LogPosition) -> ScriptCall:
     partition, offset = position
-    bits = -1 if partition.format == "batch" else partition.bits
     keys = (partition.state, partition.stream, *partition.compacted)
-    return _AGE, keys, [partition.topic_id, bits, offset]
+    return _AGE, keys, (partition.topic_id, partition.script_bits, offset)
 
 
 def _age(partition: Partition, reply: Reply) -> int | KafkaError:

@@ -84,88 +84,6 @@ class Counts(NamedTuple):
     more_bytes: int
 
 
-class IndexRepairStore:
-    """Every method raises StorageUnavailableError while Redis is away."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-
-    def states(self, partitions: Sequence[Partition]) -> list[IndexState | KafkaError]:
-        """Return the state of each index, all in one round trip.
-
-        In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
-        """
-        commands: list[Sequence[Arg]] = []
-        for partition in partitions:
-            commands += (
-                ("HMGET", partition.state, *STATE_FIELDS),
-                ("ZREVRANGE", partition.index_key, 0, 0, "WITHSCORES"),
-                # One row at or below the start: more of them only while a log is being trimmed.
-                ("ZRANGE", partition.index_key, 0, _FIRST_ROWS, "WITHSCORES"),
-            )
-        replies = self._redis.pipeline(commands)
-        return [
-            _index_state(partition, *replies[at : at + 3])
-            for partition, at in zip(partitions, range(0, len(replies), 3), strict=True)
-        ]
-
-    def entries(self, partition: Partition, part: StreamRange, count: int) -> list[Weight]:
-        """Return what the first entries of a part weigh; raises KafkaError KAFKA_STORAGE_ERROR."""
-        first, last = range_start(partition, part.first), range_end(partition, part.end)
-        [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
-        weigh = _batch_weight if partition.format == "batch" else _record_weight
-        try:
-            found = [weigh(entry, partition.bits) for entry in entries(partition, reply)]
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise malformed(part.stream, "an entry") from error
-        return [weight for weight in found if weight is not None]
-
-    def fill(
-        self,
-        partition: Partition,
-        totals: Totals,
-        rows: Sequence[Row],
-        counts: Counts,
-        *,
-        after: int,
-        is_last: bool,
-    ) -> bool:
-        """Put `rows` in the place of those from `after` (exclusive) up to the last of them; `is_last`: no more follow.
-
-        Returns False, having written none, if the log was compacted or rows were lost since `totals` were read. Raises
-        KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
-        """
-        compacted = ("", "") if totals.segment is None else (totals.segment, totals.compacted_end)
-        last = "last" if is_last else ""
-        args: list[Arg] = [
-            partition.topic_id,
-            *compacted,
-            totals.start,
-            after,
-            rows[-1].offset,
-            last,
-            *counts,
-        ]
-        for row in rows:
-            args += (row.offset, f"{row.records}:{row.bytes}:{row.largest}:{row.interval}")
-        return self._run(partition, _FILL, args) == 1
-
-    def rebase(self, partition: Partition, first: int = -1, interval: int = -1) -> tuple[int, bool]:
-        """Do a step of forgetting old timestamps; returns the rows changed, and whether another step is needed.
-
-        `interval` (ms) is the largest timestamp between the log's start and the first row after it, at `first`; -1 if
-        that is not known. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
-        """
-        match self._run(partition, _REBASE, [partition.topic_id, _REBASE_ROWS_MAX, first, interval]):
-            case [int() as changed, int() as more]:
-                return changed, more == 1
-        raise malformed(partition.index_key, "the answer of lua/index/rebase.lua")
-
-    def _run(self, partition: Partition, script: Script, args: Sequence[Arg]) -> Reply:
-        [reply] = self._redis.scripts([(script, (partition.state, partition.index_key), args)])
-        return checked(partition.index_key, reply)
-
-
 def _index_state(partition: Partition, state: Reply, newest: Reply, lowest: Reply) -> IndexState | KafkaError:
     try:
         totals = read_totals(partition, state)
@@ -222,8 +140,8 @@ class Repaired(NamedTuple):
 class IndexRepair:
     """Repairs indexes. `check` is called before each step."""
 
-    def __init__(self, store: IndexRepairStore) -> None:
-        self._store = store
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
 
     def repair(
         self, partitions: Sequence[Partition], check: CheckStep
@@ -233,7 +151,7 @@ class IndexRepair:
         Errors, yielded: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises StorageUnavailableError, and what
         `check` raises.
         """
-        for partition, state in zip(partitions, self._store.states(partitions), strict=True):
+        for partition, state in zip(partitions, self._states(partitions), strict=True):
             if isinstance(state, KafkaError):
                 yield partition, state
                 continue
@@ -254,7 +172,7 @@ class IndexRepair:
         rebased, more = 0, True
         while more:
             check()
-            changed, more = self._store.rebase(partition, first, interval)
+            changed, more = self._rebase(partition, first, interval)
             rebased += changed
         return Repaired(rebased=rebased)
 
@@ -271,11 +189,12 @@ class IndexRepair:
         is_dense = partition.format == "batch" and totals.start >= totals.compacted_end
         if is_dense:
             below_records = totals.start
-        below, missing = (
-            (max(below_records, 0), max(below_bytes, 0)),
-            (max(-below_records, 0), max(-below_bytes, 0)),
+        counts = Counts(
+            start_records=max(below_records, 0),
+            start_bytes=max(below_bytes, 0),
+            more_records=max(-below_records, 0),
+            more_bytes=max(-below_bytes, 0),
         )
-        counts = Counts(*below, *missing)
         rows = iter(built.rows)
         after = totals.start if totals.start < totals.end else totals.start - 1
         written = 0
@@ -290,7 +209,7 @@ class IndexRepair:
             ]
             written += len(some)
             is_last = written == len(built.rows)
-            if not self._store.fill(partition, totals, some, counts, after=after, is_last=is_last):
+            if not self._fill(partition, totals, some, counts, after=after, is_last=is_last):
                 return 0
             after = some[-1].offset
         return written
@@ -299,7 +218,7 @@ class IndexRepair:
         count = 1  # until it is known how large entries are
         while part.first < part.end:
             check()
-            weights = self._store.entries(partition, part, count)
+            weights = self._entries(partition, part, count)
             if not weights:
                 return
             yield from weights
@@ -325,6 +244,67 @@ class IndexRepair:
             for weight in self._weights(partition, part, check):
                 largest = max(largest, weight.timestamp)
         return (first.offset, largest) if largest < first.interval else (-1, -1)
+
+    def _states(self, partitions: Sequence[Partition]) -> list[IndexState | KafkaError]:
+        commands: list[Sequence[Arg]] = []
+        for partition in partitions:
+            commands += (
+                ("HMGET", partition.state, *STATE_FIELDS),
+                ("ZREVRANGE", partition.index_key, 0, 0, "WITHSCORES"),
+                # One row at or below the start: more of them only while a log is being trimmed.
+                ("ZRANGE", partition.index_key, 0, _FIRST_ROWS, "WITHSCORES"),
+            )
+        replies = self._redis.pipeline(commands)
+        return [
+            _index_state(partition, *replies[at : at + 3])
+            for partition, at in zip(partitions, range(0, len(replies), 3), strict=True)
+        ]
+
+    def _entries(self, partition: Partition, part: StreamRange, count: int) -> list[Weight]:
+        first, last = range_start(partition, part.first), range_end(partition, part.end)
+        [reply] = self._redis.pipeline([("XRANGE", part.stream, first, last, "COUNT", count)])
+        weigh = _batch_weight if partition.format == "batch" else _record_weight
+        try:
+            found = [weigh(entry, partition.bits) for entry in entries(partition, reply)]
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise malformed(part.stream, "an entry") from error
+        return [weight for weight in found if weight is not None]
+
+    def _fill(
+        self,
+        partition: Partition,
+        totals: Totals,
+        rows: Sequence[Row],
+        counts: Counts,
+        *,
+        after: int,
+        is_last: bool,
+    ) -> bool:
+        """Put `rows` in the place of those from `after` (exclusive) up to the last of them; `is_last`: no more follow.
+
+        Returns False, having written none, if the log was compacted or rows were lost since `totals` were read.
+        """
+        compacted = ("", "") if totals.segment is None else (totals.segment, totals.compacted_end)
+        replaced = (after, rows[-1].offset, "last" if is_last else "")
+        args: list[Arg] = [partition.topic_id, *compacted, totals.start, *replaced, *counts]
+        for row in rows:
+            args += (row.offset, f"{row.records}:{row.bytes}:{row.largest}:{row.interval}")
+        return self._run(partition, _FILL, args) == 1
+
+    def _rebase(self, partition: Partition, first: int, interval: int) -> tuple[int, bool]:
+        """Do a step of forgetting old timestamps; returns the rows changed, and whether another step is needed.
+
+        `interval` (ms) is the largest timestamp between the log's start and the first row after it, at `first`; -1 if
+        that is not known.
+        """
+        match self._run(partition, _REBASE, [partition.topic_id, _REBASE_ROWS_MAX, first, interval]):
+            case [int() as changed, int() as more]:
+                return changed, more == 1
+        raise malformed(partition.index_key, "the answer of lua/index/rebase.lua")
+
+    def _run(self, partition: Partition, script: Script, args: Sequence[Arg]) -> Reply:
+        [reply] = self._redis.scripts([(script, (partition.state, partition.index_key), args)])
+        return checked(partition.index_key, reply)
 
 
 def _ranges(partition: Partition, state: IndexState, end: int | None = None) -> list[StreamRange]:

@@ -67,11 +67,12 @@ class ProducerRows:
         Returns the next cursor ("0": done) and how many were removed, or KafkaError KAFKA_STORAGE_ERROR. Raises
         StorageUnavailableError.
         """
-        calls = [
-            (_EXPIRE, (partition.producers,), (cursor, _EXPIRED_ROWS_PER_STEP, silence_ms))
-            for partition, cursor in cursors
-        ]
-        replies = self._redis.scripts(calls)
+        replies = self._redis.scripts(
+            [
+                (_EXPIRE, (partition.producers,), (cursor, _EXPIRED_ROWS_PER_STEP, silence_ms))
+                for partition, cursor in cursors
+            ]
+        )
         return [_expired(partition, reply) for (partition, _), reply in zip(cursors, replies, strict=True)]
 
     def _read(self, partitions: Sequence[Partition]) -> list[list[ActiveProducer] | KafkaError]:

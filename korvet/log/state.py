@@ -185,13 +185,6 @@ def _offset(partition: Partition, entry_id: bytes) -> int | None:
     return offset if low >> partition.bits == 0 and offset < OFFSETS_END else None
 
 
-class _Segment(NamedTuple):
-    """The compacted part of a log: everything below `end`, in `stream`."""
-
-    stream: str
-    end: int
-
-
 class CompactedSegments:
     """Which logs are compacted up to where, by the last answers; a log that never was costs a look-up in a dict.
 
@@ -199,15 +192,16 @@ class CompactedSegments:
     """
 
     def __init__(self) -> None:
-        # By topic id too: what is known of a topic means nothing for the next one of its name.
-        self._segments: dict[tuple[str, str], _Segment] = {}
+        # The stream that holds all below an offset. By topic id too: what is known of a topic means nothing for the
+        # next one of its name.
+        self._segments: dict[tuple[str, str], tuple[str, int]] = {}
 
     def stream(self, partition: Partition, offset: int) -> str:
         """Return the stream in which `offset` lies, as far as is known."""
         if not self._segments:
             return partition.stream
-        segment = self._segments.get((partition.stream, partition.topic_id))
-        return segment.stream if segment is not None and offset < segment.end else partition.stream
+        stream, end = self._segments.get((partition.stream, partition.topic_id), (partition.stream, 0))
+        return stream if offset < end else partition.stream
 
     def learn(self, partition: Partition, offset: int, state: LogState) -> str:
         """Return the stream in which `offset` lies by the state that came with an answer, and remember that."""
@@ -217,6 +211,6 @@ class CompactedSegments:
             return partition.stream
         if len(self._segments) >= _REMEMBERED_MAX:
             self._segments.clear()
-        segment = _Segment(partition.compacted[state.segment], state.compacted_end)
-        self._segments[partition.stream, partition.topic_id] = segment
-        return segment.stream if offset < segment.end else partition.stream
+        compacted = partition.compacted[state.segment]
+        self._segments[partition.stream, partition.topic_id] = (compacted, state.compacted_end)
+        return compacted if offset < state.compacted_end else partition.stream

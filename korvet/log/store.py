@@ -33,11 +33,10 @@ from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetch
 from korvet.pending import Done, Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis import scripts
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, malformed, refused
-from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
@@ -302,7 +301,6 @@ _APPEND_BATCH = scripts.get("log/append_batch")
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
-_Call = tuple[Script, tuple[str, ...], list[Arg]]
 # The reply of an append that removed external entries is one longer than others.
 _EXPELLED_FIELDS = 6
 
@@ -322,7 +320,7 @@ class AppendScripts:
         self._appends = appends
         self._external = external
         self._outcomes: dict[int, _Outcome] = {}
-        self._waiting: dict[int, _Call] = {}
+        self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
         for place, append in enumerate(appends):
             try:
@@ -428,7 +426,7 @@ def _expelled(reply: Reply) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _call(append: AppendRecords | AppendBatch) -> _Call:
+def _call(append: AppendRecords | AppendBatch) -> ScriptCall:
     partition, count = append.partition, append.record_count
     args: list[Arg] = [partition.topic_id]
     if isinstance(append, AppendBatch):

@@ -19,7 +19,7 @@ from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.redis import scripts
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.replies import Reply, parsed, time_ms
 from korvet.topics.types import Partition
@@ -107,8 +107,7 @@ class TrimStore:
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE (the start would lie past the end),
         KAFKA_STORAGE_ERROR.
         """
-        calls = [(_TRIM, _keys_of(trim.partition), _arguments(trim)) for trim in trims]
-        replies = self._redis.scripts(calls)
+        replies = self._redis.scripts([_call(trim) for trim in trims])
         what = "the answer of log/trim"
         return [
             parsed(trim.partition.stream, what, reply, lambda r: Trimmed(int(r[0]), r[1], r[3] == 1))
@@ -116,14 +115,11 @@ class TrimStore:
         ]
 
 
-def _keys_of(partition: Partition) -> tuple[str, ...]:
-    return (partition.stream, partition.state, partition.index_key, *partition.compacted)
-
-
-def _arguments(trim: Trim) -> list[Arg]:
+def _call(trim: Trim) -> ScriptCall:
     partition = trim.partition
-    bits = -1 if partition.format == "batch" else partition.bits
-    return [partition.topic_id, bits, trim.start, trim.first, _STEP_ENTRIES_MAX, _STEP_BYTES_MAX]
+    keys = (partition.stream, partition.state, partition.index_key, *partition.compacted)
+    limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
+    return _TRIM, keys, (partition.topic_id, partition.script_bits, trim.start, trim.first, *limits)
 
 
 def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> TrimState | KafkaError:

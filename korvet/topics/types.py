@@ -36,6 +36,11 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     compacted: tuple[str, str]
     channel: str
 
+    @property
+    def script_bits(self) -> int:
+        """The bits as scripts of both formats take them: -1 says that offsets count records (format `batch`)."""
+        return -1 if self.format == "batch" else self.bits
+
 
 class TopicRef(NamedTuple):
     """A topic as a request names it: by its id (16 bytes) if it has one, or else by its name."""

@@ -13,7 +13,7 @@ from korvet.config.settings import Settings
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore
-from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
+from korvet.log.index_repair import IndexRepair, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.retention import Policy, RetainedLog, Retention
@@ -99,7 +99,7 @@ class LogLife:
             buffer_bytes=1 << 20,
             decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX,
         )
-        self.mender = IndexRepair(IndexRepairStore(redis))
+        self.mender = IndexRepair(redis)
 
     def close(self) -> None:
         """Close the connection."""

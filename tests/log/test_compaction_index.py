@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.log.index import RowBuilder
-from korvet.log.index_repair import IndexRepair, IndexRepairStore
+from korvet.log.index_repair import IndexRepair
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.types import SpecialTimestamp
 from tests.log.compacting import CompactedLog
@@ -32,7 +32,7 @@ def fill(log: CompactedLog, batches: int, keys: int) -> None:
 
 
 def mend(log: CompactedLog) -> list[Any]:
-    return list(IndexRepair(IndexRepairStore(log.here.redis)).repair([log.partition], lambda: None))
+    return list(IndexRepair(log.here.redis).repair([log.partition], lambda: None))
 
 
 def check_times(log: CompactedLog) -> None:

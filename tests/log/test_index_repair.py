@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.index import IndexStore, Search
-from korvet.log.index_repair import IndexRepair, IndexRepairStore, Repaired
+from korvet.log.index_repair import IndexRepair, Repaired
 from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import LogPosition
@@ -32,7 +32,7 @@ class Upkeep:
         self.raw = bench.raw
         self.partition = bench.partition
         self.index = IndexStore(bench.redis)
-        self.mender = IndexRepair(IndexRepairStore(bench.redis))
+        self.mender = IndexRepair(bench.redis)
         self.offsets = OffsetLookup(bench.logs, self.index, NO_LAKE, DECOMPRESSED_BYTES_MAX)
         self.steps = 0
 

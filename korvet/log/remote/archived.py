@@ -12,9 +12,7 @@ from typing import NamedTuple
 from korvet.errors import KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.connection import Arg
 from korvet.redis.replies import parsed
-from korvet.redis.scripts import Script
 from korvet.topics.types import Partition
 
 _MIRROR = scripts.get("lake/mirror")
@@ -50,11 +48,12 @@ class RemoteOffsetStore:
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation), OFFSET_OUT_OF_RANGE
         (past the end of the log), KAFKA_STORAGE_ERROR.
         """
-        calls: list[tuple[Script, tuple[str, ...], list[Arg]]] = [
-            (_MIRROR, (each.partition.state,), [each.partition.topic_id, each.next_offset, each.first_offset])
-            for each in archived
-        ]
-        replies = self._redis.scripts(calls)
+        replies = self._redis.scripts(
+            [
+                (_MIRROR, (partition.state,), (partition.topic_id, next_offset, first_offset))
+                for partition, next_offset, first_offset in archived
+            ]
+        )
         what = "the answer of lake/mirror"
         return [
             parsed(each.partition.state, what, reply, lambda r: Mirrored(int(r[0]), int(r[1])))
@@ -67,10 +66,9 @@ class RemoteOffsetStore:
         Returns where each starts there now, NOT_ARCHIVED if it is not archived. In the answers KafkaError as from
         `mirror`.
         """
-        calls: list[tuple[Script, tuple[str, ...], list[Arg]]] = [
-            (_EXPIRE, (partition.state,), [partition.topic_id, offset]) for partition, offset in starts
-        ]
-        replies = self._redis.scripts(calls)
+        replies = self._redis.scripts(
+            [(_EXPIRE, (partition.state,), (partition.topic_id, offset)) for partition, offset in starts]
+        )
         what = "the answer of lake/expire"
         return [
             parsed(partition.state, what, reply, int)

@@ -9,7 +9,7 @@ from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.compaction import CompactionPlan, Compactor
 from korvet.log.compaction_store import CompactionStore, CompactionSupersededError
-from korvet.log.index_repair import IndexRepair, IndexRepairStore
+from korvet.log.index_repair import IndexRepair
 from korvet.log.producers import ProducerRows
 from korvet.log.retention import RetainedLog, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
@@ -136,7 +136,7 @@ def _limited(context: Context) -> Iterator[RetainedLog]:
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
     """Rebuild indexes whose rows are missing, and forget timestamps of records that have left the log."""
-    repair = IndexRepair(IndexRepairStore(context.redis))
+    repair = IndexRepair(context.redis)
     for some in context.partitions():
         for partition, outcome in repair.repair(some, check_lease):
             if isinstance(outcome, StorageUnavailableError):
